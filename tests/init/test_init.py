@@ -20,6 +20,7 @@ from xmtc.cli import app
 from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
+from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL
 from xmtc.data.readers.cells import labels_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed
@@ -273,7 +274,7 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         return stage_seconds(config, size, replace(SPEEDS, head=head if config.model.head.scores else None), 384)
 
     room = Room(seconds=seconds, memory=16 * 2**30, disk=100 * 2**30)
-    options = list(candidates(task, lengths_to_try(400)))
+    options = list(candidates(task, lengths_to_try(400, 510)))
     return choose(options, lambda config: size_of_source(config, found, LENGTHS), timed, room)
 
 
@@ -373,12 +374,28 @@ def test_the_reasons_are_those_of_the_recipe(recipe, single, planting, finetunin
         lengths=np.array([100, 300]),
         choice=SimpleNamespace(candidate=chosen),
         config=chosen.config(),
+        encoder=DEFAULT_BACKBONE,
     )
     why, text = reasons(plan), commented_yaml(chosen.tree, reasons(plan), [])
     assert why["finetune"].startswith(finetuning)
-    assert why["model.encoder"] == f"{encoder}; installed with xmtc"
+    assert why["model.encoder"] == f"{encoder}; English; its package is here"
     assert re.findall(r"^plant:.*\n?.*?  # (.*)", text, re.MULTILINE)[:1] == ([why["plant"]] if planting else [])
     assert planting is None or why["plant"].startswith(planting)
+
+
+@pytest.mark.parametrize(
+    ("texts", "there", "expected"),
+    [
+        (["The committee adopted the report on fisheries."], True, DEFAULT_BACKBONE),
+        (["Der Ausschuss nahm den Bericht über die Fischerei an."], True, MULTILINGUAL),
+        (["委员会通过了关于渔业的报告。"], True, MULTILINGUAL),
+        (["Der Ausschuss nahm den Bericht über die Fischerei an."], False, DEFAULT_BACKBONE),
+        (["401.9 250.00", "?"], True, DEFAULT_BACKBONE),
+    ],
+)
+def test_the_encoder_knows_the_languages_of_the_texts(monkeypatch, texts, there, expected):
+    monkeypatch.setattr(command, "is_there", lambda _: there)
+    assert command.encoder_for(texts) == expected
 
 
 def test_runs_compute_in_bfloat16_where_it_is_native():

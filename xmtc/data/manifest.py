@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, holding, parse_json, reading, write_text
 
-FORMAT = 4
+FORMAT = 5
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
 
@@ -101,8 +101,8 @@ class Manifest:
     words: list[FileInfo]
     splits: dict[str, SplitInfo]
     counts: Counts
-    scripts: dict[str, int] = field(default_factory=dict)
-    """Number of texts in each script, in a sample of the training documents."""
+    languages: dict[str, int] = field(default_factory=dict)
+    """Number of texts in each language, in a sample of the training documents."""
 
     def save(self, directory: Path) -> None:
         """Write `manifest.json` into `directory`."""

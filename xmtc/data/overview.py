@@ -9,7 +9,7 @@ import numpy as np
 
 from xmtc.data.analyzer import script_of
 from xmtc.data.corpus import Corpus
-from xmtc.data.pretrained import unknown_scripts
+from xmtc.data.pretrained import unknown_languages
 from xmtc.data.readers.base import quoted_cell, quoted_label
 from xmtc.data.readers.cells import near_pairs
 
@@ -27,7 +27,7 @@ ONE_LABEL = 0.98
 
 
 def overview(corpus: Corpus) -> list[str]:
-    """Summarise documents per split, labels, labels per document, the commonest labels, cuts, repetitions and scripts.
+    """Summarise documents, labels, labels per document, the commonest labels, cuts, repetitions and languages.
 
     Labels are shown, text never.
     """
@@ -41,17 +41,17 @@ def overview(corpus: Corpus) -> list[str]:
         + f"; {cut:.1%} cut to {manifest.max_length:,} tokens; {counts.duplicates:,} of dev and test are also in train",
         f"labels: {len(corpus.labels):,}; {total:.2f} per document, at most {per_document.max(initial=0):,}; "
         f"most frequent in train: {_commonest(corpus)}",
-        f"texts: {_shares(manifest.scripts)}; in train, {_lengths(corpus)}",
+        f"texts: {_shares(manifest.languages)}; in train, {_lengths(corpus)}",
         f"names of labels: {_shares(Counter(map(script_of, islice(corpus.labels.names, _NAMES))))}",
     ]
 
 
 def corpus_warnings(corpus: Corpus) -> list[str]:
-    """List signs that the labels of a corpus are wrong, or its texts in a script that the encoder does not know."""
+    """List signs that the labels of a corpus are wrong, or its texts in languages that the encoder does not know."""
     counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
     alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
-    script = unknown_scripts(corpus.manifest.tokenizer.name, corpus.manifest.scripts)
-    return warnings_of(counts, alone=alone) + ([script] if script else [])
+    other = unknown_languages(corpus.manifest.tokenizer.name, corpus.manifest.languages)
+    return warnings_of(counts, alone=alone) + ([other] if other else [])
 
 
 def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
@@ -73,9 +73,9 @@ def _labels_per_document(corpus: Corpus) -> np.ndarray:
     return np.concatenate([np.diff(corpus.split(name).label_matrix().indptr) for name in corpus.splits])
 
 
-def _shares(scripts: Mapping[str, int]) -> str:
-    shown = Counter(scripts).most_common(_COMMONEST)
-    return ", ".join(f"{script} {number / sum(scripts.values()):.0%}" for script, number in shown)
+def _shares(counts: Mapping[str, int]) -> str:
+    shown = Counter(counts).most_common(_COMMONEST)
+    return ", ".join(f"{kind} {number / sum(counts.values()):.0%}" for kind, number in shown)
 
 
 def _lengths(corpus: Corpus) -> str:

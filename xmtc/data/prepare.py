@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data import manifest as manifests
-from xmtc.data.analyzer import script_of
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
 from xmtc.data.labels import LabelTable
+from xmtc.data.languages import languages_of
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
 from xmtc.data.readers.base import SPLITS, Reader, quoted_cell
@@ -35,7 +35,7 @@ from xmtc.track.progress import Progress
 logger = logging.getLogger(__name__)
 
 _SPOOL, _UNFINISHED = "spool", ".unfinished"
-_SAMPLE = 1000  # texts whose script is looked at
+_SAMPLE = 1000  # texts whose language is looked at
 _SHARDS_PER_SPLIT, _MIN_ROWS, _MAX_ROWS = 16, 256, 16_384
 
 
@@ -151,7 +151,7 @@ class _Work:
         chosen = self._read(reader, spool)
         train = chosen.rows["train"]
         tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
-        scripts = Counter(map(script_of, spool.texts(train[:: -(-len(train) // _SAMPLE)])))
+        languages = languages_of(spool.texts(train[:: -(-len(train) // _SAMPLE)]))
         vocabulary = self._vocabulary(spool, train, reader.fields())
         vocabulary.save(folder)
         results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
@@ -167,7 +167,7 @@ class _Work:
             words=[file_info(folder / name, folder) for name in WORDS_FILES],
             splits=_splits(results),
             counts=_counts(spool, chosen, results),
-            scripts=dict(scripts),
+            languages=dict(languages),
         )
         manifest.save(folder)
         _report(manifest, self.config)

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -18,12 +17,13 @@ from numpy.typing import NDArray
 from rich.prompt import Confirm, IntPrompt
 
 from xmtc.config.shape import adapter
-from xmtc.data.analyzer import script_of
 from xmtc.data.config import DataConfig
+from xmtc.data.languages import languages_of
 from xmtc.data.overview import ONE_LABEL, warnings_of
-from xmtc.data.pretrained import DEFAULT_BACKBONE, unknown_scripts
+from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
 from xmtc.data.readers.base import shown_column
 from xmtc.data.readers.table_config import CsvConfig
+from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
@@ -44,6 +44,8 @@ Ask = Callable[[str, list[str]], str]
 """Asks a person a question with these answers to choose from."""
 _LEAST = 20  # minimum number of documents
 _SHARE = 0.9  # share of the budget that is planned
+_POSITIONS = 512  # tokens of a window of the packaged encoders, special ones included
+_OTHER_LANGUAGES = 0.2  # from this share of texts on, an encoder of many languages is worth twice the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class Plan:
         lengths: number of tokens of sampled documents.
         choice: recipe and estimate.
         budget_s: budget in seconds.
+        encoder: name of the packaged encoder that suits the languages of the texts.
     """
 
     files: DataFiles
@@ -63,6 +66,7 @@ class Plan:
     lengths: NDArray[np.int64]
     choice: Choice
     budget_s: float
+    encoder: str
 
     @property
     def config(self) -> RunConfig:
@@ -109,11 +113,12 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     progress = Progress()
     found = survey(_data_config(files, source), progress)
     source |= _check(found, roles, data)
-    ids_N = found.token_ids(DEFAULT_BACKBONE)
-    lengths = np.array([len(ids) for ids in ids_N])
     task = _task(source, name, roles, found)
+    ids_N = found.token_ids(task.encoder)
+    lengths = np.array([len(ids) for ids in ids_N])
     print_line("measuring this machine: a few seconds")
-    tried = lengths_to_try(int(np.percentile(lengths, 95)))
+    window = _POSITIONS - sum(map(len, special_tokens(load_pretrained(task.encoder))))
+    tried = lengths_to_try(int(np.percentile(lengths, 95)), window)
     options = list(candidates(task, tried))
     trained_s: dict[int, float] = {}
     for option in options:
@@ -122,7 +127,15 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
     encode_s = encoder_seconds(options[0].config(), ids_N, tried)
     speeds = Speeds(core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s)
     choice = _choose(options, found, lengths, speeds, budget_s)
-    return Plan(files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s)
+    return Plan(
+        files=files,
+        roles=roles,
+        found=found,
+        lengths=lengths,
+        choice=choice,
+        budget_s=budget_s,
+        encoder=task.encoder,
+    )
 
 
 def name_of(data: str) -> str:
@@ -142,8 +155,8 @@ def summary(plan: Plan) -> list[str]:
         f"labels: {shown_column(roles.labels)} ({roles.why['labels']})",
     ]
     lines += [f"warning: {line}" for line in label_doubts(found, roles)]
-    if script := unknown_scripts(DEFAULT_BACKBONE, Counter(map(script_of, found.texts))):
-        lines.append(f"warning: {script}")
+    if other := unknown_languages(plan.encoder, languages_of(found.texts)):
+        lines.append(f"warning: {other}")
     notes = {
         "documents without labels, kept": found.bare,
         "rows that are not documents, skipped": found.rejected,
@@ -257,8 +270,15 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         gpu=gpu,
         precision="bf16" if native_bfloat16(gpu=gpu) else "fp32",
         trees=find_spec("omikuji") is not None,
+        encoder=encoder_for(found.texts),
         fields=tuple(roles.text),
     )
+
+
+def encoder_for(texts: Sequence[str]) -> str:
+    """Choose a packaged encoder that knows the languages of the texts, if one is installed."""
+    multilingual = others_than_english(languages_of(texts)) > _OTHER_LANGUAGES and is_there(MULTILINGUAL)
+    return MULTILINGUAL if multilingual else DEFAULT_BACKBONE
 
 
 def _choose(

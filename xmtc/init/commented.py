@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from xmtc.data.pretrained import MULTILINGUAL
+
 if TYPE_CHECKING:
     from xmtc.init.command import Plan
 
@@ -74,6 +76,8 @@ def reasons(plan: "Plan") -> dict[str, str]:
     """Map dotted keys to the reasons for their values."""
     found, roles = plan.found, plan.roles
     cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
+    training = "trains too" if plan.config.trains_encoder else "frozen"
+    languages = "many languages" if plan.encoder == MULTILINGUAL else "English"
     why = {
         "data.source.columns.text": roles.why["text"],
         "data.source.columns.labels": f"{roles.why['labels']}; --labels",
@@ -86,7 +90,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.on_bad_row": f"{found.rejected:,} rows are not documents, for example rows without text",
         "data.words": "pairs of words too: few labels, many documents each",
         "data.limit": "more training documents do not fit the budget",
-        "model.encoder": f"{'trains too' if plan.config.trains_encoder else 'frozen'}; installed with xmtc",
+        "model.encoder": f"{training}; {languages}; its package is here",
         "distributed.precision": "native on this processor, and faster than fp32",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }

@@ -24,8 +24,7 @@ from xmtc.run.config import RunConfig
 
 Settings = dict[str, Any]
 WIDTH = 384
-"""Width of the packaged encoder."""
-_WINDOW = 510  # tokens of a document that fit into a window of the packaged encoder
+"""Width of the packaged encoders."""
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
 _SHORT = 256  # tokens; with one label per document, training an encoder is measured up to this length
@@ -51,6 +50,7 @@ class Task:
         gpu: whether the machine has a GPU.
         precision: the fastest precision of the machine.
         trees: whether the package for trees is installed.
+        encoder: name of the packaged encoder.
         fields: names of the fields of documents, from the first.
     """
 
@@ -63,6 +63,7 @@ class Task:
     gpu: bool = False
     precision: Precision = "fp32"
     trees: bool = False
+    encoder: str = DEFAULT_BACKBONE
     fields: tuple[str, ...] = ONE_FIELD
 
 
@@ -96,7 +97,7 @@ class Recipe:
     def sections(self, task: Task) -> Settings:
         """Make the sections `model`, `plant` and `finetune` of the configuration."""
         scorers = [s for kind in self.scorers for s in (_words(task) if kind == "words" else [{"kind": kind}])]
-        encoder = {"kind": "hugging_face", "name": DEFAULT_BACKBONE}
+        encoder = {"kind": "hugging_face", "name": task.encoder}
         sections: Settings = {"model": {"encoder": encoder, "head": self.head, "scorers": scorers}}
         if (plant := self.plant.get("single" if task.single else "several")) is not None:
             sections["plant"] = plant
@@ -148,9 +149,9 @@ RECIPES = tuple(
 """All recipes, from the best to the cheapest."""
 
 
-def lengths_to_try(percentile: int) -> list[int]:
+def lengths_to_try(percentile: int, window: int) -> list[int]:
     """Choose values of `max_length` to measure, longest first: the 95th percentile, at most a window, and shorter."""
-    longest = min(max(-(-percentile // 32) * 32, 32), _WINDOW)
+    longest = min(max(-(-percentile // 32) * 32, 32), window)
     return [longest, *(shorter for shorter in (256, 128) if shorter < longest)]
 
 

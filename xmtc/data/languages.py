@@ -1,0 +1,26 @@
+"""The language of a text, which py3langid recognises."""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable
+
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+UNKNOWN = "unknown"
+"""Of a text that is too short, or is not in a natural language."""
+_LOOKED_AT, _SURE = 1_000, 0.5
+
+
+def languages_of(texts: Iterable[str]) -> Counter[str]:
+    """Count texts by language (ISO 639-1, such as `de`), or `unknown`, from their first thousand characters."""
+    return Counter(map(_language_of, texts))
+
+
+def _language_of(text: str) -> str:
+    language, probability = _identifier().classify(text[:_LOOKED_AT])
+    return language if probability >= _SURE else UNKNOWN
+
+
+@functools.cache
+def _identifier() -> LanguageIdentifier:
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
