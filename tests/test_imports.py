@@ -27,12 +27,12 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.score",),
     ("xmtc.run",),
     ("xmtc.stages", "xmtc.report", "xmtc.estimate", "xmtc.serve"),
-    ("xmtc.preflight",),
+    ("xmtc.preflight", "xmtc.watch"),
     ("xmtc.cluster", "xmtc.init"),
     ("xmtc.pipeline",),
     ("xmtc.sweep", "xmtc.own_data"),
     ("xmtc.cli_options",),
-    ("xmtc.cli_labels",),
+    ("xmtc.cli_labels", "xmtc.cli_annotations"),
     ("xmtc.cli",),
     ("xmtc",),
 )
@@ -40,7 +40,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 ONLY_IN = {
     "ray": ("xmtc.cluster",),
     "deepspeed": ("xmtc.distributed",),
-    "typer": ("xmtc.cli", "xmtc.cli_options", "xmtc.cli_labels"),
+    "typer": ("xmtc.cli", "xmtc.cli_options", "xmtc.cli_labels", "xmtc.cli_annotations"),
     "fastapi": ("xmtc.serve",),
     "starlette": ("xmtc.serve",),
     "uvicorn": ("xmtc.serve",),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from xmtc.cli_annotations import annotations_app
 from xmtc.cli_labels import labels_app
 from xmtc.cli_options import (
     CommandGroup,
@@ -54,6 +55,7 @@ def options(version: Version = False) -> None:
 
 
 app.add_typer(labels_app, name="labels")
+app.add_typer(annotations_app, name="annotations")
 
 
 @app.command()

@@ -90,6 +90,7 @@ def test_another_decision_needs_no_training(run):
     page = (run / "eval" / "test" / "report.html").read_text()
     assert "What each rule gives" in page
     assert "Released documents: recall" in page
+    assert "expected_recall&gt;=" in page
     for rule in ("samples", "budget=1.5", "precision=0.5", "macro"):
         decide(model, rule)
         assert xmtc.Model.from_pretrained(model).decision.rule == rule

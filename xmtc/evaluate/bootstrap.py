@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.stats import binomtest
 
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.metrics import Ratio
@@ -110,6 +111,27 @@ def bootstrap(
         for name, values_R in [*ratio_sums.values(weights_NR).items(), *label_sums.values(weights_NR)]:
             parts.setdefault(name, []).append(values_R)
     return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def ratio_interval(ratio: Ratio, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """Compute the 95 % interval of a ratio of sums over documents; where all or nothing counts, Wilson's."""
+    whole = float(ratio.denominator_N.sum())
+    if ratio.value in (0, 1):
+        return proportion_interval(whole * ratio.value, whole)
+    values = [
+        _RatioSums({"": ratio}).values(weights_NR)[""]
+        for weights_NR in resample_weights(len(ratio.numerator_N), resamples, seed)
+    ]
+    low, high = np.percentile(np.concatenate(values), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def proportion_interval(count: float, of: float) -> tuple[float, float]:
+    """Compute Wilson's 95 % interval of a proportion; 0 to 1 without any."""
+    if not of:
+        return 0.0, 1.0
+    found = binomtest(round(count), round(of)).proportion_ci(0.95, method="wilson")
+    return float(found.low), float(found.high)
 
 
 class _ResampledLabels:

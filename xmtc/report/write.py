@@ -50,24 +50,52 @@ def write_report(runs: Sequence[RunResults], output: Path) -> None:
         StorageError: page or folder cannot be written, or holds something that xmtc did not write.
         ConfigError: a section of an installed package cannot be used.
     """
-    folder = output.with_name(output.stem + "_tables")
-    if not (output.parent / layout.METRICS).is_file():  # in the folder of an evaluation, all is xmtc's
-        check_page(output)
-        _check_folder(folder)
+    folder = _check_place(output)
     names = [run.name for run in runs]
     if not 1 <= len(runs) <= MAX_RUNS:
         raise DataError(f"a report takes 1 to {MAX_RUNS} runs, not {len(runs)}")
     if len(set(names)) < len(names):
         raise DataError(f"two runs are named {next(n for n in names if names.count(n) > 1)!r}; rename one directory")
     page = Page(runs)
-    sections = _rendered(page)
-    parts = (part for section in sections for part in section.parts)
-    tables = [part for part in parts if isinstance(part, Table) and part.rows]
-    _check_names(tables)
-    write_text(output, environment().get_template("report.html").render(_context(page, sections)))
     summaries = [markdown_summary(run.metrics, f"{run.name}: {run.split}") for run in runs]
-    summaries += [_markdown(table) for table in tables if table.in_summary]
-    _write_tables(folder, tables, "\n".join(summaries))
+    _publish(output, folder, _rendered(page), _context(page), summaries)
+
+
+def write_page(output: Path, title: str, facts: str, parts: Sequence[Part]) -> None:
+    """Write a page that is not of runs, with its tables beside it as in `write_report`.
+
+    Args:
+        output: the page.
+        title: its heading.
+        facts: a sentence beneath it.
+        parts: its content.
+
+    Raises:
+        StorageError: see `write_report`.
+    """
+    nothing = {"runs": (), "other_documents": (), "chosen_here": False}
+    context = {"title": title, "heading": title, "facts": facts, **nothing}
+    _publish(output, _check_place(output), [_Rendered("results", "", "Results", parts)], context, [f"### {title}\n"])
+
+
+def _check_place(output: Path) -> Path:
+    """Refuse to replace what xmtc did not write. Return the folder of the tables."""
+    folder = output.with_name(output.stem + "_tables")
+    if not (output.parent / layout.METRICS).is_file():  # in the folder of an evaluation, all is xmtc's
+        check_page(output)
+        _check_folder(folder)
+    return folder
+
+
+def _publish(
+    output: Path, folder: Path, sections: Sequence[_Rendered], context: dict[str, Any], summaries: Sequence[str]
+) -> None:
+    tables = [part for section in sections for part in section.parts if isinstance(part, Table) and part.rows]
+    _check_names(tables)
+    context |= {"css": _asset("report.css"), "js": _asset("report.js"), "sections": sections}
+    write_text(output, environment().get_template("report.html").render(context))
+    shown = [*summaries, *(_markdown(table) for table in tables if table.in_summary)]
+    _write_tables(folder, tables, "\n".join(shown))
 
 
 def _rendered(page: Page) -> list[_Rendered]:
@@ -85,15 +113,16 @@ def _check_names(tables: Sequence[Table]) -> None:
         )
 
 
-def _context(page: Page, sections: Sequence[_Rendered]) -> dict[str, Any]:
+def _context(page: Page) -> dict[str, Any]:
+    names = [run.name for run in page.runs]
+    others = f"{names[0]} and {len(names) - 1} other runs"
     return {
-        "css": _asset("report.css"),
-        "js": _asset("report.js"),
+        "title": f"{', '.join(names)} · evaluation",
+        "heading": " and ".join(names) if len(names) < 3 else others,
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(page.runs)],
         "facts": _facts(page.first),
         "other_documents": other_documents(page.runs),
         "chosen_here": any(run.split == "dev" for run in page.runs),
-        "sections": sections,
     }
 
 
@@ -101,7 +130,8 @@ def _facts(run: RunResults) -> str:
     metrics = run.metrics
     return (
         f"{metrics['docs']:,} documents and {metrics['labels_present']:,} labels of split {run.split}, after training "
-        f"on {metrics['train_docs']:,} documents with {metrics['labels']:,} labels in all"
+        f"on {metrics['train_docs']:,} documents with {metrics['labels']:,} labels in all. Percent throughout; "
+        "brackets are 95 % bootstrap intervals over documents."
     )
 
 

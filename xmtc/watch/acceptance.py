@@ -1,0 +1,223 @@
+"""What people make of suggestions: acceptance, labels always refused or never offered, agreement, course over time."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from xmtc.data.bins import bin_mask
+from xmtc.errors import DataError
+from xmtc.evaluate.bootstrap import proportion_interval, ratio_interval
+from xmtc.evaluate.metrics import Ratio
+from xmtc.evaluate.summary import percent
+from xmtc.fusion.config import BINS
+from xmtc.report.section import Paragraph, Part, Table, label_title
+from xmtc.serve.annotations import annotation_lines, document_of
+
+_OFTEN = 3
+"""Refusals or additions of a label from which it is listed."""
+_DAYS = 90  # a longer time is shown by months
+
+
+class Mentioned(BaseModel):
+    """A label that a person saw or added."""
+
+    label: str
+    name: str = ""
+    train_count: int = 0
+    predicted: bool = False
+    words: list[str] = []
+
+
+class Annotation(BaseModel):
+    """A line of an annotations file, without the text; see `xmtc.serve.annotations`."""
+
+    document: str
+    labels: list[str]
+    by: str | None = None
+    at: datetime | None = None
+    model: Mapping[str, str] | None = None
+    suggested: list[Mentioned] | None = None
+    added: list[Mentioned] = []
+    seconds: float | None = None
+
+    @property
+    def offered(self) -> list[Mentioned]:
+        """The labels that were suggested as predicted."""
+        return [one for one in self.suggested or () if one.predicted]
+
+    def accepted(self, among: Iterable[Mentioned]) -> int:
+        """Count the labels that were accepted."""
+        return sum(one.label in self.labels for one in among)
+
+
+def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
+    """Read files of annotations; lines with the same document are different people's.
+
+    Raises:
+        DataError: a file is missing or empty, or a line is not an annotation.
+    """
+    found = []
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
+        for number, line in enumerate(annotation_lines(path), 1):
+            try:
+                found.append(Annotation.model_validate({**line, "document": document_of(line)}))
+            except ValidationError as error:
+                first = error.errors(include_input=False)[0]
+                place = ".".join(map(str, first["loc"]))
+                raise DataError(f"{path}: annotation {number}: {place}: {first['msg']}; correct this line") from None
+    if not found:
+        raise DataError(f"{paths[0]}: no annotations in it")
+    return found
+
+
+def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
+    """Make the tables of the report.
+
+    Raises:
+        DataError: no annotation says what was suggested.
+    """
+    judged = [one for one in annotations if one.suggested is not None]
+    if not judged:
+        raise DataError("no annotation says what the model suggested: annotate with the page, or send `review`")
+    text = (
+        "Acceptance is the share of the labels predicted that people accepted: precision as they see it. Found is the "
+        "share of their labels that were predicted. Intervals are of 95 %."
+    )
+    shown = Counter(one.label for line in judged for one in line.suggested or ())
+    return [
+        Paragraph(text),
+        _by_bin(judged),
+        _by_time(judged),
+        _by_label(judged),
+        _refused(judged),
+        _never_offered(judged, shown),
+        _agreement(annotations),
+    ]
+
+
+def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
+    """Compute acceptance and share found, of the labels in one bin or all."""
+
+    def inside(labels: Sequence[Mentioned]) -> list[Mentioned]:
+        return [one for one in labels if only is None or _bin_of(one.train_count) == only]
+
+    offered = [inside(line.offered) for line in lines]
+    given = [
+        [one for one in inside([*(line.suggested or ()), *line.added]) if one.label in line.labels] for line in lines
+    ]
+    accepted_N = np.array([line.accepted(some) for line, some in zip(lines, offered, strict=True)])
+    cells = [f"{accepted_N.sum():,}", f"{sum(map(len, given)):,}"]
+    for whole in (offered, given):
+        ratio = Ratio.of(accepted_N, np.array(list(map(len, whole))))
+        of = int(ratio.denominator_N.sum())
+        cells.append(percent(ratio.value, list(ratio_interval(ratio))) if of else "–")
+    return [f"{sum(map(len, offered)):,}", *cells]
+
+
+@cache
+def _bin_of(count: int) -> str:
+    return next(name for name in BINS if bin_mask(name, np.array([count]))[0])
+
+
+_COLUMNS = ("predicted", "accepted", "labels given", "acceptance, %", "found, %")
+
+
+def _by_bin(lines: Sequence[Annotation]) -> Table:
+    rows = [["all", *_row(lines)], *([name, *_row(lines, name)] for name in BINS)]
+    return Table("acceptance", ["training documents", *_COLUMNS], rows, caption="Acceptance by bin of labels")
+
+
+def _by_time(lines: Sequence[Annotation]) -> Table:
+    times = [line.at for line in lines if line.at is not None]
+    style = "%Y-%m" if times and (max(times) - min(times)).days > _DAYS else "%Y-%m-%d"
+    groups: dict[tuple[str, str], list[Annotation]] = defaultdict(list)
+    for line in lines:
+        when = "–" if line.at is None else line.at.strftime(style)
+        groups[when, (line.model or {}).get("version", "")[:12]].append(line)
+    rows = []
+    for (when, version), some in sorted(groups.items()):
+        seconds = [line.seconds for line in some if line.seconds is not None]
+        rows.append([when, version, f"{len(some):,}", *_row(some), f"{median(seconds):.0f}" if seconds else "–"])
+    columns = ["time", "version", "documents", *_COLUMNS, "seconds"]
+    return Table("time", columns, rows, words=2, caption="Course over time; median seconds for a document")
+
+
+def _by_label(lines: Sequence[Annotation]) -> Table:
+    rows = []
+    for one, right, _ in _judged_labels(lines):
+        share = percent(sum(right) / len(right), list(proportion_interval(sum(right), len(right))))
+        counts = [f"{count:,}" for count in (one.train_count, len(right), sum(right))]
+        rows.append([label_title(one.label, one.name), *counts, share])
+    columns = ["label", "training documents", "predicted", "accepted", "acceptance, %"]
+    return Table("labels", columns, rows, caption="Acceptance by label, the most predicted first")
+
+
+def _judged_labels(lines: Sequence[Annotation]) -> list[tuple[Mentioned, list[bool], Counter[str]]]:
+    """List each predicted label, which of its predictions were accepted, and its evidence; the most predicted first."""
+    found: dict[str, tuple[Mentioned, list[bool], Counter[str]]] = {}
+    for line in lines:
+        for one in line.offered:
+            _, right, words = found.setdefault(one.label, (one, [], Counter()))
+            right.append(one.label in line.labels)
+            words.update(set(one.words))
+    return sorted(found.values(), key=lambda row: (-len(row[1]), row[0].label))
+
+
+def _refused(lines: Sequence[Annotation]) -> Table:
+    rows = [
+        [
+            label_title(one.label, one.name),
+            ", ".join(word for word, _ in words.most_common(5)) or "–",
+            f"{one.train_count:,}",
+            f"{len(right):,}",
+        ]
+        for one, right, words in _judged_labels(lines)
+        if len(right) >= _OFTEN and not any(right)
+    ]
+    columns = ["label", "words of evidence", "training documents", "refused"]
+    return Table("refused", columns, rows, words=2, caption=f"Predicted {_OFTEN} times or more, and always refused")
+
+
+def _never_offered(lines: Sequence[Annotation], shown: Mapping[str, int]) -> Table:
+    added = Counter(one.label for line in lines for one in line.added if one.label not in shown)
+    about = {one.label: one for line in lines for one in line.added}
+    rows = [
+        [label_title(label, about[label].name), f"{about[label].train_count:,}", f"{count:,}"]
+        for label, count in added.most_common()
+        if count >= _OFTEN
+    ]
+    columns = ["label", "training documents", "added"]
+    return Table("added", columns, rows, caption=f"Added {_OFTEN} times or more, and never suggested")
+
+
+def _agreement(lines: Sequence[Annotation]) -> Table:
+    """Compare each two people's labels of one document; what was shown and neither gave counts as agreed."""
+    documents: dict[str, list[Annotation]] = defaultdict(list)
+    for line in lines:
+        documents[line.document].append(line)
+    pairs: dict[tuple[str, str], list[tuple[int, int, int, int]]] = defaultdict(list)
+    for some in documents.values():
+        for one, other in combinations(some, 2):
+            names = sorted((one.by or "–", other.by or "–"))
+            a, b = set(one.labels), set(other.labels)
+            items = a | b | {shown.label for line in (one, other) for shown in line.suggested or ()}
+            counts = (len(a & b), len(a | b), len(items) - len(a ^ b), len(items))
+            for key in ((names[0], names[1]), ("all", "")):
+                pairs[key].append(counts)
+    rows = []
+    for (one, other), counts in sorted(pairs.items()):
+        columns_4N = np.array(counts).T
+        ratios = [Ratio.of(columns_4N[top], columns_4N[top + 1]) for top in (0, 2)]
+        cells = [percent(ratio.value, list(ratio_interval(ratio))) for ratio in ratios]
+        rows.append([one, other, f"{len(counts):,}", *cells])
+    columns = ["person", "other", "documents", "labels of both among labels of either, %", "equal decisions, %"]
+    return Table("agreement", columns, rows, words=2, caption="Agreement of two people on one document")

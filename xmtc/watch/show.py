@@ -1,0 +1,46 @@
+"""Show results: tables on the terminal, and a page with all parts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as ShownTable
+from rich.text import Text
+
+from xmtc.report.section import Paragraph, Part, Table
+from xmtc.report.write import write_page
+from xmtc.track.console import printable
+
+_ROWS = 12
+
+
+def show(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> None:
+    """Print paragraphs and the first rows of each table, and write the page if there is a place for it.
+
+    Args:
+        title: heading of the page.
+        facts: what was looked at, a sentence.
+        parts: the results; tables without rows are left out.
+        page: HTML file; its tables are written beside it as CSV and Parquet.
+
+    Raises:
+        StorageError: the page cannot be written.
+    """
+    parts = [part for part in parts if not isinstance(part, Table) or part.rows]
+    if page is not None:
+        write_page(page, title, facts, parts)
+    console = Console(soft_wrap=True)
+    print(printable(facts))
+    for part in parts:
+        if isinstance(part, Paragraph):
+            print(printable(part.text))
+        if isinstance(part, Table):
+            more = f" ({len(part.rows) - _ROWS} more rows on the page)" if len(part.rows) > _ROWS else ""
+            table = ShownTable(title=part.caption + more, title_justify="left")
+            for place, name in enumerate(part.columns):
+                table.add_column(name, justify="left" if place < part.words else "right")
+            for row in part.rows[:_ROWS]:
+                table.add_row(*(Text(printable(cell)) for cell in row))
+            console.print(table)
+    if page is not None:
+        print(f"page: {page}")
