@@ -28,7 +28,18 @@ LARGE = [
 COMMANDS = (
     *("prepare", "mig", "train", "sweep", "evaluate", "report", "predict", "score", "labels", "labels add"),
     *("labels remove", "labels rename", "labels merge"),
-    *("annotations", "annotations report", "explain", "status", "doctor", "serve", "init", "push"),
+    *(
+        "annotations",
+        "annotations report",
+        "annotations sample",
+        "annotations audit",
+        "explain",
+        "status",
+        "doctor",
+        "serve",
+        "init",
+        "push",
+    ),
 )
 LIGHT_MODULES = (
     *("xmtc", "xmtc.cli", "xmtc.errors", "xmtc.files", "xmtc.config.load", "xmtc.config.members"),

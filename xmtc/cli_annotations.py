@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from xmtc.cli_options import IdColumn, TextColumn, local_model
+
 annotations_app = typer.Typer(no_args_is_help=True, help="Measure what people decide about a model's suggestions.")
 Page = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with its tables beside it.")]
 
@@ -22,3 +24,49 @@ def annotations_report(
     people, documents = len({line.by for line in lines if line.by is not None}), len({line.document for line in lines})
     facts = f"{len(lines):,} annotations of {documents:,} documents by {people or 'unknown'} people."
     show("Annotations", facts, acceptance_parts(lines), output)
+
+
+@annotations_app.command("sample")
+def annotations_sample(
+    scored: Annotated[Path, typer.Argument(metavar="SCORED", help="Output of xmtc score --threshold tuned.")],
+    model: Annotated[Path, typer.Option(parser=local_model, metavar="MODEL", help="The model that scored.")],
+    size: Annotated[int, typer.Option(min=1, help="Number of documents.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON lines file to write.")],
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="Files that were scored; adds texts, for xmtc serve --queue.")
+    ] = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+) -> None:
+    """Draw a sample to audit, stratified by expected quality and by the bin of the rarest label."""
+    from xmtc.artefact.export import LABELS
+    from xmtc.artefact.info import read_description
+    from xmtc.data.labels import LabelTable
+    from xmtc.score.inputs import read_texts, text_columns
+    from xmtc.watch.audit import draw, read_scores, write_sample
+
+    sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
+    trained_on = read_description(model).columns
+    columns = text_columns(text_column, id_column, trained_on)
+    write_sample(output, sample, dict(read_texts(inputs, columns, trained_on)) if inputs else None)
+    print(f"{output}: {len(sample):,} documents in {len({row['stratum'] for row in sample})} strata")
+
+
+@annotations_app.command("audit")
+def annotations_audit(
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="File of xmtc annotations sample.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
+    output: Page = None,
+) -> None:
+    """Estimate precision and recall of all scored documents from the annotations of a sample."""
+    from xmtc.watch.acceptance import read_annotations
+    from xmtc.watch.audit import audit
+    from xmtc.watch.show import show
+
+    show(
+        "Audit",
+        f"Estimates for all documents from those of {sample}.",
+        [audit(sample, read_annotations(files))],
+        output,
+    )

@@ -333,6 +333,25 @@ def read_blocks(
         raise file.changed()
 
 
+def read_texts(
+    inputs: Iterable[str],
+    columns: TextColumns,
+    trained_on: DocumentColumns | None = None,
+    sources: Mapping[str, ReaderSettings] | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yield identifier and text of each document of files; see `input_files` and `with_known_id`.
+
+    Raises:
+        DataError: a file cannot be read, or a row is not a document.
+    """
+    found = input_files(inputs, sources)
+    columns = with_known_id(columns, trained_on, found)
+    for row in chain.from_iterable(read_rows(file, columns) for file in found):
+        if isinstance(row, Rejected):
+            raise DataError(f"{row.where}: {row.reason}")
+        yield row.doc_id, row.text
+
+
 def find_document(
     inputs: Iterable[str],
     columns: TextColumns,

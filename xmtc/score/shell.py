@@ -6,12 +6,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from xmtc.artefact.info import read_description
-from xmtc.data.readers import ReaderConfig, Rejected
+from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import table_of
@@ -21,7 +20,7 @@ from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.destination import destination_of
-from xmtc.score.inputs import TextColumns, input_files, read_rows, with_known_id
+from xmtc.score.inputs import TextColumns, input_files, read_texts, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
 from xmtc.track.console import duration, print_line, printable
@@ -116,13 +115,9 @@ def texts_to_predict(
         if _is_object(first):
             raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
         return [({"line": number}, line) for number, line in lines.items()]
-    files = input_files([str(path)])
-    columns = with_known_id(columns, trained_on, files)
-    found: list[tuple[dict[str, str | int], str]] = []
-    for row in chain.from_iterable(read_rows(file, columns) for file in files):
-        if isinstance(row, Rejected):
-            raise DataError(f"{row.where}: {row.reason}")
-        found.append(({"id": row.doc_id}, row.text))
+    found: list[tuple[dict[str, str | int], str]] = [
+        ({"id": doc_id}, text) for doc_id, text in read_texts([str(path)], columns, trained_on)
+    ]
     if not found:
         raise DataError(f"--input {path}: has no rows")
     return found
