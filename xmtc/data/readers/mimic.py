@@ -1,9 +1,9 @@
 """MIMIC-IV and MIMIC-III from PhysioNet's files, unchanged: one document per admission, its ICD codes as labels.
 
 Notes are streamed, twice: once for which notes belong to which admission, once for their text. Only the codes and the
-admissions' numbers are held in memory, and the texts of an admission with several notes lie on disk until the last.
+admissions' numbers are held in memory, and the texts of an admission with several notes until the last.
 
-Suffixes: A admissions with notes, G patients, L codes.
+Suffixes: G patients, L codes.
 """
 
 import json
@@ -11,14 +11,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.feather as pa_feather
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
+import pandas as pd
 from scipy import sparse
 from typing_extensions import override
 
@@ -26,7 +21,8 @@ from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns
 from xmtc.data.readers.config import MimicConfig, SplitConfig
 from xmtc.data.readers.files import check_file, content_hash
-from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes
+from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes, whole_numbers
+from xmtc.data.readers.stream_csv import Column, Rows
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 from xmtc.files import reading
@@ -59,7 +55,7 @@ _LAYOUTS = {
         only=(("category", "Discharge summary"), ("iserror", "")),
     ),
 }
-_SPLIT_NAMES = {"train": 0, "dev": 1, "val": 1, "valid": 1, "validation": 1, "test": 2}
+_SPLIT_NAMES = {"train": "train", **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"), "test": "test"}
 _ID_COLUMNS = ("hadm_id", "_id")
 
 
@@ -95,19 +91,16 @@ class MimicReader(Reader):
         with progress.task("read note numbers", unit="notes") as task:
             notes = Notes(self._notes_file(), self._layout, task.advance)
         yield from notes.rejected
+        source = self._settings
         codes = Codes(
-            self._code_tables(),
-            self._layout,
-            self._settings.icd_version,
-            notes.hadm_A,
-            self._settings.min_code_documents,
+            self._code_tables(), self._layout, source.icd_version, notes.subjects.index, source.min_code_documents
         )
-        split_A = self._splits(notes, codes)
-        coded_A = np.diff(codes.offsets_A) > 0
-        self._report(notes, codes, coded_A, split_A)
-        wanted = set(np.flatnonzero(coded_A & (split_A >= 0)).tolist())
+        splits = self._splits(notes, codes)
+        self._report(notes, codes, splits)
+        coded = codes.pairs.groupby("hadm_id")["code"].agg(tuple)
+        wanted = set(coded.index) & set(splits.index)
         for admission, text in notes.texts(wanted):
-            yield Document(str(notes.hadm_A[admission]), text, codes.of(admission), SPLITS[split_A[admission]])
+            yield Document(str(admission), text, coded[admission], splits[admission])
 
     @override
     def label_info(self) -> LabelInfo:
@@ -132,79 +125,74 @@ class MimicReader(Reader):
             tables.append(("procedure", layout.procedure_names))
         return [(kind, path) for kind, name in tables for path in _candidates(root / name) if path.is_file()]
 
-    def _splits(self, notes: Notes, codes: Codes) -> NDArray[np.int8]:
-        """Assign each admission to a split, (A,) index into SPLITS; -1 for admissions that are left out."""
+    def _splits(self, notes: Notes, codes: Codes) -> Column:
+        """Give the split by admission; some may be left out."""
         if self._settings.split_file is None:
             return _stratified(notes, codes, self._settings.stratify)
         given = read_split_file(Path(self._settings.split_file))
-        split_A = np.array([given.get(int(hadm), -1) for hadm in notes.hadm_A], dtype=np.int8)
-        if not (split_A >= 0).any():
+        splits = given[given.index.isin(notes.subjects.index)]
+        if splits.empty:
             raise DataError(f"{self._settings.split_file}: none of its admissions has a note in {self._notes_file()}")
-        known = split_A >= 0
-        pairs = np.unique(np.stack([notes.subject_A[known], split_A[known]]), axis=1)
-        several = pairs.shape[1] - len(np.unique(pairs[0]))
+        several = int((splits.groupby(notes.subjects[splits.index].to_numpy()).nunique() > 1).sum())
         if several:
             logger.warning("%s: %d patients are in more than one split", self._settings.split_file, several)
-        return split_A
+        return splits
 
-    def _report(self, notes: Notes, codes: Codes, coded_A: NDArray[np.bool_], split_A: NDArray[np.int8]) -> None:
+    def _report(self, notes: Notes, codes: Codes, splits: Column) -> None:
+        coded = codes.pairs["hadm_id"].unique()
         logger.info(
             "mimic: %d admissions with notes; without an ICD-%d code of at least %d documents %d; not in the split "
             "file %d; notes of no admission %d; rarer codes dropped %d",
-            len(coded_A),
+            len(notes.subjects),
             self._settings.icd_version,
             self._settings.min_code_documents,
-            int((~coded_A).sum()),
-            int((coded_A & (split_A < 0)).sum()),
+            len(notes.subjects) - len(coded),
+            int((~np.isin(coded, splits.index)).sum()),
             notes.homeless,
             codes.dropped,
         )
 
 
-def read_split_file(path: Path) -> dict[int, int]:
-    """Read the split of each admission, as an index into SPLITS.
+def read_split_file(path: Path) -> Column:
+    """Read the split of each admission.
 
     Raises:
         DataError: the file cannot be read, lacks a column, names another split, or two of them for an admission.
     """
     table = _table(path)
-    ids = next((name for name in _ID_COLUMNS if name in table.column_names), None)
-    if ids is None or "split" not in table.column_names:
-        there = shown_columns(table.column_names)
+    ids = next((name for name in _ID_COLUMNS if name in table.columns), None)
+    if ids is None or "split" not in table.columns:
+        there = shown_columns(table.columns)
         raise DataError(f"{path}: needs the columns hadm_id (or _id) and split; {there}")
-    rows: dict[Any, Any] = {}
-    for hadm, split in zip(table[ids].to_pylist(), table["split"].to_pylist(), strict=True):
-        if rows.setdefault(hadm, split) != split:
-            raise DataError(f"{path}: admission {hadm} is in two splits; leave one of the rows out")
-    unknown = sorted({str(split) for split in rows.values()} - set(_SPLIT_NAMES))
+    rows = table[[ids, "split"]].drop_duplicates()
+    again = rows[ids][rows[ids].duplicated()]
+    if not again.empty:
+        raise DataError(f"{path}: admission {again.iloc[0]} is in two splits; leave one of the rows out")
+    unknown = sorted(set(rows["split"].astype(str)) - set(_SPLIT_NAMES))
     if unknown:
         raise DataError(f"{path}: split {quoted_cell(unknown[0])} is none of {', '.join(_SPLIT_NAMES)}")
-    try:
-        return {int(hadm): _SPLIT_NAMES[split] for hadm, split in rows.items()}
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: column {ids}: {error}") from None
+    return rows["split"].map(_SPLIT_NAMES).set_axis(whole_numbers(rows[ids], path))
 
 
-def _table(path: Path) -> pa.Table:
+def _table(path: Path) -> Rows:
     check_file(path)
     with reading(path, what="cannot be read as a table"):
         if path.suffix == ".parquet":
-            return pq.read_table(path)
-        return pa_feather.read_table(path) if path.suffix == ".feather" else pa_csv.read_csv(path)
+            return pd.read_parquet(path)
+        return pd.read_feather(path) if path.suffix == ".feather" else pd.read_csv(path)
 
 
-def _stratified(notes: Notes, codes: Codes, settings: SplitConfig) -> NDArray[np.int8]:
-    admissions = np.unique(codes.admission_P)
-    patients, group_of = np.unique(notes.subject_A[admissions], return_inverse=True)
-    pair_groups = group_of[np.searchsorted(admissions, codes.admission_P)]
+def _stratified(notes: Notes, codes: Codes, settings: SplitConfig) -> Column:
+    admissions = np.unique(codes.pairs["hadm_id"])
+    patients, group_of = np.unique(notes.subjects[admissions], return_inverse=True)
+    pair_groups = group_of[np.searchsorted(admissions, codes.pairs["hadm_id"])]
+    everyone = codes.pairs["number"].max() + 1
     rows = np.concatenate([pair_groups, group_of])
-    columns = np.concatenate([codes.ids_P, np.full(len(group_of), len(codes.codes))])
-    shape = (len(patients), len(codes.codes) + 1)
-    counts_GL = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+    columns = np.concatenate([codes.pairs["number"], np.full(len(group_of), everyone)])
+    counts_GL = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(patients), everyone + 1))
     shares = (1 - settings.dev - settings.test, settings.dev, settings.test)
-    split_A = np.full(len(notes.hadm_A), -1, dtype=np.int8)
-    split_A[admissions] = stratify_groups(counts_GL, shares, settings.seed)[group_of]
-    return split_A
+    split_G = stratify_groups(counts_GL, shares, settings.seed)
+    return pd.Series(np.array(SPLITS)[split_G[group_of]], admissions)
 
 
 def _find(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -10,12 +11,15 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.files import check_file, missing_column, open_text, wrong_width
 from xmtc.errors import DataError
 
+Rows = Any  # a pandas DataFrame; pandas brings no types
+Column = Any
+
 # A row may not be longer than a block; clinical notes have at most some 100 kB.
 _BLOCK = 16 << 20
 
 
-def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.Array] | Rejected]:
-    """Yield blocks of rows: column -> string array, values unchanged, empty if missing.
+def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[Rows | Rejected]:
+    """Yield blocks of rows, each value a text, unchanged, empty if missing.
 
     Rows with another number of cells than the header come as `Rejected`, without their content.
 
@@ -47,7 +51,7 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[dict[str, pa.
                 while bad:
                     yield bad.pop(0)
                 done += block.num_rows
-                yield {column: block.column(name) for column, name in actual.items()}
+                yield block.select(list(actual.values())).rename_columns(list(actual)).to_pandas()
         yield from bad  # without rows there is no block
     except (pa.ArrowException, OSError) as error:
         # Only the first line, and not of parse errors: Arrow quotes the row, and rows here are clinical text.
