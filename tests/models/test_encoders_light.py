@@ -216,16 +216,6 @@ def test_multilevel_of_the_size_of_the_plain_transformer():
     assert abs(count(level) - count(plain)) < 0.01 * count(plain)
 
 
-def test_attention_received_sums_to_one_for_each_kind():
-    batch = whole_documents([9, 4])
-    for config, kinds in ((CONFIGS[0], {"global"}), (CONFIGS[2], {"global", "local"})):
-        received = built(config).attention_received(batch.input_ids_WU, batch.attention_mask_WU)
-        assert set(received) == kinds
-        for share in received.values():
-            torch.testing.assert_close(share.sum(1), torch.ones(2))
-            assert (share[~batch.attention_mask_WU] == 0).all()
-
-
 def test_token_dropout_leaves_whole_tokens_out():
     torch.manual_seed(0)
     embedding = EmbeddingConfig(width=8, dropout=0.0, token_dropout=0.5).build(VOCAB, 64)

@@ -53,7 +53,7 @@ def test_what_is_called_predicted_is_what_the_thresholds_say(model, monkeypatch)
 def test_bars_and_pieces_are_the_words_of_the_text(model):
     section = explain_text(model, TEXT, [], 1)[0]
     assert "".join(piece.text for piece in section.contributions) == TEXT
-    assert "".join(piece.text for piece in section.looks["attention"]) == TEXT
+    assert "".join(piece.text for piece in section.attention) == TEXT
     assert section.words_sum == pytest.approx(sum(w.contribution for w in section.explanation.words))
     kidneys = [w.contribution for w in section.explanation.words if w.text.lower() == "kidney"]
     assert len(kidneys) == 2
@@ -80,28 +80,6 @@ def test_evidence_that_no_word_decides_is_called_spread(model):
         one = replace(section, explanation=replace(section.explanation, words=shares), half=_half(contributions))
         assert one.spread.startswith(f"{half} of the 40 words make up half")
         assert ("no word decides" in one.spread) == spread
-
-
-def test_global_and_local_attention_stand_side_by_side(model, tmp_path):
-    section = explain_text(model, TEXT, [], 1)[0]
-    shares = {"global": tuple(section.explanation.attention), "local": tuple(section.explanation.attention)}
-    pieces = section.looks["attention"]
-    two = replace(
-        section,
-        explanation=replace(section.explanation, received=shares),
-        looks=section.looks | {"global": pieces, "local": pieces},
-        bars=[replace(bar, received={"global": 0.25, "local": 0.125}) for bar in section.bars],
-    )
-    for shown, count in ((section, 0), (two, 1)):
-        write_page(tmp_path / "page.html", [shown], title="a", model="m")
-        page = (tmp_path / "page.html").read_text()
-        assert page.startswith("<!doctype html>")
-        assert page.count('<div class="pair">') == count
-    pair = page[page.index('<div class="pair">') :]
-    assert pair.index("<b>global</b>, from anywhere") < pair.index("<b>local</b>, at the neighbours")
-    console = Console(record=True, width=120)
-    print_sections([two], console)
-    assert re.search(r"global +local", console.export_text())
 
 
 def test_exclusive_labels_have_no_separate_log_odds(model, monkeypatch, tmp_path):

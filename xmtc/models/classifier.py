@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
+from xmtc.models.encoders.base import Encoder
 from xmtc.models.heads.base import AttendsByLabel, GivesEvidence, Head, ReadsPooled
 from xmtc.models.poolings.pooling import FixedPoolings
 
@@ -103,16 +102,6 @@ class Classifier(nn.Module):
         scale_S1 = self.calibration.scale_L.to(bias_S.device)[labels_S, None]
         return shares_BST * scale_S1, self.calibration(bias_S[None], labels_S)[0]
 
-    def attention_received(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the share (B, T) of the encoder's top-layer attention that each token receives, by kind.
-
-        Empty if the encoder does not provide it. A token in two windows counts in the window that represents it. If
-        only the first token attends, it sees only the document's first window.
-        """
-        received = self.encoder.attention_received(batch.input_ids_WU, batch.attention_mask_WU)
-        gather = {FIRST_TOKEN: _first_windows}
-        return {kind: gather.get(kind, _shares_of_documents)(x_WU, batch) for kind, x_WU in received.items()}
-
     @property
     def encoder_trainable(self) -> bool:
         """Whether any parameter of the encoder currently trains."""
@@ -154,22 +143,6 @@ def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
         flat = hidden_WUD.flatten(0, 1)
         hidden_BTD = flat.index_select(0, batch.position_BT.flatten()).view(*batch.position_BT.shape, -1)
     return hidden_BTD.masked_fill(~batch.mask_BT.unsqueeze(-1), 0)
-
-
-def _shares_of_documents(shares_WU: Tensor, batch: Batch) -> Tensor:
-    shares_BT = gather_documents(shares_WU.unsqueeze(2), batch).squeeze(2)
-    return shares_BT / shares_BT.sum(1, keepdim=True)
-
-
-def _first_windows(values_WU: Tensor, batch: Batch) -> Tensor:
-    """Gather values (B, T) of the tokens in their document's first window; 0 for tokens after it."""
-    if batch.position_BT is None:
-        return values_WU
-    width = min(values_WU.shape[1], batch.mask_BT.shape[1])
-    first_B = batch.position_BT[:, 0] // values_WU.shape[1]
-    # Excludes the special token that ends the window, because the document continues there.
-    same_BU = batch.input_ids_WU[first_B, :width] == batch.token_ids_BT[:, :width]
-    return F.pad(values_WU[first_B, :width] * same_BU, (0, batch.mask_BT.shape[1] - width))
 
 
 def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:

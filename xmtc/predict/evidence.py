@@ -55,7 +55,6 @@ class Explanation:
         words: contributions of words, in the order of the text.
         attention: share of the attention on each word: mean over heads, or for a flat head, the pooling. Together with
             the shares of special tokens, it sums to 1.
-        received: the same for the encoder's top layer, by kind (`global`, `local`), if the encoder provides it.
         documents: training documents that vote for the label, and their contributions, greatest first; only if
             neighbours score.
         scorers: contribution of each scorer, if several are fused.
@@ -67,7 +66,6 @@ class Explanation:
     special: float
     words: tuple[Evidence, ...]
     attention: tuple[float, ...]
-    received: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     documents: tuple[tuple[str, float], ...] = ()
     scorers: Mapping[str, float] = field(default_factory=dict)
 

@@ -58,7 +58,6 @@ class Bar:
     value: float
     attention: float
     share: float
-    received: dict[str, float]
 
     @property
     def title(self) -> str:
@@ -88,7 +87,7 @@ class LabelEvidence:
     bars: list[Bar]
     other_words: int
     contributions: list[Stretch]
-    looks: dict[str, list[Stretch]]
+    attention: list[Stretch]
 
     @property
     def others(self) -> float:
@@ -149,10 +148,7 @@ def _section(model: Model, text: str, explanation: Explanation, found: Predictio
         bars=_bars(explanation),
         other_words=max(0, len(set(map(_key, explanation.words))) - BAR_WORDS),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
-        looks={
-            name: _pieces(text, explanation, values, "{:.1%} of the attention")
-            for name, values in {"attention": explanation.attention, **explanation.received}.items()
-        },
+        attention=_pieces(text, explanation, explanation.attention, "{:.1%} of the attention"),
     )
 
 
@@ -163,20 +159,15 @@ def _half(values: Sequence[float]) -> int:
 
 def _bars(explanation: Explanation) -> list[Bar]:
     """Choose the words with the greatest total contributions, for or against; if none has any, by attention."""
-    kinds = list(explanation.received)
-    values = ([word.contribution for word in explanation.words], explanation.attention, *explanation.received.values())
+    values = [word.contribution for word in explanation.words]
     counts = Counter(map(_key, explanation.words))
     sums: dict[tuple[str, str], NDArray[np.float64]] = {}
-    for word, *numbers in zip(explanation.words, *values, strict=True):
+    for word, *numbers in zip(explanation.words, values, explanation.attention, strict=True):
         sums[_key(word)] = sums.get(_key(word), 0.0) + np.array(numbers)
-    by = 0 if any(values[0]) else -1
+    by = 0 if any(values) else 1
     best = sorted(sums.items(), key=lambda item: -abs(item[1][by]))[:BAR_WORDS]
     largest = max((abs(numbers[by]) for _, numbers in best), default=0.0) or 1.0
-    return [
-        Bar(*key, counts[key], value, attention, abs(numbers[by]) / largest, dict(zip(kinds, received, strict=True)))
-        for key, numbers in best
-        for value, attention, *received in [numbers.tolist()]
-    ]
+    return [Bar(*key, counts[key], *numbers.tolist(), share=abs(numbers[by]) / largest) for key, numbers in best]
 
 
 def _with_field(text: str, field: str) -> str:
@@ -211,12 +202,12 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
         console.print(Text(printable(heading), style="bold"))
         console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
         console.print(Text(section.spread, style="dim"))
-        table = Table("word", "adds", "attention", *e.received, "", box=None, pad_edge=False)
+        table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
         for bar in section.bars:
             colour = "blue" if bar.value >= 0 else "dark_orange"
             length = max(1, round(bar.share * _BAR_WIDTH))
-            shares = [f"{share:.1%}" for share in (bar.attention, *bar.received.values())]
-            table.add_row(Text(printable(bar.title)), f"{bar.value:+.3f}", *shares, Text("█" * length, style=colour))
+            numbers = f"{bar.value:+.3f}", f"{bar.attention:.1%}"
+            table.add_row(Text(printable(bar.title)), *numbers, Text("█" * length, style=colour))
         if section.other_words:
             table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
         console.print(table)

@@ -102,15 +102,10 @@ class Explainer:
             head, hidden_BTD = self.classifier.head, self.classifier.encode(batch)
             assert isinstance(head, GivesEvidence)  # it gave contributions
             attention_SHT = head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]
-            received = self.classifier.attention_received(batch)
-
-        def by_word(values_T: Tensor) -> tuple[float, ...]:
-            return word_sums(document.text, document.offsets, values_T.cpu().numpy()[inner])
-
-        of_encoder = {kind: by_word(x_BT[0]) for kind, x_BT in received.items()}
+        shares = attention_SHT.mean(1).cpu().numpy()[:, inner]
         return [
-            replace(one, attention=by_word(x_T), received=of_encoder)
-            for one, x_T in zip(explanations, attention_SHT.mean(1), strict=True)
+            replace(one, attention=word_sums(document.text, document.offsets, share_T))
+            for one, share_T in zip(explanations, shares, strict=True)
         ]
 
 

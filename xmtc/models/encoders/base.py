@@ -16,7 +16,6 @@ from xmtc.models.module_files import load_weights, whole
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 
-FIRST_TOKEN = "cls"
 """The kind of attention of a window's first token; for a document, of the first token of its first window."""
 FOLDER, WEIGHTS = "encoder", "model.safetensors"
 """Folder of an encoder's weights in an exported model."""
@@ -53,11 +52,6 @@ class Encoder(nn.Module, ABC):
     def first_token_is_blind(self) -> bool:
         """Whether the first token's state depends on no other token and so does not represent the text."""
         return False
-
-    def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Compute the share (W, U) of the top layer's attention that each token receives, by kind; empty if unknown."""
-        del input_ids_WU, attention_mask_WU
-        return {}
 
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
         """Write the encoder's part of an exported model.

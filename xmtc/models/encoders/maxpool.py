@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import MaxPoolConfig
-from xmtc.models.encoders.base import FIRST_TOKEN, Encoder
+from xmtc.models.encoders.base import Encoder
 from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 
 
@@ -41,16 +41,11 @@ class MaxPoolEncoder(Encoder):
             first_W1D = layers_KWUD[:, :, :1].amax(0)
             return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
-        first_W1D, _ = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=False)
+        padding_WU = ~attention_mask_WU & attention_mask_WU.any(1, keepdim=True)  # avoid an empty softmax
+        first_W1D, _ = self.attention(
+            states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=False
+        )
         return torch.cat([states_WUD[:, :1] + first_W1D, states_WUD[:, 1:]], 1)
-
-    def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Compute the share (W, U) of the additional attention of [CLS] that each token receives; empty for cls_max."""
-        if self.attention is None:
-            return {}
-        states_WUD = self._layers(input_ids_WU, attention_mask_WU).amax(0)
-        _, weights_W1U = _attend(self.attention, states_WUD, attention_mask_WU, need_weights=True)
-        return {FIRST_TOKEN: weights_W1U.squeeze(1)}
 
     @property
     @override
@@ -72,14 +67,6 @@ class MaxPoolEncoder(Encoder):
     def layers(self) -> Sequence[nn.Module]:
         """The layers of the base, then the additional attention."""
         return [*self.base.layers(), *([] if self.attention is None else [self.attention])]
-
-
-def _attend(
-    attention: nn.MultiheadAttention, states_WUD: Tensor, mask_WU: Tensor, *, need_weights: bool
-) -> tuple[Tensor, Tensor]:
-    """Attend from [CLS] to its window (W, 1, D); with `need_weights`, also return mean weights (W, 1, U)."""
-    padding_WU = ~mask_WU & mask_WU.any(1, keepdim=True)  # avoid an empty softmax
-    return attention(states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=need_weights)
 
 
 def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:

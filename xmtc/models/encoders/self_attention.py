@@ -24,11 +24,6 @@ class SelfAttention(nn.Module):
         """Compute contexts (W, U, D)."""
         return self.output(global_attention(*split_projection(self.project(hidden_WUD), self.heads), mask_WU))
 
-    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Compute attention (W, U) that each token receives, by kind."""
-        query, key, _ = split_projection(self.project(hidden_WUD), self.heads)
-        return {"global": attention_received(query, key, _dense(mask_WU), mask_WU)}
-
 
 class MultilevelAttention(nn.Module):
     """Global and local self-attention in parallel, fused by a learned gate: g ⊙ global + (1 − g) ⊙ local.
@@ -52,15 +47,6 @@ class MultilevelAttention(nn.Module):
         gate_WUD = torch.sigmoid(self.gate(torch.cat([far_WUD, near_WUD], 2)))
         return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
 
-    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Compute attention (W, U) that each token receives, by kind."""
-        query, key, _ = split_projection(self.project_global(hidden_WUD), self.heads)
-        near_query, near_key, _ = split_projection(self.project_local(hidden_WUD), self.heads)
-        return {
-            "global": attention_received(query, key, _dense(mask_WU), mask_WU),
-            "local": attention_received(near_query, near_key, band_mask(mask_WU, self.radius), mask_WU),
-        }
-
 
 class TransformerEncoder(LightEncoder):
     """Embedding, pre-LN blocks and a final norm."""
@@ -80,14 +66,6 @@ class TransformerEncoder(LightEncoder):
             hidden_WUD = block(hidden_WUD, attention_mask_WU)
         return self.norm(hidden_WUD) * attention_mask_WU.unsqueeze(2)
 
-    def attention_received(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
-        """Compute the share (W, U) of the top layer's attention that tokens receive: "global", and "local" if any."""
-        hidden_WUD = self.widen(self.embedding(input_ids_WU, attention_mask_WU))
-        *below, top = self.blocks
-        for block in below:
-            hidden_WUD = block(hidden_WUD, attention_mask_WU)
-        return top.received(hidden_WUD, attention_mask_WU)  # pyright: ignore[reportCallIssue]
-
 
 class Block(nn.Module):
     """x + attention(LN x), then x + transform(LN x) (pre-LN: Xiong et al., 2020)."""
@@ -104,10 +82,6 @@ class Block(nn.Module):
         """Compute hidden states (W, U, D)."""
         hidden_WUD = hidden_WUD + self.dropout(self.attention(self.norm_attention(hidden_WUD), mask_WU))
         return hidden_WUD + self.dropout(self.transform(self.norm_transform(hidden_WUD), mask_WU))
-
-    def received(self, hidden_WUD: Tensor, mask_WU: Tensor) -> dict[str, Tensor]:
-        """Compute attention (W, U) that each token receives, by kind."""
-        return self.attention.received(self.norm_attention(hidden_WUD), mask_WU)
 
 
 class FeedForward(nn.Module):
@@ -214,22 +188,10 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
 
 
 def band_mask(mask_WU: Tensor, radius: int) -> Tensor:
-    """Make the dense mask (W, U, U) of keys that a query may see in local attention, for tests and for showing it."""
+    """Make the dense mask (W, U, U) of keys that a query may see in local attention."""
     at = torch.arange(mask_WU.shape[1], device=mask_WU.device)
     near_UU = (at.unsqueeze(1) - at).abs() <= radius
     return (near_UU & mask_WU.unsqueeze(1)) | torch.eye(len(at), dtype=torch.bool, device=at.device)
-
-
-def attention_received(query_WHUd: Tensor, key_WHUd: Tensor, allowed_WUU: Tensor, mask_WU: Tensor) -> Tensor:
-    """Compute the share (W, U) of attention that each token receives, averaged over heads and unpadded queries."""
-    scores_WHUU = query_WHUd @ key_WHUd.transpose(2, 3) * query_WHUd.shape[3] ** -0.5
-    attention_WUU = scores_WHUU.float().masked_fill(~allowed_WUU.unsqueeze(1), -torch.inf).softmax(3).mean(1)
-    received_WU = (attention_WUU * mask_WU.unsqueeze(2)).sum(1)
-    return received_WU / mask_WU.sum(1, keepdim=True).clamp(min=1)
-
-
-def _dense(mask_WU: Tensor) -> Tensor:
-    return band_mask(mask_WU, mask_WU.shape[1])
 
 
 def _blocks(x_WHUd: Tensor, blocks: int, size: int, *, before: int, after: int) -> Tensor:
