@@ -7,7 +7,7 @@ import pytest
 
 from scorer_cases import training, unseen
 from xmtc.errors import DataError
-from xmtc.scorers.base import SingleProcess, Training
+from xmtc.scorers.base import Training
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.factor import factorise, leave_one_out
 from xmtc.scorers.gram import gram, kernel
@@ -87,7 +87,7 @@ def test_two_penalties_in_use_give_each_label_its_own() -> None:
     from xmtc.scorers.linear import solve_labels
 
     which = np.array([0, 1, 0, 0, 1, 1, 0], np.int8)
-    ((_, weights),) = solve_labels(cases.labels_NL, factors, which, 0.0, SingleProcess())
+    ((_, weights),) = solve_labels(cases.labels_NL, factors, which, 0.0)
     for label, index in enumerate(which):
         expected = single[index].weights_WL[:, [label]].toarray().ravel()
         np.testing.assert_allclose(weights.toarray()[label], expected, atol=1e-5)

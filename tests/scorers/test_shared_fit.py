@@ -1,7 +1,6 @@
 """Ranks that share the work of fitting get what one process gets."""
 
 import json
-from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -17,7 +16,6 @@ from xmtc.scorers import linear
 from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.linear import Linear
 from xmtc.stages.run_stage import run_stage
-from xmtc.stages.scorers import WorkerCommunicator
 
 SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}, {kind: state_neighbours}]"
 SETTINGS = (
@@ -34,8 +32,7 @@ DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the prima
 
 def fit_on_ranks() -> list[np.ndarray]:
     linear.LABELS_AT_ONCE = 2  # labels: both ranks solve some
-    cases = [replace(training(documents)[0], ranks=WorkerCommunicator()) for documents in DOCUMENTS]
-    return [Linear.fit(one, CONFIG).weights_WL.toarray() for one in cases]
+    return [Linear.fit(training(documents)[0], CONFIG).weights_WL.toarray() for documents in DOCUMENTS]
 
 
 def test_ranks_find_the_weights_of_one_process(tmp_path):

@@ -21,7 +21,7 @@ from scipy import sparse
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.words import Vocabulary, Words
-from xmtc.scorers.base import Features, SingleProcess
+from xmtc.scorers.base import Features
 from xmtc.scorers.factor import factorise
 from xmtc.scorers.gram import gram
 from xmtc.scorers.linear import Linear, solve_labels
@@ -73,7 +73,7 @@ def main() -> None:
         some = labels_NL[:, :count]
         which = np.zeros(count, np.int8)
         chunks, seconds = timed(
-            lambda some=some, which=which: list(solve_labels(some, [factor], which, arguments.prune, SingleProcess()))
+            lambda some=some, which=which: list(solve_labels(some, [factor], which, arguments.prune))
         )
         weights = sparse.csr_array(sparse.vstack([rows for _, rows in chunks], format="csr").T.tocsr())
         per_label.append(seconds / count)

@@ -10,7 +10,7 @@ Suffixes: N documents, L labels, K kept labels of a document, V terms, F fields,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeVar
 
@@ -50,44 +50,6 @@ class Features:
         return Features(self.words.take(rows), None if self.states_ND is None else self.states_ND[rows])
 
 
-class Communicator(Protocol):
-    """The processes that fit scorers together. All hold all training documents and make the same calls."""
-
-    @property
-    def rank(self) -> int:
-        """Number of this process."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-        ...
-
-    def sum(self, values: Floats) -> Floats:
-        """Sum the arrays of all processes elementwise, on every process."""
-        ...
-
-    def gather(self, value: T) -> list[T]:
-        """Gather the values of all processes in the order of their ranks, on every process."""
-        ...
-
-
-@dataclass(frozen=True)
-class SingleProcess:
-    """One process."""
-
-    rank: int = 0
-    size: int = 1
-
-    def sum(self, values: Floats) -> Floats:
-        """Return the array."""
-        return values
-
-    def gather(self, value: T) -> list[T]:
-        """Return a list with the value."""
-        return [value]
-
-
 @dataclass(frozen=True)
 class Training:
     """The training data of scorers.
@@ -98,7 +60,6 @@ class Training:
         texts_N: a hash of each text, by which exact duplicates are left out together.
         label_words_LV: float32, TF-IDF rows of label names or descriptions; None if there are none.
         owners_L: label of each row of `label_words_LV`, which then has a row for each name. None: the labels in order.
-        ranks: the processes that share the work.
     """
 
     features: Features
@@ -106,7 +67,6 @@ class Training:
     texts_N: NDArray[np.uint64]
     label_words_LV: Matrix | None = None
     owners_L: NDArray[np.int64] | None = None
-    ranks: Communicator = field(default_factory=SingleProcess)
 
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}

@@ -42,7 +42,7 @@ class ScorerSettings(Protocol):
 
     @property
     def shares_work(self) -> bool:
-        """Whether all ranks call `fit` and share its work (`Training.ranks`); otherwise only rank 0 calls it."""
+        """Whether all ranks call `fit` and share its work; otherwise only rank 0 calls it."""
         return False
 
     def fit(self, training: "Training") -> "Scorer":

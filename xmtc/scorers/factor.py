@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import linalg
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
+from xmtc.distributed.collectives import all_reduce_sum, rank_and_world_size
 from xmtc.errors import DataError
-from xmtc.scorers.base import BLOCK, Communicator, SingleProcess
+from xmtc.scorers.base import BLOCK
 from xmtc.scorers.gram import gram, kernel
 
-_SINGLE_PROCESS = SingleProcess()
 _LARGEST = 60_000  # float32: 14 GB
 
 
@@ -95,8 +96,8 @@ class Dual(Factor):
         return found
 
 
-def factorise(words_NV: Matrix, penalties: tuple[float, ...], ranks: Communicator = _SINGLE_PROCESS) -> list[Factor]:
-    """Factorise for each penalty, in the smaller of the two forms. Ranks share the Gram matrix of the primal form.
+def factorise(words_NV: Matrix, penalties: tuple[float, ...]) -> list[Factor]:
+    """Factorise for each penalty, in the smaller of the two forms. Ranks share a Gram matrix: collective.
 
     Raises:
         DataError: the matrix is not positive definite in float32, because a penalty is too small.
@@ -110,8 +111,9 @@ def factorise(words_NV: Matrix, penalties: tuple[float, ...], ranks: Communicato
     if documents < terms:
         product_NN = kernel(words_NV)
         return [Dual(words_NV, _cholesky(product_NN, penalty), penalty) for penalty in penalties]
-    share = slice(ranks.rank * documents // ranks.size, (ranks.rank + 1) * documents // ranks.size)
-    product_VV = ranks.sum(gram(words_NV[share]))
+    rank, size = rank_and_world_size()
+    share = slice(rank * documents // size, (rank + 1) * documents // size)
+    product_VV = all_reduce_sum(torch.from_numpy(gram(words_NV[share]))).numpy()
     return [Primal(words_NV, _cholesky(product_VV, penalty)) for penalty in penalties]
 
 

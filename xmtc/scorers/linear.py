@@ -21,7 +21,8 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.bins import nonempty_bins
-from xmtc.scorers.base import Communicator, DenseScored, Features, Scored, SparseScored, Training, field_weights
+from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored, Training, field_weights
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.factor import Factor, factorise, leave_one_out
 from xmtc.scorers.word_weights import WordWeights
@@ -55,12 +56,12 @@ class Linear(WordWeights):
         if settings.weighting == "log_odds":
             scale_V = _log_odds(words_NV, training.labels_NL)
             words_NV = _scaled(words_NV, scale_V)
-        factors = factorise(words_NV, settings.penalties, training.ranks)
+        factors = factorise(words_NV, settings.penalties)
         factor_L = _choose(words_NV, training, factors)
         used = np.unique(factor_L)
         factors, factor_L = [factors[index] for index in used], np.searchsorted(used, factor_L).astype(np.int8)
-        own = list(solve_labels(training.labels_NL, factors, factor_L, settings.prune, training.ranks))
-        chunks = sorted((chunk for part in training.ranks.gather(own) for chunk in part), key=lambda chunk: chunk[0])
+        own = list(solve_labels(training.labels_NL, factors, factor_L, settings.prune))
+        chunks = sorted((chunk for part in all_gather_object(own) for chunk in part), key=lambda chunk: chunk[0])
         weights_LV = _scaled(sparse.vstack([rows for _, rows in chunks], format="csr"), scale_V)
         weights_LC = sparse.csr_array(
             (weights_LV.data, used_V[weights_LV.indices], weights_LV.indptr), (weights_LV.shape[0], words_NC.shape[1])
@@ -107,7 +108,7 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
 
 
 def solve_labels(
-    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float, ranks: Communicator
+    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
 ) -> Iterator[tuple[int, Matrix]]:
     """Solve this rank's share of the labels, chunk by chunk: yield the first label, and pruned weights (C, V).
 
@@ -116,10 +117,10 @@ def solve_labels(
         factors: factors of the penalties in use.
         factor_L: index of each label's factor.
         prune: see `LinearConfig.prune`.
-        ranks: ranks, which take chunks in turn.
     """
     by_label = sparse.csc_array(labels_NL)
-    for start in range(ranks.rank * LABELS_AT_ONCE, len(factor_L), ranks.size * LABELS_AT_ONCE):
+    rank, size = rank_and_world_size()  # ranks take chunks in turn
+    for start in range(rank * LABELS_AT_ONCE, len(factor_L), size * LABELS_AT_ONCE):
         chunk = slice(start, start + LABELS_AT_ONCE)
         chosen = [(factor, np.flatnonzero(factor_L[chunk] == index)) for index, factor in enumerate(factors)]
         solved = [factor.weights(by_label[:, start + columns]) for factor, columns in chosen if len(columns)]

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size, run_collectively
+from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
 from xmtc.scorers.base import Features, Scorer, Training
@@ -72,21 +71,6 @@ def _first_result(worker: Worker) -> None:
     run_collectively(write, here=worker.is_first)
 
 
-class WorkerCommunicator:
-    """The workers of a run, as the `Communicator` of scorers."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = rank_and_world_size()
-
-    def sum(self, values: Floats) -> Floats:
-        """Sum over workers."""
-        return all_reduce_sum(torch.from_numpy(values)).numpy()
-
-    def gather(self, value: T) -> list[T]:
-        """Return the values of all workers, in order of rank."""
-        return all_gather_object(value)
-
-
 def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -> dict[str, Scorer]:
     """Fit scorers on rank 0; on other ranks, only those whose work is shared.
 
@@ -96,7 +80,7 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
     every, train = worker.config.model.scorers, worker.train
     names, owners = all_names(worker.corpus.labels)
     labels = label_words(names, worker.corpus.vocabulary())
-    training = Training(features, train.label_matrix(), train.text_hashes(), labels, owners, WorkerCommunicator())
+    training = Training(features, train.label_matrix(), train.text_hashes(), labels, owners)
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
