@@ -14,6 +14,7 @@ from rich.console import Console
 from xmtc.cli_annotations import annotations_app
 from xmtc.cli_labels import labels_app
 from xmtc.cli_options import (
+    AtMost,
     CommandGroup,
     ConfigFile,
     Device,
@@ -23,6 +24,7 @@ from xmtc.cli_options import (
     ModelDir,
     ModelName,
     Overrides,
+    PageFile,
     Precision,
     PrintConfig,
     Release,
@@ -352,6 +354,39 @@ def decide(
 
     decide_by(model, as_rule(rule))
     print(f"{model / 'thresholds.json'}: decides by {rule}")
+
+
+@app.command()
+def diff(
+    old: ModelDir,
+    new: Annotated[Path, typer.Argument(metavar="NEW", parser=local_model, help="The other model.")],
+    inputs: Annotated[list[str], typer.Argument(metavar="TABLE", help="Files with documents, as for xmtc score.")],
+    annotations: Annotated[
+        list[Path] | None, typer.Option(help="Annotations of some of the documents; repeatable.")
+    ] = None,
+    at_most: AtMost = None,
+    output: PageFile = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+) -> None:
+    """Compare the decisions of two models on the same documents. Exit code 1 if more flip than allowed."""
+    from xmtc.artefact.info import read_description
+    from xmtc.score.inputs import read_texts, text_columns
+    from xmtc.watch.acceptance import read_annotations
+    from xmtc.watch.diff import as_share, differences
+    from xmtc.watch.show import show
+
+    bound = None if at_most is None else as_share(at_most)
+    given = read_annotations(annotations) if annotations else []
+    trained_on = read_description(new).columns
+    files, sources = split_inputs(inputs)
+    documents = read_texts(files, text_columns(text_column, id_column, trained_on), trained_on, sources)
+    found = differences(old, new, documents, given)
+    show("Old against new", found.facts, found.parts, output)
+    print(f"flipped: {found.share:.2%} of the labels that either model gives")
+    if bound is not None and found.share > bound:
+        print(f"more than --at-most {at_most}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -5,16 +5,15 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli_options import IdColumn, TextColumn, local_model
+from xmtc.cli_options import IdColumn, PageFile, TextColumn, local_model
 
 annotations_app = typer.Typer(no_args_is_help=True, help="Measure what people decide about a model's suggestions.")
-Page = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with its tables beside it.")]
 
 
 @annotations_app.command("report")
 def annotations_report(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
-    output: Page = None,
+    output: PageFile = None,
 ) -> None:
     """Print what people accepted, always refused and keep adding, and how well they agree."""
     from xmtc.watch.acceptance import acceptance_parts, read_annotations
@@ -57,7 +56,7 @@ def annotations_sample(
 def annotations_audit(
     sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="File of xmtc annotations sample.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
-    output: Page = None,
+    output: PageFile = None,
 ) -> None:
     """Estimate precision and recall of all scored documents from the annotations of a sample."""
     from xmtc.watch.acceptance import read_annotations

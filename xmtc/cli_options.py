@@ -156,6 +156,8 @@ Release = Annotated[
     str | None,
     typer.Option(metavar="BAR", help="Release documents of which this is expected, such as 'expected_recall>=0.8'."),
 ]
+PageFile = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with its tables beside it.")]
+AtMost = Annotated[str | None, typer.Option(metavar="SHARE", help="Exit with code 1 beyond this, such as 2% or 0.02.")]
 Version = Annotated[
     bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
 ]

@@ -85,6 +85,7 @@ def test_the_report_compares_both_on_the_same_documents_and_labels(new: Path) ->
         assert {one["labels_present"] for one in found} == {4}
     page = (new / "eval" / "test" / "report.html").read_text()
     assert "Against the model that training started from" in page
+    assert "Decisions that flip, by training documents" in page
 
 
 def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None:

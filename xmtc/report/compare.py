@@ -1,7 +1,8 @@
 """Several runs side by side: paired differences, labels won and lost and by how much, settings that differ."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from xmtc.config.plain import flattened
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.metrics import summary_metrics
+from xmtc.evaluate.summary import percent
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Table, label_title, task_of_all
 
@@ -155,6 +157,30 @@ def _f1_of_both(base: RunResults, run: RunResults, least: int) -> pd.DataFrame:
     both = first[first["support"] >= least].join(other["f1"].rename("other"), how="inner")
     both = both.fillna({"f1": 0, "other": 0})
     return both.assign(change=both["other"] - both["f1"])
+
+
+def flip_tables(found: Mapping[str, Any]) -> list[Table]:
+    """Show which decisions flip, see `xmtc.evaluate.flips`; the columns on people are left out if nobody judged."""
+    judged = found["judged"] > 0
+    counts = ["before", "lost", "gained"]
+    if judged:
+        counts += ["lost: people gave it", "did not", "gained: people gave it", "did not "]
+
+    def cells(row: Sequence[int]) -> list[str]:
+        return [f"{count:,}" for count in row[: len(counts)]]
+
+    tables = []
+    for name, title, rows in (
+        ("bins", "training documents", [found["all"], *found["bins"]]),
+        ("branches", "branch", found["branches"]),
+    ):
+        shown = [[row[0], *cells(row[1:-1]), percent(row[-1][0], row[-1][1:])] for row in rows]
+        tables.append(
+            Table(f"flips_{name}", [title, *counts, "flipped, %"], shown, caption=f"Decisions that flip, by {title}")
+        )
+    rows = [[label_title(row[0], row[1]), f"{row[2]:,}", *cells(row[3:])] for row in found["labels"]]
+    caption = f"Labels that flip most; {found['flipped']:,} of {found['documents']:,} documents have a flip"
+    return [*tables, Table("flips_labels", ["label", "training documents", *counts], rows, caption=caption)]
 
 
 def settings(runs: Sequence[RunResults]) -> Table | None:

@@ -16,13 +16,16 @@ from xmtc.data.readers.base import Document
 from xmtc.errors import DataError
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
-from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.evaluate.flips import Decisions, flips
+from xmtc.evaluate.predictions import Gold, SparsePredictions
 from xmtc.evaluate.store import read_predictions, write_evaluation
+from xmtc.fusion.decision import BEST
+from xmtc.predict.decided import decided
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.console import print_line
-from xmtc.track.progress import Progress
+from xmtc.track.progress import ConsoleTask, Progress
 
 _BATCH = 256  # texts that the previous model labels at once
 
@@ -48,12 +51,19 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
             print_line(f"init_from: no document of {name} is left for comparing the models")
             continue
         ids, top_k = split.doc_ids(), config.evaluate.top_k
-        before = _predicted(model, config, corpus.labels, [ids[row] for row in rows_N])
+        before = _predicted(model, config, corpus.labels, known_L, [ids[row] for row in rows_N])
         after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
-        folders = paths.against_initial_model("before"), paths.against_initial_model("after")
-        for folder, predictions in zip(folders, (before, after), strict=True):
-            evaluation = _measure(config, corpus, split, rows_N, predictions.only(known_L), known_L)
-            write_evaluation(folder.evaluation(name), evaluation)
+        gold = split.label_matrix()[rows_N]
+        gold.data &= known_L[gold.indices]
+        gold.eliminate_zeros()
+        documents = EvaluatedDocuments([ids[row] for row in rows_N], split.lengths[rows_N])
+        old, new = (
+            _measure(config, corpus, documents, predictions, gold) for predictions in (before, after.only(known_L))
+        )
+        judged_N, bins = np.ones(len(rows_N), np.bool_), config.evaluate.bins
+        new[0].details["flips"] = flips(old[1], new[1], corpus.labels, bins, gold, judged_N)
+        write_evaluation(paths.against_initial_model("before").evaluation(name), old[0])
+        write_evaluation(paths.against_initial_model("after").evaluation(name), new[0])
 
 
 def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:
@@ -65,23 +75,13 @@ def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single:
 
 
 def _measure(
-    config: RunConfig,
-    corpus: Corpus,
-    split: Split,
-    rows_N: NDArray[np.int64],
-    predictions: SparsePredictions,
-    known_L: NDArray[np.bool_],
-) -> Evaluation:
-    """Compute metrics of predictions for some documents of a split, over known labels."""
-    gold = split.label_matrix()[rows_N]
-    gold.data &= known_L[gold.indices]
-    gold.eliminate_zeros()
-    ids = split.doc_ids()
-    documents = EvaluatedDocuments([ids[row] for row in rows_N], split.lengths[rows_N])
+    config: RunConfig, corpus: Corpus, documents: EvaluatedDocuments, predictions: SparsePredictions, gold: Gold
+) -> tuple[Evaluation, Decisions]:
+    """Compute metrics of predictions, and make decisions, with a decision tuned on the same documents."""
     decision, counts_L = None, corpus.labels.train_counts
     if corpus.manifest.task != "single_label":
         decision = outcomes_of(predictions, gold).tuned(config.evaluate.decision, counts_L)
-    return evaluate(
+    evaluation = evaluate(
         predictions,
         gold,
         corpus.labels,
@@ -90,23 +90,25 @@ def _measure(
         decision=decision,
         documents=documents,
     )
+    return evaluation, (predictions, (decision or BEST).chosen(predictions.label_ids_NK, predictions.scores_NK))
 
 
-def _predicted(model: Model, config: RunConfig, labels: LabelTable, doc_ids: Sequence[str]) -> SparsePredictions:
+def _predicted(
+    model: Model, config: RunConfig, labels: LabelTable, known_L: NDArray[np.bool_], doc_ids: Sequence[str]
+) -> SparsePredictions:
     """Predict the labels of documents of the source, by their ids in this run."""
-    rows, top_k = {doc_id: row for row, doc_id in enumerate(doc_ids)}, min(config.evaluate.top_k, len(model.labels))
-    ids_NK = np.full((len(rows), top_k), -1, np.int32)
-    scores_NK = np.zeros((len(rows), top_k), np.float32)
-    with Progress().task("score with the previous model", len(rows)) as task:
-        for batch in _batches(config, rows):
-            found = model.predict([one.text for one in batch], top_k)
-            for one, best in zip(batch, found, strict=True):
-                kept = [prediction for prediction in best if prediction.label in labels]
-                place = (rows[one.doc_id], slice(len(kept)))
-                ids_NK[place] = labels.indices(prediction.label for prediction in kept)
-                scores_NK[place] = [prediction.score for prediction in kept]
+    found: list[str] = []
+
+    def texts(task: ConsoleTask) -> Iterator[list[str]]:
+        for batch in _batches(config, set(doc_ids)):
+            found.extend(one.doc_id for one in batch)
+            yield [one.text for one in batch]
             task.advance(len(batch))
-    return SparsePredictions(ids_NK, scores_NK)
+
+    with Progress().task("score with the previous model", len(doc_ids)) as task:
+        predictions, _ = decided(model, texts(task), labels, known_L, config.evaluate.top_k)
+    places = {doc_id: place for place, doc_id in enumerate(found)}
+    return predictions.take(np.array([places[doc_id] for doc_id in doc_ids]))
 
 
 def _batches(config: RunConfig, wanted: Collection[str]) -> Iterator[tuple[Document, ...]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from xmtc.report import compare
+from xmtc.report.run_results import RunResults
 from xmtc.report.section import Page, Paragraph, Part, Section
 
 _INTERVALS = "Paired bootstrap: both runs on the same resampled documents. ▲ and ▼ mark intervals without 0."
@@ -42,16 +43,22 @@ class StartSection(Section):
     def render(self, page: Page) -> Sequence[Part | None]:
         if page.several or page.first.start is None:
             return []
-        before, after = runs = page.first.start
+        before, after = page.first.start
         labels, documents = before.metrics["labels_present"], before.metrics["docs"]
         text = (
             f"Both models on {documents:,} documents of {after.split}, over the {labels:,} labels in them that both "
             "know, with thresholds tuned there for each. Documents that the model before is known to have learnt from "
             "are left out. ▲ and ▼ mark intervals without 0."
         )
-        parts: list[Part] = [Paragraph(text)]
-        if worse := compare.worse(before, after):
-            parts.append(Paragraph(f"Worse than before: {', '.join(worse)}.", "warning"))
-        differences, unpaired = compare.differences(runs)
-        parts += [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in unpaired]
-        return [*parts, differences if differences.rows else None, compare.wins(runs), compare.changes(runs)]
+        return [Paragraph(text), *before_and_after(before, after)]
+
+
+def before_and_after(before: RunResults, after: RunResults) -> list[Part | None]:
+    """Show what a second model changes: paired differences, labels won and lost, decisions that flip."""
+    runs, parts = (before, after), []
+    if worse := compare.worse(before, after):
+        parts.append(Paragraph(f"Worse than before: {', '.join(worse)}.", "warning"))
+    differences, unpaired = compare.differences(runs)
+    parts += [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in unpaired]
+    parts += [differences if differences.rows else None, compare.wins(runs), compare.changes(runs)]
+    return [*parts, *compare.flip_tables(after.details["flips"])]
