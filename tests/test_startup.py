@@ -33,6 +33,7 @@ COMMANDS = (
         "annotations report",
         "annotations sample",
         "annotations audit",
+        "diff",
         "explain",
         "status",
         "doctor",
