@@ -56,6 +56,7 @@ def test_the_run_directory_is_the_contracts(whole):
         "index.json",
         "outcomes.safetensors",
         "thresholds.json",
+        "smoke.json",
         "README.md",
     }
     unfinished = [p for p in whole.folder.rglob("*") if p.name.endswith((".tmp", ".unfinished", ".partial"))]

@@ -10,6 +10,7 @@ labels.arrow         label, name, train_count, parents; row number = label id
 calibration.safetensors  scale and offset of each label's logit, if fitted
 labels.faiss, index.json  the index of the labels and its recall; multi-label models with a head only
 thresholds.json      the rule of the decision, and its thresholds
+smoke.json           documents with the model's answers, see `xmtc.predict.smoke`
 outcomes.safetensors what came of the scores on dev, for other rules; multi-label models only
 README.md            model card
 """
@@ -30,7 +31,7 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
 from xmtc.artefact.info import STRICT, ModelInfo, read_info, read_model_json, write_info
-from xmtc.artefact.output import HEAD, check_output, replacing
+from xmtc.artefact.output import HEAD, SMOKE, check_output, replacing
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
@@ -299,10 +300,11 @@ def write_model(
     with replacing(output) as folder:
         shutil.copytree(model, folder, dirs_exist_ok=True)
         (folder / "config.json").unlink()  # written again, with other checksums
+        (folder / SMOKE).unlink(missing_ok=True)  # its labels may be gone
         shutil.rmtree(folder / SCORERS, ignore_errors=True)
         write_label_parts(folder, parts, changed, index)
         _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
-        write_info(folder, parts.info)
+        write_info(folder, replace(parts.info, dev={}))
 
 
 def _add_note(card: Path, note: str) -> None:

@@ -1,8 +1,8 @@
 """Read and write `config.json` of an exported model, without loading weights."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -38,6 +38,7 @@ class ModelInfo:
         corpus: fingerprint of the corpus it was trained on.
         columns: columns of id and text in the training data; None if they were not a table.
         fields: names of the fields of documents, in order.
+        dev: metrics on dev; empty if the labels were changed afterwards.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -50,6 +51,7 @@ class ModelInfo:
     corpus: str = ""
     columns: DocumentColumns | None = None
     fields: Annotated[tuple[str, ...], Field(min_length=1)] = ONE_FIELD
+    dev: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def has_index(self) -> bool:

@@ -8,8 +8,8 @@ from xmtc.errors import ConfigError
 from xmtc.files import parse_json, real, replacing_directory, writing
 
 FORMAT = "xmtc-model"
-HEAD = "head.safetensors"
-EDITABLE = frozenset({"README.md", "thresholds.json"})
+HEAD, SMOKE = "head.safetensors", "smoke.json"
+EDITABLE = frozenset({"README.md", "thresholds.json", SMOKE})
 """Files that people may edit by hand and that have no checksum."""
 _ELSEWHERE = "give a new or an empty directory"
 

@@ -13,6 +13,7 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import NoHeadConfig
+from xmtc.predict.smoke import write_answers
 from xmtc.stages.worker import Worker
 
 
@@ -52,9 +53,11 @@ def export(
         corpus=worker.corpus.fingerprint,
         columns=document_columns(config.data.source),
         fields=worker.corpus.vocabulary().fields,
+        dev=metrics.get("dev", {}),
     )
     labels, decision = worker.corpus.labels, BEST
     if outcomes is not None:
         decision = outcomes.tuned(config.evaluate.decision, labels.train_counts)
     parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble)
     export_model(worker.paths.model, parts, trained, metrics, index)
+    write_answers(worker.paths.model)

@@ -1,0 +1,68 @@
+"""Documents that a model brings to prove that it answers as it did when it was written: names of its own labels.
+
+`smoke.json` has a list of `{"text": …, "labels": {label: probability}}`. People may add documents.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from xmtc.artefact.info import read_model_json
+from xmtc.artefact.output import SMOKE
+from xmtc.errors import CheckpointError
+from xmtc.files import write_text
+from xmtc.predict.predictor import Model, NoTokensError
+
+TOLERANCE = 0.05
+"""Difference of probabilities that another precision or processor may make."""
+_DOCUMENTS, _LABELS, _CHECKED = 4, 3, 50
+
+
+class Document(TypedDict):
+    """A document with probabilities of some labels."""
+
+    text: str
+    labels: dict[str, float]
+
+
+def write_answers(directory: Path) -> None:
+    """Write the names of an exported model's most frequent labels, with its answers to them."""
+    model = Model.from_pretrained(directory, device="cpu", bfloat16=False)
+    found = []
+    for at in np.argsort(-model.labels.train_counts, kind="stable")[:_DOCUMENTS].tolist():
+        text = model.labels.names[at]
+        with contextlib.suppress(NoTokensError):
+            (best,) = model.predict([text], top_k=_LABELS)
+            found.append(Document(text=text, labels={one.label: round(one.score, 4) for one in best}))
+    write_text(directory / SMOKE, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+
+
+def check_answers(model: Model, directory: Path) -> None:
+    """Compare a model's answers with those that it brings, if it brings some.
+
+    Raises:
+        CheckpointError: the file is wrong, or an answer differs.
+        XmtcError: the model does not answer.
+    """
+    path = directory / SMOKE
+    if not path.exists():
+        return
+    try:
+        documents = TypeAdapter(list[Document]).validate_python(read_model_json(path))
+    except ValidationError as error:
+        raise CheckpointError(
+            f"{path}: {error.errors(include_input=False)[0]['msg']}; export the model again"
+        ) from error
+    for number, one in enumerate(documents):
+        (best,) = model.predict([one["text"]], top_k=_CHECKED + len(one["labels"]))
+        found = {prediction.label: prediction.score for prediction in best}
+        for label, expected in one["labels"].items():
+            if not abs(found.get(label, 0.0) - expected) <= TOLERANCE:
+                raise CheckpointError(
+                    f"{path}: document {number}: label {label!r} has probability {found.get(label, 0.0):.3f} and had "
+                    f"{expected:.3f} when the model was written; export the model again"
+                )
