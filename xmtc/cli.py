@@ -311,10 +311,13 @@ def score(
 
 @app.command()
 def serve(
-    model: ModelDir,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Model, unless there is --models.")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Settings, such as limits.texts=128 or shortlist=500."),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder or URI with models at NAME/VERSION and NAME/current.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; only loopback needs no token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
@@ -330,14 +333,20 @@ def serve(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Serve a model over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
+    """Serve a model or several over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
     from xmtc.serve.config import read_config
 
+    given = [*filter(None, [model]), *(overrides or [])]
+    if models is None and (not given or "=" in given[0]):
+        raise typer.BadParameter("give a model, or --models DIR")
     own = [] if release is None else [f"release={release}"]
-    config = read_config([*(overrides or ()), *own], host, port, token_file, annotations, queue, order)
-    from xmtc.serve.server import load_and_serve
+    config = read_config([*given[models is None :], *own], host, port, token_file, annotations, queue, order)
+    from xmtc.serve.server import load_and_serve, load_and_serve_all
 
-    load_and_serve(model, config, device=device, precision=precision)
+    if models is not None:
+        load_and_serve_all(models, config, device=device, precision=precision)
+    else:
+        load_and_serve(local_model(given[0]), config, device=device, precision=precision)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
+from xmtc.serve.models import Models
 from xmtc.serve.server import listen, settings_of
 
 BERT = {
@@ -54,6 +56,9 @@ def export(directory: Path) -> Path:
     return export_model(directory, parts, dict(classifier.named_parameters()))
 
 
+load = partial(xmtc.Model.from_pretrained, device="cpu")
+
+
 class Client:
     """Sends requests to a server, without waiting for ever."""
 
@@ -72,9 +77,10 @@ class Client:
 
 
 @contextmanager
-def running(model: xmtc.Model, **settings: Any) -> Iterator[Client]:
+def running(model: xmtc.Model | Path | str, **settings: Any) -> Iterator[Client]:
     config = ServeConfig(port=0, **settings)
-    server = uvicorn.Server(settings_of(make_app(model, config)))
+    models = Models.single(model, config) if isinstance(model, xmtc.Model) else Models(config, str(model), load)
+    server = uvicorn.Server(settings_of(make_app(models)))
     listener = listen(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import uvicorn
 from served import LABELS, TEXTS, Client, running
 
 import xmtc
@@ -213,24 +212,17 @@ main()
 def test_a_model_that_is_replaced_while_it_serves_is_noticed(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, asked = shutil.copytree(served_folder, tmp_path / "model"), []
+    folder = shutil.copytree(served_folder, tmp_path / "model")
+    monkeypatch.setattr("xmtc.serve.models.LOOK_SECONDS", 0.02)
 
-    def ask(counter: int) -> None:
-        asked.append(counter)
-        if len(asked) == 1:
+    async def on_tick(self: server._Server, counter: int) -> bool:
+        if counter == 1:
             (folder / "thresholds.json").write_text((folder / "thresholds.json").read_text() + "\n")
-        if len(asked) == 3:
+        if counter == 4:
             signal.raise_signal(signal.SIGTERM)
+        return self.should_exit
 
-    monkeypatch.setattr(server, "_LOOK_TICKS", 1)
-    real = uvicorn.Server.on_tick
-
-    async def on_tick(self: uvicorn.Server, counter: int) -> bool:
-        if isinstance(self, server._Server):  # not that of the other tests
-            ask(counter)
-        return await real(self, counter)
-
-    monkeypatch.setattr(uvicorn.Server, "on_tick", on_tick)
+    monkeypatch.setattr(server._Server, "on_tick", on_tick)
     server.load_and_serve(folder, ServeConfig(port=0), device="cpu", precision="auto")
     assert capsys.readouterr().err.count("the folder has another model now") == 1
 

@@ -62,6 +62,9 @@ def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None
     assert answer.json()["expected"] == [pytest.approx(one, abs=1e-4) for one in found]
     assert answer.json() | {"expected": []} == {
         "model": "sea-laws",
+        "version": "",
+        "vocabulary": model.labels.version,
+        "rule": "micro",
         "predictions": [rows(one) for one in expected],
         "expected": [],
         "release": [],
@@ -88,13 +91,16 @@ def test_batches_mix_requests_and_a_bad_one_spoils_only_itself(client: Client, m
     assert float(found[1]) < len(bodies) + len(REQUESTS), "some requests shared a batch"
 
 
-def test_what_is_served(client: Client) -> None:
+def test_what_is_served(client: Client, model: xmtc.Model) -> None:
     about = client.get("/model").json()
     assert about == {
-        "name": "sea-laws",
+        "model": "sea-laws",
+        "version": "",
+        "vocabulary": model.labels.version,
+        "rule": "micro",
         "task": "multi_label",
         "labels": 6,
-        "version": xmtc.__version__,
+        "xmtc": xmtc.__version__,
         "annotations": False,
         "queue": False,
         "evidence": True,

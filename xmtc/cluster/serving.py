@@ -1,16 +1,18 @@
 """`xmtc serve` on a Ray cluster: replicas of the application in a Ray Serve deployment, see launch/serve.yaml."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from ray import serve
 
 from xmtc.errors import ConfigError
-from xmtc.predict.predictor import Model
-from xmtc.score.shell import ComputePrecision, use_bfloat16
+from xmtc.score.shell import ComputePrecision
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
+from xmtc.serve.models import Models
+from xmtc.serve.server import load
 from xmtc.storage.fetch import fetch
 
 DEPLOYMENT = "xmtc"
@@ -21,6 +23,7 @@ class Arguments(BaseModel):
 
     Attributes:
         model: directory or URI that every node can reach.
+        models: instead, a folder or URI with versions, see `xmtc.serve.models`; each replica follows it.
         set: overrides of settings, such as `[limits.texts=128]`.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
@@ -28,7 +31,8 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str
+    model: str | None = None
+    models: str | None = None
     set: Sequence[str] = ()
     device: str = "auto"
     precision: ComputePrecision = "auto"
@@ -40,6 +44,8 @@ def application(args: Arguments) -> serve.Application:
     Raises:
         ConfigError: a setting is wrong.
     """
+    if (args.model is None) == (args.models is None):
+        raise ConfigError("args: give either model or models")
     tuning = read_tuning(args.set)
 
     def build() -> Any:
@@ -59,7 +65,9 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
         raise ConfigError(
             f"set {TOKEN_VARIABLE} in the environment of all nodes: other machines may reach Ray's proxies"
         )
-    model = Model.from_pretrained(
-        fetch(args.model), device=args.device, bfloat16=use_bfloat16(args.precision, args.device)
-    )
-    return make_app(model, ServeConfig(token=token, **vars(tuning)))
+    config = ServeConfig(token=token, **vars(tuning))
+    read = partial(load, device=args.device, precision=args.precision)
+    if args.models is not None:
+        return make_app(Models(config, args.models, read))
+    folder = fetch(str(args.model))
+    return make_app(Models.single(read(folder), config, folder))

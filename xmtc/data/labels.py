@@ -4,6 +4,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.data.readers.base import quoted_label
+from xmtc.data.readers.base import hash_of_labels, quoted_label
 from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.errors import DataError
 from xmtc.files import reading
@@ -142,6 +143,12 @@ class LabelTable:
         """
         c = (np.log(train_documents) - 1.0) * (b + 1.0) ** a
         return 1.0 / (1.0 + c * (self.train_counts + b) ** -a)
+
+    @cached_property
+    def version(self) -> str:
+        """A hash of labels, names and parents."""
+        rows = zip(self.labels, self.names, self.parents or repeat(()), strict=False)
+        return hash_of_labels(rows)
 
     def save(self, path: Path) -> None:
         """Write as Arrow IPC: label, name, train_count and, where there are any, parents and alternatives."""

@@ -1,4 +1,4 @@
-"""The paths of Annif's REST API, which lets its clients work unchanged. The model is the only project.
+"""The paths of Annif's REST API, which lets its clients work unchanged. The models are the projects.
 
 Names of paths and fields are those of Annif's published OpenAPI description, version v1.
 """
@@ -8,12 +8,12 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from xmtc.predict.predictor import Prediction
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
-from xmtc.serve.refusals import RequestError
+from xmtc.serve.models import models_of
 from xmtc.serve.service import Service
 
 MAX_DOCUMENTS = 32
@@ -52,11 +52,14 @@ class IndexedDocument(BaseModel):
     metadata: dict[str, str] | None = None
 
 
-def service_of(request: Request) -> Service:
-    """Return the service of the application."""
-    return request.app.state.service
+async def project(request: Request, project_id: str) -> Service:
+    """Return what answers for a project."""
+    service = models_of(request).find(project_id)
+    request.scope["xmtc"] = service.headers
+    return service
 
 
+Project = Annotated[Service, Depends(project)]
 annif_router = APIRouter(prefix="/v1", tags=["Annif"])
 
 
@@ -68,26 +71,25 @@ def show_info() -> dict[str, str]:
 
 @annif_router.get("/vocabs")
 def list_vocabs(request: Request) -> dict[str, Any]:
-    """List the vocabularies: the labels of the model."""
-    return {"vocabs": [_vocabulary(service_of(request))]}
+    """List the vocabularies: the labels of each model."""
+    return {"vocabs": [_vocabulary(service) for service in models_of(request).services.values()]}
 
 
 @annif_router.get("/projects")
 def list_projects(request: Request) -> dict[str, Any]:
-    """List the projects: the model."""
-    return {"projects": [_project(service_of(request))]}
+    """List the projects: the models."""
+    return {"projects": [_project(service) for service in models_of(request).services.values()]}
 
 
 @annif_router.get("/projects/{project_id}")
-def show_project(request: Request, project_id: str) -> dict[str, Any]:
+def show_project(service: Project) -> dict[str, Any]:
     """Describe a project."""
-    return _project(_checked(request, project_id))
+    return _project(service)
 
 
 @annif_router.post("/projects/{project_id}/suggest")
 async def suggest(
-    request: Request,
-    project_id: str,
+    service: Project,
     text: Annotated[str, Form()],
     limit: Annotated[Limit, Form()] = _LIMIT,
     threshold: Annotated[Threshold, Form()] = 0.0,
@@ -95,14 +97,13 @@ async def suggest(
 ) -> dict[str, Any]:
     """Suggest labels for a text."""
     del language  # labels have one name
-    (results,) = await _suggestions(_checked(request, project_id), [text], limit, threshold)
+    (results,) = await _suggestions(service, [text], limit, threshold)
     return {"results": results}
 
 
 @annif_router.post("/projects/{project_id}/suggest-batch")
 async def suggest_batch(
-    request: Request,
-    project_id: str,
+    service: Project,
     body: AnnifDocuments,
     limit: Annotated[Limit, Query()] = _LIMIT,
     threshold: Annotated[Threshold, Query()] = 0.0,
@@ -111,27 +112,18 @@ async def suggest_batch(
     """Suggest labels for up to 32 texts."""
     del language
     texts = [document.text for document in body.documents]
-    found = await _suggestions(_checked(request, project_id), texts, limit, threshold)
+    found = await _suggestions(service, texts, limit, threshold)
     pairs = zip(body.documents, found, strict=True)
     return [{"document_id": document.document_id, "results": results} for document, results in pairs]
 
 
 @annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
-async def learn(request: Request, project_id: str, body: list[IndexedDocument]) -> Response:
+async def learn(request: Request, service: Project, body: list[IndexedDocument]) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
-    service = _checked(request, project_id)
     await service.save(
         [(None, document.text, [subject.uri for subject in document.subjects]) for document in body], request
     )
     return Response(status_code=HTTPStatus.NO_CONTENT)
-
-
-def _checked(request: Request, project_id: str) -> Service:
-    service = service_of(request)
-    if project_id != service.name:
-        message = f"Project {project_id!r} not found: the only one is {service.name!r}"
-        raise RequestError(HTTPStatus.NOT_FOUND, message)
-    return service
 
 
 async def _suggestions(

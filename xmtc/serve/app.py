@@ -7,14 +7,13 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from xmtc.predict.predictor import Model
 from xmtc.serve import annif, bodies
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
-from xmtc.serve.config import ServeConfig
 from xmtc.serve.guard import Guard
+from xmtc.serve.models import Models, chosen
 from xmtc.serve.refusals import RequestError, add_handlers
 from xmtc.serve.service import Service
 
@@ -29,47 +28,39 @@ _ASSETS = ("page.css", "label.js", "docs.js", "client.js", "icon.svg")
 
 
 page_router = APIRouter(include_in_schema=False)
+Chosen = Annotated[Service, Depends(chosen)]
 
 
-def make_app(model: Model, config: ServeConfig, version_of_model: str = "") -> FastAPI:
-    """Make the application that serves a model.
-
-    Args:
-        model: loaded model.
-        version_of_model: digest of its files, for the annotations.
-        config: settings of the server; host and port matter only to the server that runs the application.
-
-    Raises:
-        XmtcError: annotations or queue cannot be used.
-    """
-    service = Service(model, config, version_of_model)
+def make_app(models: Models) -> FastAPI:
+    """Make the application that serves models. Host and port in their settings matter only to what runs it."""
+    service, config = models.first, models.config
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await service.start()
+        await models.start()
         yield
-        await service.stop()
+        await models.stop()
 
-    app = FastAPI(
-        title=f"xmtc: {service.name}", version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lifespan
-    )
-    app.state.service = service
+    title = f"xmtc: {', '.join(models.services)}"
+    app = FastAPI(title=title, version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.state.models = models
     app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=service.metrics)
     add_handlers(app)
-    _add_prediction(app, service)
-    _add_annotation(app, service)
+    _add_prediction(app)
+    _add_models(app, models)
+    _add_annotation(app)
     _add_operation(app, service)
     app.include_router(annif.annif_router)
     app.include_router(page_router)
     return app
 
 
-def _add_prediction(app: FastAPI, service: Service) -> None:
-    model = service.model
-
+def _add_prediction(app: FastAPI) -> None:
     @app.post("/predict")
-    async def predict(body: bodies.PredictBody) -> bodies.PredictAnswer:
+    @app.post("/models/{model}/predict")
+    async def predict(body: bodies.PredictBody, service: Chosen) -> bodies.PredictAnswer:
         """Label texts."""
+        model = service.model
         top_k = body.top_k or model.default_top_k
         if top_k > MAX_TOP_K:
             raise RequestError(
@@ -85,18 +76,19 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
             model.texts(body.texts), PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )
         expected = [one.expected for one in found]
-        release = service.released(found)
-        return bodies.PredictAnswer.model_validate(
-            {"model": service.name, "predictions": found, "expected": expected, "release": release}
-        )
+        rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else model.decision.rule
+        about = service.about | {"rule": rule, "release": service.released(found)}
+        return bodies.PredictAnswer.model_validate(about | {"predictions": found, "expected": expected})
 
     @app.get("/labels")
+    @app.get("/models/{model}/labels")
     def labels(
+        service: Chosen,
         query: Annotated[str, Query(max_length=200, description="Part of an id or a name.")] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
     ) -> bodies.LabelsAnswer:
         """Search labels; without a query, the most frequent ones."""
-        table = model.labels
+        table = service.model.labels
         found = [
             bodies.LabelAnswer(
                 label=table.labels[at],
@@ -108,13 +100,14 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
         return bodies.LabelsAnswer(labels=found)
 
     @app.get("/model")
-    def about() -> bodies.ModelAnswer:
+    def about(service: Chosen) -> bodies.ModelAnswer:
         """Describe the model and the server's settings."""
+        model = service.model
         return bodies.ModelAnswer(
-            name=service.name,
+            **service.about,
             task=model.info.task,
             labels=len(model.labels),
-            version=version("xmtc"),
+            xmtc=version("xmtc"),
             annotations=service.annotations is not None,
             queue=service.worklist is not None,
             evidence=service.gives_evidence,
@@ -122,16 +115,31 @@ def _add_prediction(app: FastAPI, service: Service) -> None:
         )
 
 
-def _add_annotation(app: FastAPI, service: Service) -> None:
+def _add_models(app: FastAPI, models: Models) -> None:
+    @app.get("/models")
+    def describe() -> bodies.ModelsAnswer:
+        """List the models: what answers, and all versions with their figures on dev."""
+        return bodies.ModelsAnswer.model_validate({"models": models.describe()})
+
+    @app.post("/models/{model}")
+    async def switch(model: str, body: bodies.SwitchBody) -> bodies.ServedModel:
+        """Let a version answer, if it passes the checks."""
+        await models.switch(model, body.version)
+        return bodies.ServedModel.model_validate(next(one for one in models.describe() if one["model"] == model))
+
+
+def _add_annotation(app: FastAPI) -> None:
     @app.post("/annotations")
-    async def annotate(request: Request, body: bodies.AnnotationBody) -> bodies.AnnotationAnswer:
+    async def annotate(request: Request, body: bodies.AnnotationBody, service: Chosen) -> bodies.AnnotationAnswer:
         """Save a document with its correct labels."""
         review = None if body.review is None else body.review.model_dump()
         (doc_id,), saved = await service.save([(body.id, body.text, body.labels)], request, review)
         return bodies.AnnotationAnswer(id=doc_id, saved=saved)
 
     @app.post("/queue/next")
-    async def next_document(skip: Annotated[str | None, Query(max_length=1000)] = None) -> bodies.NextAnswer:
+    async def next_document(
+        service: Chosen, skip: Annotated[str | None, Query(max_length=1000)] = None
+    ) -> bodies.NextAnswer:
         """Get a document to annotate; `skip` moves one to the end of the list."""
         worklist = service.worklist
         if worklist is None:

@@ -72,6 +72,7 @@ class PredictOptions:
 class Piece:
     """Texts of a request that are answered together."""
 
+    model: Model
     texts: Sequence[str]
     options: PredictOptions
     tokens: int
@@ -80,22 +81,21 @@ class Piece:
 
 
 class Batcher:
-    """Answers requests in batches.
+    """Answers requests in batches. A request is answered by one model, whatever happens meanwhile.
 
     Args:
-        model: the model.
         config: workers, shortlist, and the time that a request may wait.
         metrics: metrics of batches and queue.
+        on_cpu: whether the models compute on a CPU.
     """
 
-    def __init__(self, model: Model, config: ServeConfig, metrics: Metrics) -> None:
-        self.model, self.metrics, self.shortlist = model, metrics, config.shortlist
+    def __init__(self, config: ServeConfig, metrics: Metrics, *, on_cpu: bool) -> None:
+        self.metrics, self.shortlist = metrics, config.shortlist
         self._wait_seconds = config.limits.wait_seconds
         self._queue: deque[Piece] = deque()
         self._untaken: set[Piece] = set()
         metrics.waiting.set_function(lambda: self._texts)
         self._arrived = asyncio.Event()
-        on_cpu = model.device.type == "cpu"
         self._workers = config.workers or (cpu_count() if on_cpu else 1)
         one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)} if on_cpu else {}
         self._threads = ThreadPoolExecutor(self._workers, "xmtc-model", **one_thread)
@@ -122,7 +122,7 @@ class Batcher:
         """Whether the batcher runs and would accept another request."""
         return self._loop is not None and not self._loop.done() and self._texts < _QUEUE_TEXTS
 
-    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
+    async def predict(self, model: Model, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
         """Find the labels of texts.
 
         Raises:
@@ -135,7 +135,9 @@ class Batcher:
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are already waiting: try again later"
             )
         loop = asyncio.get_running_loop()
-        pieces = [Piece(some, options, self._tokens(some), loop.create_future()) for some in _pieces(texts, options)]
+        pieces = [
+            Piece(model, some, options, _tokens(model, some), loop.create_future()) for some in _pieces(texts, options)
+        ]
         self._untaken.update(pieces)
         found: list[Predictions] = []
         try:
@@ -158,10 +160,6 @@ class Batcher:
     @property
     def _texts(self) -> int:
         return sum(len(piece.texts) for piece in self._untaken)
-
-    def _tokens(self, texts: Sequence[str]) -> int:
-        most = self.model.info.max_length
-        return sum(min(most, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
 
     async def _run(self) -> None:
         while True:
@@ -218,7 +216,7 @@ class Batcher:
         answers: dict[int, list[Predictions] | XmtcError] = {}
         groups: dict[object, list[Piece]] = {}
         for one in batch:
-            groups.setdefault(one.options.pass_key, []).append(one)
+            groups.setdefault((id(one.model), one.options.pass_key), []).append(one)
         for group in groups.values():
             answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
         return [answers[id(one)] for one in batch]
@@ -233,20 +231,23 @@ class Batcher:
         return [answer for one in group for answer in self._answer_group([one])]
 
     def _score(self, group: Sequence[Piece]) -> list[list[Predictions]]:
-        first = group[0].options
+        model, first = group[0].model, group[0].options
         shortlist = self.shortlist if first.include is None else None
         if first.evidence:
-            return [self.model.predict(one.texts, shortlist=shortlist, **vars(one.options)) for one in group]
-        only = LabelFilter.of(self.model.labels, first.include, first.exclude)
+            return [model.predict(one.texts, shortlist=shortlist, **vars(one.options)) for one in group]
+        only = LabelFilter.of(model.labels, first.include, first.exclude)
         texts = [text for one in group for text in one.texts]
         top_k = max(one.options.top_k for one in group)
-        found = zip(*self.model.best(texts, top_k, only, shortlist), strict=True)
-        return [[self._predictions(one.options, *best) for best in islice(found, len(one.texts))] for one in group]
+        found = zip(*model.best(texts, top_k, only, shortlist), strict=True)
+        return [[_predictions(one, *best) for best in islice(found, len(one.texts))] for one in group]
 
-    def _predictions(
-        self, options: PredictOptions, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]
-    ) -> Predictions:
-        return self.model.predictions(ids_K, scores_K, top_k=options.top_k, threshold=options.threshold)
+
+def _tokens(model: Model, texts: Sequence[str]) -> int:
+    return sum(min(model.info.max_length, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
+
+
+def _predictions(one: Piece, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> Predictions:
+    return one.model.predictions(ids_K, scores_K, top_k=one.options.top_k, threshold=one.options.threshold)
 
 
 def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]]:

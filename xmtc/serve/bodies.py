@@ -80,10 +80,18 @@ class ExpectedAnswer(BaseModel):
     f1: Rounded
 
 
-class PredictAnswer(BaseModel):
-    """The labels of each text, best first, what to expect of those that it gets, and whether that releases it."""
+class Answerer(BaseModel):
+    """What answers: a version of a model, the version of its vocabulary, and the rule of its decision."""
 
     model: str
+    version: str
+    vocabulary: str
+    rule: str
+
+
+class PredictAnswer(Answerer):
+    """The labels of each text, best first, what to expect of those that it gets, and whether that releases it."""
+
     predictions: list[list[PredictedLabel]]
     expected: list[ExpectedAnswer]
     release: Annotated[list[bool], Field(description="Empty if the server has no bar.")]
@@ -103,13 +111,31 @@ class LabelsAnswer(BaseModel):
     labels: list[LabelAnswer]
 
 
-class ModelAnswer(BaseModel):
+class ServedModel(Answerer):
+    """What answers for a model, and all its versions with their figures on dev."""
+
+    labels: int
+    versions: dict[str, dict[str, float]]
+
+
+class ModelsAnswer(BaseModel):
+    """All models; the first answers requests that choose none."""
+
+    models: list[ServedModel]
+
+
+class SwitchBody(Body):
+    """The version of a model that should answer; null: the one that the folder says, read again."""
+
+    version: str | None = None
+
+
+class ModelAnswer(Answerer):
     """The model, and the server's settings."""
 
-    name: str
     task: str
     labels: int
-    version: str
+    xmtc: str
     annotations: bool
     queue: bool
     evidence: bool

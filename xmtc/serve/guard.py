@@ -78,7 +78,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 statuses[0] = message["status"]
                 headers = MutableHeaders(raw=message["headers"])
-                for name, value in _HEADERS.items():
+                for name, value in (_HEADERS | scope.get("xmtc", {})).items():
                     headers.setdefault(name, value)
                 message["headers"] = headers.raw
             await send(message)

@@ -5,7 +5,8 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from xmtc.errors import CheckpointError, ConfigError
+from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
-from xmtc.score.job import model_digest
 from xmtc.score.shell import ComputePrecision, use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
+from xmtc.serve.models import Models
 from xmtc.track.console import print_line
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ _HEADER_SECONDS = 10.0
 _SEND_SECONDS = 10.0
 _GRACE_SECONDS = 20
 """Time for requests in progress at the end; then at most one pass of the model remains."""
-_LOOK_TICKS = 300  # of uvicorn, 0.1 s each
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -44,39 +44,31 @@ def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precisi
         CheckpointError: there is no model, or it is damaged.
         ConfigError: there is no such device or precision.
     """
-    digest = model_digest(directory)
-    model = Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
-    serve(model, config, lambda: _is_replaced(directory, digest), digest)
+    serve(Models.single(load(directory, device=device, precision=precision), config, directory))
 
 
-def _is_replaced(directory: Path, digest: str) -> bool:
-    try:
-        return model_digest(directory) != digest
-    except CheckpointError:
-        return True
+def load_and_serve_all(place: str, config: ServeConfig, *, device: str, precision: ComputePrecision) -> None:
+    """Load the models of a folder, and serve their versions; see `Models` and `load_and_serve`."""
+    serve(Models(config, place, partial(load, device=device, precision=precision)))
 
 
-def serve(
-    model: Model, config: ServeConfig, is_replaced: Callable[[], bool] = lambda: False, version: str = ""
-) -> None:
+def load(directory: Path, *, device: str, precision: ComputePrecision) -> Model:
+    """Load a model."""
+    return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
+
+
+def serve(models: Models) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in progress are finished.
-
-    Args:
-        model: loaded model, which is served whatever happens to its folder.
-        config: settings of the server.
-        is_replaced: whether its folder has another model meanwhile, of which the log then warns.
-        version: digest of its files.
 
     Raises:
         ConfigError: the address cannot be listened on.
-        XmtcError: annotations or queue cannot be used.
     """
-    app = make_app(model, config, version)
-    listener = listen(config)
+    listener = listen(models.config)
     host, port = listener.getsockname()[:2]
     place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    print_line(f"{app.state.service.name}, {len(model.labels):,} labels: {place}, API at {place}/docs; Ctrl-C stops")
-    _Server(settings_of(app), is_replaced).run(sockets=[listener])
+    names = "; ".join(f"{one.name}, {len(one.model.labels):,} labels" for one in models.services.values())
+    print_line(f"{names}: {place}, API at {place}/docs; Ctrl-C stops")
+    _Server(models).run(sockets=[listener])
     print_line("stopped")
 
 
@@ -112,21 +104,16 @@ def listen(config: ServeConfig) -> socket.socket:
 class _Server(uvicorn.Server):
     """Exits with code 0 when it is stopped; uvicorn's class would raise the signal again."""
 
-    def __init__(self, settings: uvicorn.Config, is_replaced: Callable[[], bool]) -> None:
-        super().__init__(settings)
-        self._is_replaced: Callable[[], bool] | None = is_replaced
-
-    async def on_tick(self, counter: int) -> bool:
-        """Look from time to time whether the model is still the one in its folder."""
-        if counter % _LOOK_TICKS == 0 and self._is_replaced is not None and self._is_replaced():
-            print_line("warning: the folder has another model now, or none; start the server again to serve that one")
-            self._is_replaced = None
-        return await super().on_tick(counter)
+    def __init__(self, models: Models) -> None:
+        super().__init__(settings_of(make_app(models)))
+        self._models = models
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let signals end the server."""
+        """Let signals end the server; with a folder of models, SIGHUP looks for other versions instead."""
         before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        if self._models.place:
+            signal.signal(signal.SIGHUP, lambda *_: self._models.look.set())
         try:
             yield
         finally:

@@ -1,10 +1,11 @@
-"""The state that all routes share: model and queue, labels, annotations, and documents to annotate."""
+"""What routes share: a version of a model and its labels; queue, annotations, and documents to annotate."""
 
 import asyncio
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from fastapi import Request
@@ -27,12 +28,15 @@ _NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
 
 
 class Service:
-    """A model that is served.
+    """A version of a model that is served.
 
     Args:
         model: loaded model.
         config: settings of the server.
-        version: version of the model.
+        version: its version.
+        name: name of the model. Default: that of its run.
+        stamp: what changes with its files.
+        beside: another version or model, whose queue, metrics and annotations are also this one's.
 
     Raises:
         ConfigError: the model does not support the shortlist.
@@ -40,15 +44,33 @@ class Service:
         StorageError: the annotations cannot be written.
     """
 
-    def __init__(self, model: Model, config: ServeConfig, version: str = "") -> None:
-        self.model, self.config, self.limits, self.version = model, config, config.limits, version
-        self.name = re.sub(r"[^\w.-]+", "-", model.info.name)
-        self.metrics = Metrics()
+    def __init__(
+        self,
+        model: Model,
+        config: ServeConfig,
+        version: str = "",
+        *,
+        name: str | None = None,
+        stamp: object = None,
+        beside: "Service | None" = None,
+    ) -> None:
+        self.model, self.config, self.limits = model, config, config.limits
+        self.name = re.sub(r"[^\w.-]+", "-", name or model.info.name)
+        self.version, self.stamp = version, stamp
+        vocabulary, rule = model.labels.version, model.decision.rule
+        self.about = {"model": self.name, "version": version, "vocabulary": vocabulary, "rule": rule}
+        self.headers = {f"Xmtc-{key.title()}": quote(value, safe=" :=") for key, value in self.about.items()}
         if config.shortlist is not None:
             model.best([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
-        self.batcher = Batcher(model, config, self.metrics)
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
+        self._ranking: asyncio.Task[None] | None = None
+        if beside is not None:
+            self.metrics, self.batcher = beside.metrics, beside.batcher
+            self.annotations, self.worklist = beside.annotations, beside.worklist
+            return
+        self.metrics = Metrics()
+        self.batcher = Batcher(config, self.metrics, on_cpu=model.device.type == "cpu")
         self.annotations: Annotations | None = None
         if config.annotations is not None:
             self.annotations = Annotations(
@@ -58,7 +80,12 @@ class Service:
         if config.queue is not None:
             documents = read_documents(config.queue)
             self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
-        self._ranking: asyncio.Task[None] | None = None
+
+    def take_over(self) -> None:
+        """Accept the annotations from now on: they have this version's labels."""
+        if self.annotations is not None:
+            self.annotations.labels = self.model.labels
+            self.annotations.one_label = self.model.info.task == "single_label"
 
     async def start(self) -> None:
         """Start answering, and start ranking the documents to annotate."""
@@ -81,7 +108,7 @@ class Service:
             XmtcError: the model refuses the texts or the filters.
         """
         self.check_texts(texts)
-        return await self.batcher.predict(texts, options)
+        return await self.batcher.predict(self.model, texts, options)
 
     def released(self, found: Sequence[Predictions]) -> list[bool]:
         """Say which texts are released; empty without a bar."""
@@ -163,7 +190,7 @@ class Service:
         """Find the labels of a text once the queue has room; None if the model cannot read the text, or fails."""
         while True:
             try:
-                (best,) = await self.batcher.predict([text], PredictOptions(TOP_K))
+                (best,) = await self.batcher.predict(self.model, [text], PredictOptions(TOP_K))
                 return best
             except RequestError as refused:
                 if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:

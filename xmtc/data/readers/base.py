@@ -1,5 +1,6 @@
 """The interface of readers, which turn one kind of source into documents with labels. Imports no library."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -141,6 +142,14 @@ def quoted_cell(value: Any) -> str:
 def quoted_label(label: str) -> str:
     """Quote a label for a message. Hide a long one: it may be text in the wrong column."""
     return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"
+
+
+def hash_of_labels(rows: Iterable[tuple[Any, ...]]) -> str:
+    """Hash rows of labels, by which versions of a vocabulary can be told apart."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr(row).encode())
+    return f"sha256:{digest.hexdigest()[:12]}"
 
 
 def shown_column(name: str) -> str:

@@ -18,6 +18,8 @@ export async function call(path, body) {
   const token = sessionStorage.getItem(KEY);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  const model = new URLSearchParams(location.search).get("model");
+  if (model) path += `${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}`;
   let response;
   try {
     response = await fetch(path, {

@@ -203,9 +203,9 @@ function moveHit(event) {
 
 async function start() {
   state.about = await call("model");
-  document.title = `${state.about.name} · xmtc`;
-  $("#name").textContent = state.about.name;
-  $("#about").textContent = `${state.about.labels.toLocaleString("en")} labels, xmtc ${state.about.version}.`;
+  document.title = `${state.about.model} · xmtc`;
+  $("#name").textContent = state.about.model;
+  $("#about").textContent = `${state.about.labels.toLocaleString("en")} labels, xmtc ${state.about.xmtc}.`;
   $("#annotate").hidden = !state.about.annotations;
   $("#next").hidden = !state.about.queue;
 }
