@@ -399,6 +399,44 @@ def diff(
 
 
 @app.command()
+def drift(
+    model: ModelDir,
+    inputs: Annotated[list[str], typer.Argument(metavar="NEW", help="Files with new documents, as for xmtc score.")],
+    at_most: AtMost = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="JSON file with the distances, for machines.")
+    ] = None,
+    output: PageFile = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+) -> None:
+    """Measure how far new documents are from those that a model knows. Exit code 1 if further than allowed."""
+    from xmtc.artefact.profile import Profile
+    from xmtc.predict.predictor import Model
+    from xmtc.score.inputs import read_texts, text_columns
+    from xmtc.watch import drift as watched
+    from xmtc.watch.diff import as_share
+    from xmtc.watch.show import show
+
+    bound, profile = watched.BOUND if at_most is None else as_share(at_most), Profile.load(model)
+    loaded = Model.from_pretrained(model)
+    files, sources = split_inputs(inputs)
+    columns = text_columns(text_column, id_column, loaded.info.columns)
+    new = watched.measure(
+        loaded, profile, (text for _, text in read_texts(files, columns, loaded.info.columns, sources))
+    )
+    rows = watched.changes(profile, new, loaded.labels.labels)
+    facts = f"{len(new.found['tokens']):,} documents, and {new.skipped:,} without tokens."
+    if json_file is not None:
+        watched.write_numbers(json_file, rows, new, bound)
+    show("Drift", facts, watched.drift_parts(profile, new, rows, bound, loaded), output)
+    drifting = [row.name for row in rows if row.drifts(bound)]
+    print(f"drift: {', '.join(drifting) or 'none'}")
+    if at_most is not None and drifting:
+        raise typer.Exit(1)
+
+
+@app.command()
 def push(
     model: ModelDir,
     repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; created if it does not exist.")],

@@ -12,6 +12,7 @@ labels.faiss, index.json  the index of the labels and its recall; multi-label mo
 thresholds.json      the rule of the decision, and its thresholds
 smoke.json           documents with the model's answers, see `xmtc.predict.smoke`
 outcomes.safetensors what came of the scores on dev, for other rules; multi-label models only
+profile.safetensors  numbers on training and dev texts, for `xmtc drift`
 README.md            model card
 """
 
@@ -32,6 +33,7 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.artefact.card import model_card
 from xmtc.artefact.info import STRICT, ModelInfo, read_info, read_model_json, write_info
 from xmtc.artefact.output import HEAD, SMOKE, check_output, replacing
+from xmtc.artefact.profile import Profile
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
@@ -115,6 +117,7 @@ def export_model(
     trained: Mapping[str, Tensor],
     metrics: Mapping[str, Mapping[str, float]] | None = None,
     index: LabelIndex | None = None,
+    profile: Profile | None = None,
 ) -> Path:
     """Write the exported model under a temporary name, and publish it by rename, replacing an earlier one.
 
@@ -125,6 +128,7 @@ def export_model(
             export includes the whole encoder if `trained` has an `encoder.` tensor.
         metrics: values by split and metric, for the model card.
         index: index of exactly these labels. Default: built here, if the model has one.
+        profile: what is known of its training texts.
 
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
@@ -141,6 +145,8 @@ def export_model(
             parts.ensemble,
         )
         write_label_parts(temporary, parts, own, index)
+        if profile is not None:
+            profile.save(temporary)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
         (temporary / "README.md").write_text(_card(parts, metrics or {}, has_encoder=has_encoder))
         write_info(temporary, parts.info)

@@ -6,6 +6,7 @@ from functools import cache, partial
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
+from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.decision import Outcomes
 from xmtc.mining.index import IndexRecall, LabelIndex
@@ -31,14 +32,17 @@ def evaluate(worker: Worker) -> None:
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
     scored = _predictor(worker)
     splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
-    outcomes, metrics = None, {}
+    outcomes, metrics, dev = None, {}, None
     index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
     for split in splits:
-        outcomes, metrics[split.name] = _evaluate_split(worker, split, scored, outcomes, index_of)
+        predictions, outcomes, metrics[split.name] = _evaluate_split(worker, split, scored, outcomes, index_of)
+        dev = predictions if split is splits[0] else dev
     index = index_of(worker)
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)
-    run_collectively(lambda: export(worker, trained, scored.ensemble, outcomes, metrics, index), here=worker.is_first)
+    assert dev is not None, "a corpus has dev documents"
+    known = scored.ensemble, outcomes, metrics, dev
+    run_collectively(lambda: export(worker, trained, *known, index), here=worker.is_first)
 
 
 def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
@@ -55,8 +59,8 @@ def _evaluate_split(
     scored: FusedPredictor | HeadPredictor,
     outcomes: Outcomes | None,
     index_of: Callable[[Worker], LabelIndex | None],
-) -> tuple[Outcomes | None, dict[str, float]]:
-    """Score a split and write its evaluation. Return the outcomes, from here if not given, and the metrics."""
+) -> tuple[SparsePredictions, Outcomes | None, dict[str, float]]:
+    """Score a split and write its evaluation. Return predictions, outcomes, from here if not given, and metrics."""
     predictions, histogram = scored.predict(split)
     evaluation, outcomes = measure_split(worker, split, predictions, outcomes, histogram)
     if worker.config.evaluate.shortlist is not None and (index := index_of(worker)) is not None:
@@ -70,7 +74,7 @@ def _evaluate_split(
         labels=worker.corpus.labels.labels,
     )
     run_collectively(write, here=worker.is_first)
-    return outcomes, numeric_metrics(evaluation.metrics)
+    return predictions, outcomes, numeric_metrics(evaluation.metrics)
 
 
 def _index(worker: Worker) -> LabelIndex | None:

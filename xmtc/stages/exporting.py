@@ -8,12 +8,14 @@ from torch import Tensor
 from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.readers.table_config import document_columns
+from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import BEST, Outcomes
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import NoHeadConfig
 from xmtc.predict.smoke import write_answers
+from xmtc.stages.profile import profile
 from xmtc.stages.worker import Worker
 
 
@@ -23,6 +25,7 @@ def export(
     ensemble: Ensemble | None,
     outcomes: Outcomes | None,
     metrics: dict[str, dict[str, float]],
+    dev: SparsePredictions,
     index: LabelIndex | None = None,
 ) -> None:
     """Export the model, replacing an earlier one of the run; without a head if the ensemble has none.
@@ -33,6 +36,7 @@ def export(
         ensemble: scorers and their fusion; None if only the head scores.
         outcomes: outcomes of dev, on which the decision is tuned; None for single-label tasks.
         metrics: metrics by split, for the model card.
+        dev: predictions for dev, for the profile.
         index: index of the labels, with its recall.
     """
     config, classifier = worker.config, worker.classifier
@@ -59,5 +63,5 @@ def export(
     if outcomes is not None:
         decision = outcomes.tuned(config.evaluate.decision, labels.train_counts)
     parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble)
-    export_model(worker.paths.model, parts, trained, metrics, index)
+    export_model(worker.paths.model, parts, trained, metrics, index, profile(worker, decision, ensemble, dev))
     write_answers(worker.paths.model)

@@ -1,0 +1,99 @@
+"""Drift is announced for other texts and not for more of the same; the profile holds numbers only."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny_runs
+from xmtc.artefact.profile import FILE, Profile
+from xmtc.errors import ConfigError, DataError
+from xmtc.pipeline import train_run
+from xmtc.predict.predictor import Model
+from xmtc.predict.statistics import of_tokens, token_bits
+from xmtc.watch.drift import BOUND, Change, changes, measure
+
+GERMAN = ["Die Quelle über Könige und Äpfel: ", "Ein Satz der weiteren Wörter über Zölle "]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model that reads words, with a hundred dev documents."""
+    folder = tmp_path_factory.mktemp("drift")
+    path = tiny_runs.write_config(folder)
+    tiny_runs.write_jsonl(folder / "dev.jsonl", tiny_runs.documents(100, first=60))
+    train_run(
+        tiny_runs.load(path, "model.scorers=[{kind: word_neighbours}, {kind: linear}]", f"track.directory={folder}")
+    )
+    return folder
+
+
+def drifted(model: Path, texts: list[str]) -> dict[str, Change]:
+    loaded, profile = Model.from_pretrained(model, device="cpu"), Profile.load(model)
+    rows = changes(profile, measure(loaded, profile, texts), loaded.labels.labels)
+    return {row.name: row for row in rows}
+
+
+def test_other_texts_drift_and_more_of_the_same_do_not(folder: Path) -> None:
+    model = folder / "tiny" / "model"
+    same = drifted(model, [row["text"] for row in tiny_runs.documents(300, first=160)])
+    answers = {"best", "expected_precision", "expected_recall", "expected_f1"}  # dev was fused by halves of a hundred
+    assert {name for name, row in same.items() if row.drifts(BOUND)} <= answers
+    other = drifted(model, [GERMAN[i % 2] * (1 + i % 3) for i in range(100)])
+    found = {name for name, row in other.items() if row.drifts(BOUND)}
+    assert {"bits", "known_words", "nearest", "expected_f1"} <= found
+    assert "scripts" not in found
+    greek = drifted(model, ["και η λέξη " * 5] * 50)
+    assert (greek["scripts"].before, greek["scripts"].now) == ("Latin", "Greek")
+    assert greek["scripts"].distance == 1
+
+
+def test_the_profile_is_bounded_and_has_no_text(folder: Path, monkeypatch) -> None:
+    path = folder / "tiny" / "model" / FILE
+    profile = Profile.load(path.parent)
+    assert {len(values) for values in profile.sample.values()} == {100}
+    assert set(profile.kinds["labels"]) <= set(tiny_runs.LABELS)
+    assert profile.kinds["scripts"] == {"Latin": 100}
+    words = {word for row in tiny_runs.documents(200) for word in row["text"].split() if len(word) > 5}
+    assert not any(word.encode() in path.read_bytes() for word in words)
+    assert path.stat().st_size < 20_000
+
+
+def test_bits_are_those_of_the_frequencies_in_training() -> None:
+    bits_V = token_bits(np.array([3, 0, 0, 0]))
+    assert bits_V == pytest.approx([-np.log2(4 / 7), *[np.log2(7)] * 3], rel=1e-3)
+    found = of_tokens(bits_V, [np.array([0, 0]), np.array([0, 1, 2, 3])])
+    assert found["new_tokens"].tolist() == [0, 0.75]
+    assert found["tokens"].tolist() == [2, 4]
+    assert found["bits"][1] == pytest.approx((-np.log2(4 / 7) + 3 * np.log2(7)) / 4, rel=1e-3)
+
+
+def test_the_command_writes_a_page_and_numbers_and_holds_a_bound(folder: Path, tmp_path: Path, xmtc) -> None:
+    model = folder / "tiny" / "model"
+    rows = [*tiny_runs.documents(30, first=300), *({"id": f"n{i}", "text": GERMAN[0] * 3} for i in range(30))]
+    source = tiny_runs.write_jsonl(tmp_path / "new.jsonl", rows)
+    command = ("drift", model, source, "--at-most", "0.3", "--json", tmp_path / "drift.json", "-o", tmp_path / "p.html")
+    done = xmtc(*command)
+    assert done.code == 1
+    assert "drift: " in done.out
+    found = json.loads((tmp_path / "drift.json").read_text())
+    assert (found["documents"], found["drift"], found["changes"]["bits"]["drift"]) == (60, True, True)
+    assert "<svg" in (tmp_path / "p.html").read_text()
+    assert "könige" in (tmp_path / "p_tables" / "new_words.csv").read_text()
+    assert xmtc("drift", model, source).code == 0
+
+
+def test_without_documents_or_profile_it_says_so(folder: Path, tmp_path: Path) -> None:
+    loaded, profile = (
+        Model.from_pretrained(folder / "tiny" / "model", device="cpu"),
+        Profile.load(folder / "tiny/model"),
+    )
+    for texts in ([], ["\u200b"]):
+        with pytest.raises(DataError, match="no document with tokens"):
+            measure(loaded, profile, texts)
+    shutil.copytree(folder / "tiny" / "model", tmp_path / "model")
+    (tmp_path / "model" / FILE).unlink()
+    with pytest.raises(ConfigError, match="has no profile"):
+        Profile.load(tmp_path / "model")

@@ -1,0 +1,51 @@
+"""What a model remembers of the texts that it was trained and calibrated on: numbers of a bounded size, no texts.
+
+V token ids.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.tensor_files import read_tensors, write_tensors
+from xmtc.errors import ConfigError
+
+FILE = "profile.safetensors"
+_KINDS, _TOKENS = "kinds", "token_bits"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Statistics of training and dev.
+
+    Attributes:
+        bits_V: float16, −log₂ of the share of each token in training; tokens that never occurred have the most.
+        sample: for each statistic its values on at most 1,000 dev documents.
+        kinds: what dev documents are, such as the number of each label predicted on all of them, by kind.
+    """
+
+    bits_V: NDArray[np.float16]
+    sample: dict[str, NDArray[np.float32]]
+    kinds: dict[str, dict[str, int]]
+
+    def save(self, folder: Path) -> None:
+        """Write the profile into a model's folder."""
+        kinds = np.frombuffer(json.dumps(self.kinds).encode(), np.uint8)
+        write_tensors(folder / FILE, {_TOKENS: self.bits_V, _KINDS: kinds, **self.sample})
+
+    @classmethod
+    def load(cls, folder: Path) -> "Profile":
+        """Read the profile of a model.
+
+        Raises:
+            ConfigError: the model has none.
+            CheckpointError: it is damaged.
+        """
+        if not (folder / FILE).is_file():
+            raise ConfigError(f"{folder}: has no profile of its training texts; export it again with xmtc train")
+        found = read_tensors(folder / FILE, (_TOKENS, _KINDS))
+        kinds = json.loads(found.pop(_KINDS).tobytes())
+        return cls(found.pop(_TOKENS), found, kinds)

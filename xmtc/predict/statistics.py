@@ -1,0 +1,74 @@
+"""Statistics of single documents by which texts and answers of different times are compared.
+
+Suffixes: N documents, K labels of a document, best first, V token ids.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
+
+from xmtc.data.analyzer import script_of
+from xmtc.data.words import Words
+from xmtc.fusion.decision import EXPECTED, Decision
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.scorers.base import Features
+from xmtc.scorers.votes import Votes
+
+STATISTICS = {
+    "tokens": "tokens that the model reads",
+    "bits": "bits per token, by their frequency in training",
+    "new_tokens": "share of tokens that never occurred in training",
+    "frequent_tokens": "share of tokens that are among the 100 most frequent in training; it falls in another language",
+    "known_words": "words of the vocabulary per token",
+    "nearest": "cosine with the nearest training document",
+    "predicted": "labels predicted",
+    "best": "probability of the best label",
+    **{f"expected_{name}": f"expected {name}" for name in EXPECTED},
+}
+"""What each statistic is."""
+_FREQUENT = 100
+_LOOKED_AT = 100  # tokens in which the script is looked for
+_BLOCK = 256
+
+Statistics = dict[str, NDArray[np.floating]]
+
+
+def token_bits(counts_V: NDArray[np.integer]) -> NDArray[np.float16]:
+    """Compute −log₂ of each token's share in training, with one more occurrence of each."""
+    return -np.log2((counts_V + 1) / (counts_V.sum() + len(counts_V))).astype(np.float16)
+
+
+def of_tokens(bits_V: NDArray[np.float16], ids_N: Sequence[NDArray[np.integer]]) -> Statistics:
+    """Measure the tokens of documents, each of which has some."""
+    most, frequent = bits_V.max(), np.sort(bits_V)[min(_FREQUENT, len(bits_V)) - 1]
+    lengths_N = np.array([len(ids) for ids in ids_N])
+    bits = bits_V[np.concatenate(ids_N)].astype(np.float32)
+    starts = np.cumsum(lengths_N) - lengths_N
+    sums = {"bits": bits, "new_tokens": bits == most, "frequent_tokens": bits <= frequent}
+    means = {name: np.add.reduceat(values, starts, dtype=np.float64) / lengths_N for name, values in sums.items()}
+    return {"tokens": lengths_N.astype(np.float32), **means}
+
+
+def of_words(ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]) -> Statistics:
+    """Measure the words of documents, and how near the nearest training document is if a scorer knows by words."""
+    found: Statistics = {"known_words": np.asarray(words.counts_NC.sum(axis=1)).ravel() / lengths_N}
+    by_words = [one for one in ensemble.scorers.values() if isinstance(one, Votes) and not one.reads_states]
+    if by_words:
+        blocks = [words.take(slice(start, start + _BLOCK)) for start in range(0, len(words), _BLOCK)]
+        found["nearest"] = np.concatenate([by_words[0].nearest(Features(block))[1][:, 0] for block in blocks])
+    return found
+
+
+def of_answers(decision: Decision, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> Statistics:
+    """Measure what a model answers."""
+    expected = dict(zip(EXPECTED, decision.expected(ids_NK, scores_NK).T, strict=True))
+    best_N = np.where(ids_NK[:, 0] >= 0, scores_NK[:, 0], 0)
+    counts = {"predicted": decision.chosen(ids_NK, scores_NK).sum(axis=1), "best": best_N}
+    return counts | {f"expected_{name}": values for name, values in expected.items()}
+
+
+def scripts_of(tokenizer: PreTrainedTokenizerFast, ids_N: Sequence[NDArray[np.integer]]) -> list[str]:
+    """Find the script of each document, as its tokens show it."""
+    return [script_of(str(tokenizer.decode(ids[:_LOOKED_AT].tolist()))) for ids in ids_N]

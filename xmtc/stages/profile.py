@@ -1,0 +1,39 @@
+"""Make the profile of a run's texts, see `xmtc.artefact.profile`."""
+
+from collections import Counter
+
+import numpy as np
+
+from xmtc.artefact.profile import Profile
+from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.fusion.decision import Decision
+from xmtc.fusion.ensemble import Ensemble
+from xmtc.predict.statistics import of_answers, of_tokens, of_words, scripts_of, token_bits
+from xmtc.stages.worker import Worker
+
+_DOCUMENTS, _LABELS = 1000, 200
+
+
+def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: SparsePredictions) -> Profile:
+    """Measure training tokens and a sample of dev documents.
+
+    Args:
+        worker: worker of the first rank.
+        decision: which labels are predicted.
+        ensemble: the model's scorers, if any.
+        dev: predictions for all dev documents, by models that have not seen them.
+    """
+    counts_V = np.zeros(len(worker.tokenizer), np.int64)
+    for ids, _ in worker.train.token_blocks():
+        counts_V += np.bincount(ids, minlength=len(counts_V))
+    there = np.flatnonzero(worker.dev.lengths)
+    rows = np.sort(np.random.default_rng(worker.config.seed).permutation(there)[:_DOCUMENTS])
+    bits_V, ids_N = token_bits(counts_V), [worker.dev.tokens(int(row)) for row in rows]
+    sample = of_tokens(bits_V, ids_N) | of_answers(decision, dev.label_ids_NK[rows], dev.scores_NK[rows])
+    if ensemble is not None:
+        sample |= of_words(ensemble, worker.dev.words(rows), sample["tokens"])
+    chosen = dev.label_ids_NK[decision.chosen(dev.label_ids_NK, dev.scores_NK)]
+    most = Counter(chosen.tolist()).most_common(_LABELS)
+    labels = {worker.corpus.labels.labels[label]: count for label, count in most}
+    kinds = {"labels": labels, "scripts": dict(Counter(scripts_of(worker.tokenizer, ids_N)))}
+    return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)

@@ -1,0 +1,211 @@
+"""Drift: how far texts and answers are from those that a model was trained and calibrated on.
+
+A statistic of documents differs by the greatest distance of its two distributions (Kolmogorov-Smirnov), a kind by half
+the sum of the differences of its shares (total variation); both lie from 0 to 1. Only what chance does not explain is
+drift.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2_contingency, ks_2samp
+
+from xmtc.artefact.profile import Profile
+from xmtc.data.analyzer import words_of
+from xmtc.errors import DataError
+from xmtc.evaluate.summary import percent
+from xmtc.files import write_text
+from xmtc.fusion.decision import CONSIDERED
+from xmtc.predict.predictor import Model
+from xmtc.predict.statistics import STATISTICS, Statistics, of_answers, of_tokens, of_words, scripts_of
+from xmtc.predict.tokenised import tokenised
+from xmtc.report.charts import Axis, Bars, bar_chart
+from xmtc.report.section import Chart, Figures, Part, Table, label_title
+
+BOUND = 0.1
+_CHANCE = 0.001
+_TEXTS, _STEPS, _SHOWN = 256, 10, 20
+_LEAST = 5
+"""Documents of a word that is listed, and expected numbers in a test."""
+_TITLES = {"labels": "label predicted", "scripts": "script"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """How far one statistic or kind has drifted.
+
+    Attributes:
+        name: its name.
+        before: median of dev; of a kind, its most frequent value.
+        now: the same of the new documents.
+        distance: from 0 to 1.
+        p_value: probability of so great a distance by chance.
+    """
+
+    name: str
+    before: str
+    now: str
+    distance: float
+    p_value: float
+
+    def drifts(self, bound: float) -> bool:
+        """Whether this is more than the bound and more than chance."""
+        return self.distance > bound and self.p_value < _CHANCE
+
+
+@dataclass(frozen=True)
+class New:
+    """What was measured of new documents.
+
+    Attributes:
+        found: statistics.
+        kinds: numbers of each kind's values.
+        words: for words that the model does not know, what F1 is expected of their documents.
+        skipped: documents without tokens.
+    """
+
+    found: Statistics
+    kinds: dict[str, Counter[str]]
+    words: dict[str, list[float]]
+    skipped: int
+
+
+def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
+    """Measure new texts.
+
+    Raises:
+        DataError: no text has tokens.
+    """
+    parts: list[Statistics] = []
+    kinds: dict[str, Counter[str]] = {name: Counter() for name in _TITLES}
+    words: dict[str, list[float]] = {}
+    skipped, rest = 0, iter(texts)
+    while batch := list(islice(rest, _TEXTS)):
+        lengths = tokenised(batch, model.tokenizer, model.info.max_length).lengths
+        kept = [text for text, length in zip(batch, lengths, strict=True) if length]
+        skipped += len(batch) - len(kept)
+        if not kept:
+            continue
+        documents = model.documents(kept)
+        counted = model.words(documents)
+        ids_NK, scores_NK, _ = model.scored(documents, CONSIDERED, words=counted)
+        found = of_tokens(profile.bits_V, documents.ids_N) | of_answers(model.decision, ids_NK, scores_NK)
+        if model.ensemble is not None and counted is not None:
+            found |= of_words(model.ensemble, counted, found["tokens"])
+            for text, expected in zip(kept, found["expected_f1"], strict=True):
+                for word in set(words_of(text)) - model.ensemble.vocabulary.ids.keys():
+                    words.setdefault(word, []).append(float(expected))
+        parts.append(found)
+        kinds["scripts"].update(scripts_of(model.tokenizer, documents.ids_N))
+        chosen = ids_NK[model.decision.chosen(ids_NK, scores_NK)]
+        kinds["labels"].update(model.labels.labels[label] for label in chosen)
+    if not parts:
+        raise DataError("no document with tokens")
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return New(whole, kinds, words, skipped)
+
+
+def changes(profile: Profile, new: New, labels: Sequence[str]) -> list[Change]:
+    """Compare new documents with the profile; a model without scorers has fewer statistics."""
+    rows = []
+    for name in STATISTICS:
+        if name in profile.sample and name in new.found:
+            before, now = profile.sample[name], new.found[name].astype(np.float32)
+            test: Any = ks_2samp(before, now)
+            medians = [f"{np.median(values):.3g}" for values in (before, now)]
+            rows.append(Change(name, medians[0], medians[1], float(test.statistic), float(test.pvalue)))
+    still = set(labels)
+    for name, before in profile.kinds.items():
+        now = new.kinds[name]
+        known = [value for value in before if name != "labels" or value in still]
+        values = known if name == "labels" else list(dict.fromkeys([*known, *now]))
+        rows.append(
+            _of_kind(name, [before.get(value, 0) for value in values], [now[value] for value in values], values)
+        )
+    return rows
+
+
+def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Change:
+    table_2V = np.array([before, now], np.float64).reshape(2, -1)
+    sums_2 = table_2V.sum(axis=1)
+    if not sums_2.all():
+        return Change(name, "–", "–", float(sums_2.any()), 0.0 if sums_2.any() else 1.0)
+    common_V = (table_2V.sum(axis=0) * sums_2.min() / sums_2.sum()) >= _LEAST
+    grouped = np.column_stack([table_2V[:, common_V], table_2V[:, ~common_V].sum(axis=1)])
+    grouped = grouped[:, grouped.sum(axis=0) > 0]
+    test: Any = chi2_contingency(grouped) if grouped.shape[1] > 1 else None
+    shares_2V = grouped / sums_2[:, None]
+    most = [values[int(counts_V.argmax())] for counts_V in table_2V]
+    distance = float(np.abs(shares_2V[0] - shares_2V[1]).sum() / 2)
+    return Change(name, most[0], most[1], distance, 1.0 if test is None else float(test.pvalue))
+
+
+def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float, model: Model) -> list[Part]:
+    """Make tables and pictures."""
+    shown = [
+        [
+            *(row.name, STATISTICS.get(row.name, ""), row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}"),
+            "drift" if row.drifts(bound) else "",
+        ]
+        for row in sorted(rows, key=lambda row: -row.distance)
+    ]
+    columns = ["statistic", "what it is", "dev", "now", "distance", "p", ""]
+    caption = f"Distance of new documents from dev; drift is beyond {bound:g}, and beyond chance"
+    parts: list[Part] = [Table("drift", columns, shown, words=2, caption=caption, in_summary=True)]
+    parts += [_shares(name, profile.kinds[name], new.kinds[name], model) for name in profile.kinds]
+    charts = [_chart(row.name, profile.sample[row.name], new.found[row.name]) for row in rows if row.name in new.found]
+    return [*parts, _words(new), Figures(charts)]
+
+
+def _shares(name: str, before: dict[str, int], now: Counter[str], model: Model) -> Table:
+    sums = max(sum(before.values()), 1), max(sum(now[value] for value in before), 1)
+    shares = {value: (before[value] / sums[0], now[value] / sums[1]) for value in before}
+    most = sorted(shares.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN]
+    titles = {value: value for value, _ in most}
+    if name == "labels":
+        titles = {
+            value: label_title(value, model.labels.names[model.labels.index(value)])
+            for value in titles
+            if value in model.labels
+        }
+    rows = [[titles[value], *map(percent, pair)] for value, pair in most if value in titles]
+    return Table(f"drift_{name}", [_TITLES[name], "dev, %", "now, %"], rows, caption=f"Shares that change most: {name}")
+
+
+def _words(new: New) -> Table:
+    mean = float(new.found["expected_f1"].mean())
+    listed = {word: values for word, values in new.words.items() if len(values) >= _LEAST}
+    low = sorted(listed.items(), key=lambda item: sum(item[1]) - mean * len(item[1]))
+    rows = [
+        [word, f"{len(values):,}", percent(float(np.mean(values)))]
+        for word, values in low[:_SHOWN]
+        if np.mean(values) < mean
+    ]
+    caption = f"Words that the model does not know, in documents of low expected F1 (mean of all: {percent(mean)} %)"
+    return Table("new_words", ["word", "documents", "expected F1, %"], rows, caption=caption)
+
+
+def _chart(name: str, before: np.ndarray, now: np.ndarray) -> Chart:
+    ends = np.unique(np.quantile(np.concatenate([before, now]).astype(np.float64), np.linspace(0, 1, _STEPS + 1)))
+    edges = np.append(ends[:-1], np.inf) if len(ends) > 1 else np.array([ends[0], np.inf])
+    bars = []
+    for run, (title, values) in enumerate((("dev", before), ("now", now))):
+        counts = np.histogram(values, edges)[0]
+        bars.append(Bars(title, (counts / max(counts.sum(), 1)).tolist(), run))
+    groups = [f"{edge:.2g}" for edge in edges[:-1]]
+    svg = bar_chart(groups, bars, f"{STATISTICS[name]}, from", Axis("documents, %", percent=True), name)
+    return Chart(name, f"{STATISTICS[name]}: dev and now, in tenths of both", svg, legend=False)
+
+
+def write_numbers(path: Path, rows: Sequence[Change], new: New, bound: float) -> None:
+    """Write the changes as JSON."""
+    documents = len(new.found["tokens"])
+    found = {row.name: {**vars(row), "drift": row.drifts(bound)} for row in rows}
+    content = {"documents": documents, "without_tokens": new.skipped, "bound": bound, "changes": found}
+    write_text(path, json.dumps(content | {"drift": any(row.drifts(bound) for row in rows)}, indent=2) + "\n")
