@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class LossOutput:
+class LossOutput(NamedTuple):
     """A sum and the number of documents in it, so that the loop divides once, by the global count.
+
+    A tuple, because DeepSpeed finds tensors only in tuples, lists and dictionaries.
 
     Attributes:
         sum: scalar, differentiable; summed over documents (and over labels within a document).

@@ -23,8 +23,6 @@ from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_r
 from xmtc.distributed.strategies.config import DeepSpeedConfig
 from xmtc.distributed.strategies.deepspeed_support import (
     Attributes,
-    FieldsIn,
-    FieldsOut,
     counted_in,
     gathered,
     share_timeout,
@@ -85,12 +83,11 @@ class _EngineStrategy(StrategyBase):
         import deepspeed
 
         self._attributes.note(model)
-        inside = FieldsOut(model)
         engine_config = self._config.engine_config(self._precision)
-        self._engine, *_ = deepspeed.initialize(model=inside, optimizer=optimizer, config=engine_config)
+        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=engine_config)
         share_timeout(self.device)
         self._gather_blocks(enabled=False)
-        return FieldsIn(self._engine, inside)
+        return self._engine
 
     def _stop(self) -> None:
         """Remove the engine's hooks from the model; the parameters do not change.

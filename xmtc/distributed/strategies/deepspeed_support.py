@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,41 +76,6 @@ def counted_in(zero: Any, outside_norm: float) -> Iterator[None]:
         yield
     finally:
         delattr(zero, name)
-
-
-class FieldsOut(nn.Module):
-    """Returns a dataclass's fields as a dictionary: DeepSpeed finds tensors only in tuples, lists and dictionaries.
-
-    This calls the model's `forward` method, not the model, so DeepSpeed does not see the model as a separate module.
-    If it did, the model's output would hide its tensors from DeepSpeed, which would then not fetch the parameters that
-    the model reads from its children again for the backward pass.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.kind: type | None = None
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's output, or its fields as a dictionary."""
-        output = self.model.forward(*args, **kwargs)
-        if not is_dataclass(output) or isinstance(output, type):
-            return output
-        self.kind = type(output)
-        return {f.name: getattr(output, f.name) for f in fields(output)}
-
-
-class FieldsIn(nn.Module):
-    """Calls the engine and returns the output that the model would return."""
-
-    def __init__(self, engine: nn.Module, inside: FieldsOut) -> None:
-        super().__init__()
-        self.engine, self.inside = engine, inside
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's output."""
-        output = self.engine(*args, **kwargs)
-        return output if self.inside.kind is None else self.inside.kind(**output)
 
 
 class Attributes:
