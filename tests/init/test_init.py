@@ -72,21 +72,6 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
         write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
 
 
-def test_an_existing_file_is_replaced_after_a_yes(tmp_path, monkeypatch):
-    output = tmp_path / "news.yaml"
-    output.write_text("name: old\n")
-    monkeypatch.setattr(command, "_on_terminal", lambda: True)
-    monkeypatch.setattr(command, "make_plan", lambda *_: SimpleNamespace(text=lambda: "name: new\n"))
-    monkeypatch.setattr(command, "summary", lambda _: [])
-    monkeypatch.setattr(command.Confirm, "ask", lambda *_, **__: False)
-    with pytest.raises(ConfigError, match="already exists"):
-        write_config("news.csv", Answers(), output=output)
-    assert output.read_text() == "name: old\n"
-    monkeypatch.setattr(command.Confirm, "ask", lambda *_, **__: True)
-    assert write_config("news.csv", Answers(), output=output) == output
-    assert output.read_text() == "name: new\n"
-
-
 def test_texts_in_memory_become_a_model(tmp_path):
     texts, labels = [row["text"] for row in ROWS], [row["labels"] for row in ROWS]
     model = xmtc.train(texts, labels, budget="1s", directory=tmp_path)

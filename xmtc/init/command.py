@@ -3,18 +3,15 @@
 import json
 import re
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import torch
 from numpy.typing import NDArray
-from rich.prompt import Confirm, IntPrompt
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
@@ -34,14 +31,12 @@ from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
 from xmtc.init.facts import check_header, read_facts
 from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
-from xmtc.init.roles import Answers, Roles, UnclearError, choose_roles
+from xmtc.init.roles import Answers, Roles, choose_roles
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RUN_NAME, RunConfig
-from xmtc.track.console import print_line, shared_console
+from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
-Ask = Callable[[str, list[str]], str]
-"""Asks a person a question with these answers to choose from."""
 _LEAST = 20  # minimum number of documents
 _SHARE = 0.9  # share of the budget that is planned
 _POSITIONS = 512  # tokens of a window of the packaged encoders, special ones included
@@ -94,7 +89,7 @@ def seconds_of(budget: str) -> float:
     return seconds
 
 
-def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask | None = None) -> Plan:
+def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
     """Inspect the data, measure the machine, and choose a recipe.
 
     Args:
@@ -102,13 +97,12 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str, ask: Ask 
         answers: options of the user.
         budget_s: seconds that a run may take.
         name: name of the run.
-        ask: asks the user if the data are ambiguous; None: never.
 
     Raises:
         DataError: the data cannot be read or are ambiguous; the message names the option that decides.
     """
     files = find_files(data)
-    roles = _roles(files, answers, ask)
+    roles = _roles(files, answers)
     source = _data_section(files, roles, name)
     progress = Progress()
     found = survey(_data_config(files, source), progress)
@@ -181,22 +175,14 @@ def label_doubts(found: Survey, roles: Roles) -> list[str]:
     return warnings_of(found.label_counts, alone=alone)
 
 
-def _roles(files: DataFiles, answers: Answers, ask: Ask | None) -> Roles:
+def _roles(files: DataFiles, answers: Answers) -> Roles:
     first = files.local[files.by_split["train"][0]]
     columns = read_facts(files.format().rows(first, None), files.place)
     if files.settings is CsvConfig:
         check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
-    while True:
-        try:
-            return choose_roles(columns, answers, files.place)
-        except UnclearError as unclear:
-            if ask is None or not unclear.choices:
-                raise
-            said = ask(unclear.question, unclear.choices)
-            given: dict[str, Any] = {unclear.answer: (said,) if unclear.answer == "text" else said}
-            answers = replace(answers, **given)
+    return choose_roles(columns, answers, files.place)
 
 
 def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
@@ -318,7 +304,7 @@ DEFAULT_BUDGET = "1h"
 def write_config(
     data: str, answers: Answers, *, budget: str = DEFAULT_BUDGET, name: str | None = None, output: Path | None = None
 ) -> Path:
-    """Choose and write a configuration, and print a summary; ask questions only on a terminal.
+    """Choose and write a configuration, and print a summary.
 
     Args:
         data: a file, a folder, or a URI of either.
@@ -337,10 +323,9 @@ def write_config(
             f"--name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
         )
     output = output or Path(f"{name}.yaml")
-    here = _on_terminal()
-    if output.exists() and not (here and Confirm.ask(f"{output} exists. Replace it?", console=shared_console())):
+    if output.exists():
         raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
-    plan = make_plan(data, answers, seconds, name, _choose_one if here else None)
+    plan = make_plan(data, answers, seconds, name)
     write_text(output, plan.text())
     print("\n".join(summary(plan)))
     print(f"written: {output}; next: xmtc train {output}")
@@ -354,15 +339,3 @@ def config_for(data: str) -> Path:
         print_line(f"using the existing configuration {config}")
         return config
     return write_config(data, Answers(), output=config)
-
-
-def _on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _choose_one(question: str, choices: Sequence[str]) -> str:
-    print_line(question)
-    for number, choice in enumerate(choices, start=1):
-        print_line(f"  {number}  {choice}")
-    numbers = [str(number) for number in range(1, len(choices) + 1)]
-    return choices[IntPrompt.ask("number", choices=numbers, console=shared_console()) - 1]

@@ -51,24 +51,6 @@ class Answers:
     task: Task | None = None
 
 
-class UnclearError(DataError):
-    """Raised if the columns are ambiguous.
-
-    Attributes:
-        answer: the attribute of `Answers` that decides, and the name of the option.
-        question: question for the user.
-        choices: possible columns.
-    """
-
-    def __init__(
-        self, place: str, answer: str, problem: str, choices: Sequence[str], seen: Sequence[ColumnFacts] = ()
-    ) -> None:
-        self.answer, self.choices = answer, list(choices)
-        self.question = f"{place}: {problem}; which one is it?"
-        words = describe(seen) if seen else f"They are: {', '.join(map(shown_column, choices))}"
-        super().__init__(f"{place}: {problem}; name it with --{answer}. {words}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Roles:
     """The roles of the columns.
@@ -179,7 +161,7 @@ def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], pla
     """Choose the column with the longest texts, preceded by a title if there is one."""
     texts = [column for column in candidates if column.words >= 3 and column.distinct_share > 0.5]
     if not texts:
-        raise UnclearError(place, "text", "no column looks like text", [column.name for column in candidates], columns)
+        raise DataError(f"{place}: no column looks like text; name it with --text. {describe(columns)}")
     longest = max(texts, key=lambda column: column.words)
     titles = [column.name for column in texts if column.name.lower() in _TITLES and column is not longest]
     return (*titles[:1], longest.name)
@@ -195,14 +177,15 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
         best, *others = ranked
         if _place_in(_LABELS, best.name) < len(_LABELS) or best.kind == "list" or not others:
             return best.name
-        raise UnclearError(place, "labels", "several columns may be the labels", [column.name for column in ranked])
+        names = ", ".join(shown_column(column.name) for column in ranked)
+        raise DataError(f"{place}: several columns may be the labels; name it with --labels. They are: {names}")
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         raise DataError(
             f"{place}: the columns {', '.join(indicators[:5])} hold only 0 and 1. If each is a label, write one column "
             "that lists the labels of a row, separated by ';', and name it with --labels"
         )
-    raise UnclearError(place, "labels", "no column looks like labels", [column.name for column in candidates], columns)
+    raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
 
 
 def _may_be_labels(column: ColumnFacts) -> bool:
