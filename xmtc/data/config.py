@@ -1,5 +1,6 @@
 """The `data` section of a configuration. Importing it imports no library that reads, tokenises or trains."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Discriminator, Field
@@ -8,7 +9,9 @@ from xmtc.config.base import config
 from xmtc.data.readers.config import ReaderConfig, SplitConfig
 
 if TYPE_CHECKING:
-    from xmtc.data.tokenizer import TokenizerSource
+    from collections.abc import Callable, Iterator
+
+    from transformers import PreTrainedTokenizerFast
 
 CacheDtype = Literal["bfloat16", "float16", "float32"]
 """Types in which hidden states are kept on disk."""
@@ -36,11 +39,22 @@ class PretrainedTokenizerConfig:
         """Describe the tokenizer in a message."""
         return self.name
 
-    def build(self) -> "TokenizerSource":
-        """Build the source of the tokenizer, which provides it on request."""
-        from xmtc.data.tokenizer import PretrainedTokenizer
+    def load(self, texts: "Callable[[], Iterator[str]]", total: int) -> "PreTrainedTokenizerFast":
+        """Load the tokenizer; the texts are not looked at.
 
-        return PretrainedTokenizer(self.name)
+        Raises:
+            ConfigError: it cannot be loaded.
+        """
+        from xmtc.data.tokenizer import load_pretrained
+
+        del texts, total
+        return load_pretrained(self.name)
+
+    def identity(self) -> object:
+        """Return the tokenizer's definition, for the corpus's fingerprint."""
+        from xmtc.data.tokenizer import definition, load_pretrained
+
+        return definition(load_pretrained(self.name))
 
 
 @config
@@ -60,13 +74,17 @@ class TrainedTokenizerConfig:
 
     def describe(self) -> str:
         """Describe the tokenizer in a message."""
-        return f"{{kind: trained, model: {self.model}}}"
+        return f"trained {self.model}"
 
-    def build(self) -> "TokenizerSource":
-        """Build the source of the tokenizer, which provides it on request."""
-        from xmtc.data.tokenizer import TrainedTokenizer
+    def load(self, texts: "Callable[[], Iterator[str]]", total: int) -> "PreTrainedTokenizerFast":
+        """Train the tokenizer on the training texts, whose number is `total`."""
+        from xmtc.data.tokenizer import train_tokenizer
 
-        return TrainedTokenizer(self)
+        return train_tokenizer(self, texts(), total)
+
+    def identity(self) -> object:
+        """Return the settings; the rest follows from the source, which has a fingerprint."""
+        return asdict(self)
 
 
 TokenizerConfig = Annotated[PretrainedTokenizerConfig | TrainedTokenizerConfig, Discriminator("kind")]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data import manifest as manifests
-from xmtc.data.config import DataConfig
+from xmtc.data.config import DataConfig, PretrainedTokenizerConfig, TokenizerConfig
 from xmtc.data.corpus import LABELS, TOKENIZER, Corpus
 from xmtc.data.labels import LabelTable
 from xmtc.data.languages import languages_of
@@ -26,7 +26,7 @@ from xmtc.data.readers.base import SPLITS, Reader, quoted_cell
 from xmtc.data.selection import Selection, select
 from xmtc.data.shards import ShardResult, ShardTask, count_documents, make_shard
 from xmtc.data.spool import Spool
-from xmtc.data.tokenizer import PretrainedTokenizer, TokenizerSource, definition, identity
+from xmtc.data.tokenizer import definition, identity
 from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import file_sha256, holding, lock_of, locked, publish_directory, writing
@@ -95,7 +95,7 @@ def fingerprint(config: DataConfig, backbone: str | None) -> str:
     return corpus_fingerprint(config, _tokenizer_source(config, backbone))
 
 
-def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerSource) -> str:
+def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerConfig) -> str:
     """Hash everything that determines the corpus: source content, tokenizer and settings, but no paths or times.
 
     Raises:
@@ -108,12 +108,12 @@ def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerSource) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerSource:
+def _tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerConfig:
     if config.tokenizer is not None:
-        return config.tokenizer.build()
+        return config.tokenizer
     if backbone is None:
         raise ConfigError("data.tokenizer: this model has no tokenizer; set, for example, {kind: trained}")
-    return PretrainedTokenizer(backbone)
+    return PretrainedTokenizerConfig(name=backbone)
 
 
 def _reusable(path: Path, fingerprint: str) -> Corpus | None:
@@ -144,13 +144,13 @@ class _Work:
     map: MapUnordered
     progress: Progress
 
-    def build(self, source: TokenizerSource, fingerprint: str) -> None:
+    def build(self, source: TokenizerConfig, fingerprint: str) -> None:
         """Make the corpus."""
         reader = self.config.source.build()
         folder, spool = self.folder, Spool(self.folder / _SPOOL, len(reader.fields()))
         chosen = self._read(reader, spool)
         train = chosen.rows["train"]
-        tokenizer = source.tokenizer(lambda: spool.texts(train), len(train))
+        tokenizer = source.load(lambda: spool.texts(train), len(train))
         languages = languages_of(spool.texts(train[:: -(-len(train) // _SAMPLE)]))
         vocabulary = self._vocabulary(spool, train, reader.fields())
         vocabulary.save(folder)
@@ -162,7 +162,7 @@ class _Work:
             fingerprint=fingerprint,
             task=self.config.task,
             max_length=self.config.max_length,
-            tokenizer=identity(tokenizer, source.name),
+            tokenizer=identity(tokenizer, source.describe()),
             labels=file_info(folder / LABELS, folder),
             words=[file_info(folder / name, folder) for name in WORDS_FILES],
             splits=_splits(results),

@@ -2,14 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from functools import cached_property
-from typing import Any, Protocol
+from collections.abc import Iterator
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from typing_extensions import override
 
 from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.manifest import TokenizerIdentity
@@ -18,83 +14,6 @@ from xmtc.errors import ConfigError, DataError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 _MARK = "▁"
-
-
-class TokenizerSource(Protocol):
-    """Where the tokenizer of a corpus comes from.
-
-    Attributes:
-        name: what the manifest calls the tokenizer.
-    """
-
-    name: str
-
-    def identity(self) -> Any:
-        """Return JSON data that changes when the tokenizer would give other ids; for the corpus's fingerprint.
-
-        Raises:
-            ConfigError: the tokenizer cannot be loaded.
-        """
-        ...
-
-    def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        """Load the tokenizer, or train it.
-
-        Args:
-            texts: gives the training texts, for a tokenizer that is trained on them.
-            total: how many there are.
-
-        Raises:
-            ConfigError: it cannot be loaded.
-        """
-        ...
-
-
-class PretrainedTokenizer(TokenizerSource):
-    """A model's tokenizer; a `TokenizerSource`. It is loaded once.
-
-    Args:
-        name: folder, hub id, or `packaged:<model>`.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @cached_property
-    def _loaded(self) -> PreTrainedTokenizerFast:
-        return load_pretrained(self.name)
-
-    @override
-    def identity(self) -> Any:
-        """The tokenizer's definition."""
-        return definition(self._loaded)
-
-    @override
-    def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        """The texts are not looked at."""
-        del texts, total
-        return self._loaded
-
-
-class TrainedTokenizer(TokenizerSource):
-    """A tokenizer that is trained on the training texts; a `TokenizerSource`.
-
-    Args:
-        settings: model and size.
-    """
-
-    def __init__(self, settings: TrainedTokenizerConfig) -> None:
-        self._settings = settings
-        self.name = f"trained {settings.model}"
-
-    @override
-    def identity(self) -> Any:
-        """The settings; the rest follows from the source, which has a fingerprint."""
-        return asdict(self._settings)
-
-    @override
-    def tokenizer(self, texts: Callable[[], Iterator[str]], total: int) -> PreTrainedTokenizerFast:
-        return train_tokenizer(self._settings, texts(), total)
 
 
 def load_pretrained(name: str) -> PreTrainedTokenizerFast:
