@@ -7,7 +7,7 @@ from scipy import sparse
 
 from xmtc.data.config import WordsConfig
 from xmtc.data.words import Vocabulary, choose_words, document_frequencies
-from xmtc.scorers.base import Features, Training
+from xmtc.scorers.base import Features, LabelNames, Training
 from xmtc.scorers.label_text import label_words
 
 LABELS, WIDTH = 7, 6
@@ -33,7 +33,12 @@ def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
     features = Features(vocabulary.words(texts), states_of(documents, seed))
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
     names = [f"w{label} unseen" for label in range(LABELS)]
-    return Training(features, labels, hashes, label_words(names, vocabulary)), vocabulary
+    return Training(features, labels, hashes, label_names(names, vocabulary)), vocabulary
+
+
+def label_names(names: list[str], vocabulary: Vocabulary) -> LabelNames:
+    """One name of each label, with random states."""
+    return LabelNames(names, np.arange(len(names)), label_words(names, vocabulary), states_of(len(names), len(names)))
 
 
 def unseen(vocabulary: Vocabulary, documents: int = 9, seed: int = 5) -> tuple[Features, sparse.csr_array]:

@@ -34,7 +34,7 @@ from xmtc.scorers.votes import Votes
 from xmtc.stages import run_stage
 
 WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}"
-STATES = "{kind: state_neighbours, neighbours: 5}"
+STATES = "{kind: state_neighbours, neighbours: 5}, {kind: label_embeddings}"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def fused_run(folder: Path, scorers: str, *overrides: str) -> Path:
     return train_run(tiny_runs.load(config, f"model.scorers={scorers}", *overrides))
 
 
-SCORERS = ("linear", "word_neighbours", "label_text", "state_neighbours")
+SCORERS = ("linear", "word_neighbours", "label_text", "state_neighbours", "label_embeddings")
 TEXTS = [row["text"] for row in tiny_runs.documents(6)]  # of training documents
 
 
@@ -117,11 +117,14 @@ def test_words_documents_and_bias_sum_to_the_logit(run):
     text = TEXTS[0]
     scores = {one.label: one.score for one in model.predict([text], top_k=6)[0]}
     for found in model.explain(text, list(scores)):
-        words = sum(word.contribution for word in found.words) + sum(value for _, value in found.documents)
-        assert found.bias + found.special + words == pytest.approx(found.logit, abs=1e-5)
+        words = sum(word.contribution for word in found.words)
+        others = sum(value for _, value in (*found.documents, *found.names))
+        assert found.bias + found.special + words + others == pytest.approx(found.logit, abs=1e-5)
         assert set(found.scorers) == {*SCORERS, "head", CO_OCCURRENCE}
     best = model.explain(text, [max(scores, key=lambda label: scores[label])])[0]
     assert best.documents, "neighbours vote for the best label of a training text"
+    named = model.labels.names[model.labels.index(best.label)]
+    assert [name for name, _ in best.names] in ([], [named])
     assert 1 / (1 + np.exp(-best.logit)) == pytest.approx(max(scores.values()), abs=1e-3)
 
 
@@ -175,10 +178,13 @@ def test_excluded_labels_are_hidden_and_the_others_stay_as_they_are(run):
 
 
 def test_a_new_label_is_found_by_its_name(run):
-    ensemble = load_model(run / "model").ensemble
+    model = load_model(run / "model")
+    ensemble, width = model.ensemble, model.classifier.encoder.width
     assert ensemble is not None
     word = ensemble.vocabulary.terms[0]
-    longer = ensemble.extended([word, "a name that no document has"])
+    longer = ensemble.extended(
+        [word, "a name that no document has"], lambda some: np.ones((len(some), width), np.float32)
+    )
     labels = len(ensemble.fusion.counts_L) if ensemble.fusion else 0
     assert {scorer.labels for scorer in longer.scorers.values()} == {labels + 2}
     rows = longer.vocabulary.words([word])

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from scorer_cases import training, unseen
+from scorer_cases import label_names, training, unseen
 from xmtc.data.words import Vocabulary, Words
 from xmtc.scorers.base import Features
-from xmtc.scorers.config import LabelTextConfig, LinearConfig, StateNeighboursConfig, TreeConfig, WordNeighboursConfig
+from xmtc.scorers.config import (
+    LabelEmbeddingsConfig,
+    LabelTextConfig,
+    LinearConfig,
+    StateNeighboursConfig,
+    TreeConfig,
+    WordNeighboursConfig,
+)
 
 SETTINGS = [
     LinearConfig(),
@@ -19,6 +26,7 @@ SETTINGS = [
     WordNeighboursConfig(),
     StateNeighboursConfig(),
     LabelTextConfig(),
+    LabelEmbeddingsConfig(),
 ]
 SETTINGS += [TreeConfig(trees=1), TreeConfig(trees=1, shape="parabel")]
 
@@ -52,6 +60,6 @@ def test_a_vocabulary_may_be_empty(settings: Any) -> None:
     cases, _ = training(60)
     vocabulary = Vocabulary([], np.empty(0, np.int64), 60, 1)
     features = Features(vocabulary.words(["?"] * 60), cases.features.states_ND)
-    scorer = settings.fit(replace(cases, features=features, label_words_LV=sparse.csr_array((7, 0), dtype=np.float32)))
+    scorer = settings.fit(replace(cases, features=features, names=label_names(["a"] * 7, vocabulary)))
     assert np.isfinite(scorer.score(features).top(3).scores_NK).all()
     assert len(scorer.contributions(features.take(slice(0, 1)), [0, 1])) == 2

@@ -16,7 +16,7 @@ from xmtc.scorers.linear import Linear, pruned
 
 def without(cases: Training, row: int) -> Training:
     kept = np.delete(np.arange(len(cases)), row)
-    return Training(cases.features.take(kept), cases.labels_NL[kept], cases.texts_N[kept], cases.label_words_LV)
+    return Training(cases.features.take(kept), cases.labels_NL[kept], cases.texts_N[kept], cases.names)
 
 
 def dense_weights(columns_NP: np.ndarray, labels_NL: np.ndarray, penalty: float) -> np.ndarray:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from scorer_cases import LABELS, training, unseen
+from scorer_cases import LABELS, label_names, training, unseen
 from xmtc.errors import ConfigError
 from xmtc.scorers.config import LabelTextConfig, LinearConfig, TreeConfig, WordNeighboursConfig
 from xmtc.scorers.label_text import LabelText
@@ -63,7 +63,7 @@ def test_scores_of_labels_that_remain_are_the_same(cases, tmp_path) -> None:
         np.testing.assert_array_equal(scores(less, features, ALL[: len(KEPT)]), scores(scorer, features, KEPT))
     less.save(tmp_path)
     again = Tree.load(tmp_path).regrouped(Regrouping.without(len(KEPT), [0]))
-    longer = again.extended(sparse.csr_array((2, 1), dtype=np.float32))
+    longer = again.extended(label_names(["d", "e"], training()[1]))
     assert longer.labels == len(KEPT) + 1
     np.testing.assert_allclose(scores(longer, features, ALL[:3]), scores(scorer, features, KEPT[1:]), atol=1e-6)
     assert not scores(longer, features, ALL[3:5]).any()

@@ -38,13 +38,12 @@ from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.mig.ranking import TokenRanking, rank_corpus
-from xmtc.models.label_rows import label_texts
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import git_state, versions
 from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
 from xmtc.scorers.config import TreeConfig
-from xmtc.scorers.label_text import label_words
+from xmtc.scorers.label_text import names_of_labels
 from xmtc.stages.finetune import load_best
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.mig import rank_tokens
@@ -97,8 +96,8 @@ class Shared:
     def training(self) -> Training:
         """What scorers are fitted on."""
         train, vocabulary = self.corpus.split("train"), self.corpus.vocabulary()
-        words_LV = label_words(label_texts(self.corpus.labels), vocabulary)
-        return Training(Features(train.words()), train.label_matrix(), train.text_hashes(), words_LV)
+        names = names_of_labels(self.corpus.labels, vocabulary)
+        return Training(Features(train.words()), train.label_matrix(), train.text_hashes(), names)
 
     @cached_property
     def scorers(self) -> dict[str, Scorer]:

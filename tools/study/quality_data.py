@@ -15,7 +15,7 @@ from xmtc.data.config import WordsConfig
 from xmtc.data.fields import FieldText
 from xmtc.data.labels import LabelTable
 from xmtc.data.words import Vocabulary, choose_words, document_frequencies
-from xmtc.scorers.base import Features, Training
+from xmtc.scorers.base import Features, LabelNames, Training
 from xmtc.scorers.label_text import label_words
 
 _IMDB_HELD_OUT = 5_000
@@ -70,9 +70,9 @@ def load_case(folder: Path, words: WordsConfig, *, one_text: bool = False) -> Ca
     vocabulary = choose_words(frequencies, len(train["text"]), words, fields)
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
     every = [names.get(label) or [""] for label in labels]
-    label_rows = label_words([name for some in every for name in some], vocabulary) if names else None
-    owners = np.repeat(np.arange(len(labels)), list(map(len, every)))
-    training = Training(Features(vocabulary.words(train["text"])), gold_train, hashes, label_rows, owners)
+    texts, owners = [name for some in every for name in some], np.repeat(np.arange(len(labels)), list(map(len, every)))
+    found = LabelNames(texts, owners, label_words(texts, vocabulary)) if names else None
+    training = Training(Features(vocabulary.words(train["text"])), gold_train, hashes, found)
     order = np.random.default_rng(7).permutation(len(dev["text"]))
     tuning, reported = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
     held_out = Features(vocabulary.words(dev["text"]))

@@ -3,7 +3,7 @@
 Suffixes: L labels of the model, N new labels, D encoder width, R elements of a label's row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -92,7 +92,7 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         overlap=parts.info.model.overlap,
     )
     found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
-    write_model(model, output, parts, _extended(parts, new, found.rows), f"labels added: {len(new):,}.")
+    write_model(model, output, parts, _extended(parts, new, found.rows, embed), f"labels added: {len(new):,}.")
     return Added(len(new), found.explained)
 
 
@@ -138,7 +138,9 @@ def _parse(line: str, where: str) -> NewLabel:
     return replace(label, label=label_of(label.label) or "")
 
 
-def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]) -> LabelParts:
+def _extended(
+    parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor], embed: Callable[[Sequence[str]], Tensor]
+) -> LabelParts:
     """Extend everything that has one row per label by rows of the new labels."""
     head = parts.classifier.head.state_dict()
     for name, rows_NR in rows.items():
@@ -147,7 +149,7 @@ def _extended(parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor]
     if calibration is not None:
         calibration = _calibrate_new(calibration, parts.labels, len(new))
     if ensemble is not None:
-        ensemble = ensemble.extended([label.text for label in new])
+        ensemble = ensemble.extended([label.text for label in new], lambda texts: embed(texts).numpy())
     if outcomes is not None:
         outcomes = outcomes.extended(len(new))
     decision = parts.decision.extended(len(new))

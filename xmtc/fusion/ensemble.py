@@ -24,9 +24,9 @@ from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.scorers.base import Features, Scored, Scorer
+from xmtc.scorers.base import Features, LabelNames, Scored, Scorer
 from xmtc.scorers.config import ScorerSettings
-from xmtc.scorers.label_text import label_words
+from xmtc.scorers.label_text import Embed, label_words
 from xmtc.scorers.regrouping import Regrouping
 
 HEAD = "head"
@@ -86,14 +86,16 @@ class Ensemble:
         """
         return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
 
-    def extended(self, texts: Sequence[str]) -> "Ensemble":
+    def extended(self, texts: Sequence[str], embed: Embed) -> "Ensemble":
         """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.
 
         Args:
             texts: names or descriptions of the new labels.
+            embed: gives their pooled states, if a scorer reads states.
         """
-        words_RV = label_words(texts, self.vocabulary)
-        scorers = {name: scorer.extended(words_RV) for name, scorer in self.scorers.items()}
+        states_WD = embed(texts) if self.needs_states else None
+        new = LabelNames(texts, np.arange(len(texts)), label_words(texts, self.vocabulary), states_WD)
+        scorers = {name: scorer.extended(new) for name, scorer in self.scorers.items()}
         fusion = None if self.fusion is None else self.fusion.extended(len(texts))
         return replace(self, scorers=scorers, fusion=fusion)
 

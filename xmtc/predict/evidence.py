@@ -44,7 +44,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The parts of a logit: the contributions of words and documents, `special` and `bias` sum to `logit`.
+    """The parts of a logit: contributions of words, documents and names, `special` and `bias` sum to `logit`.
 
     Attributes:
         label: the explained label.
@@ -57,6 +57,7 @@ class Explanation:
             the shares of special tokens, it sums to 1.
         documents: training documents that vote for the label, and their contributions, greatest first; only if
             neighbours score.
+        names: the label's name that means what the document is about, and its contribution; only if names score so.
         scorers: contribution of each scorer, if several are fused.
     """
 
@@ -67,6 +68,7 @@ class Explanation:
     words: tuple[Evidence, ...]
     attention: tuple[float, ...]
     documents: tuple[tuple[str, float], ...] = ()
+    names: tuple[tuple[str, float], ...] = ()
     scorers: Mapping[str, float] = field(default_factory=dict)
 
     def top(self, words: int) -> tuple[Evidence, ...]:
@@ -182,13 +184,13 @@ def _fused_explanation(
     text: str,
 ) -> Explanation:
     gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
-    adds, documents, rest = np.zeros(len(plain.words)), defaultdict(float), 0.0
+    adds, documents, names, rest = np.zeros(len(plain.words)), defaultdict(float), defaultdict(float), 0.0
     for name, gain in gains.items():
         if name == CO_OCCURRENCE:
             rest += gain
             continue
-        parts, by_document, left = _parts(reasons.get(name), plain, ensemble, text)
-        total = sum(parts.values()) + sum(by_document.values())
+        parts, by_document, by_name, left = _parts(reasons.get(name), plain, ensemble, text)
+        total = sum(parts.values()) + sum(by_document.values()) + sum(by_name.values())
         if total <= 0:
             rest += gain
             continue
@@ -198,6 +200,8 @@ def _fused_explanation(
             adds[word] += scale * value
         for row, value in by_document.items():
             documents[ensemble.doc_ids[row]] += scale * value
+        for label_name, value in by_name.items():
+            names[label_name] += scale * value
     words = tuple(replace(word, contribution=float(value)) for word, value in zip(plain.words, adds, strict=True))
     bias = float(fused.without_SK[:, place].sum() + fused.constant_K[place])
     logit = float(fused.shares_SK[:, place].sum() + fused.constant_K[place])
@@ -209,21 +213,22 @@ def _fused_explanation(
         words=words,
         scorers=dict(zip(fused.names, map(float, fused.shares_SK[:, place]), strict=True)),
         documents=tuple(sorted(documents.items(), key=lambda item: -item[1])),
+        names=tuple(sorted(names.items(), key=lambda item: -item[1])),
     )
 
 
 def _parts(
     reasons: Sequence[Contribution] | None, plain: Explanation, ensemble: Ensemble, text: str
-) -> tuple[Mapping[int, float], Mapping[int, float], float]:
-    """Split the positive part of a score (without `reasons`, the head's) into words, training documents and rest."""
+) -> tuple[Mapping[int, float], Mapping[int, float], Mapping[str, float], float]:
+    """Split the positive part of a score (without `reasons`, the head's) into words, documents, names and rest."""
     if reasons is None:
         words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
-        return words, {}, max(plain.special, 0.0)
+        return words, {}, {}, max(plain.special, 0.0)
     found = [one for one in reasons if one.value > 0]
     documents = {one.number: one.value for one in found if one.source == "document"}
     terms = {one.number: one.value for one in found if one.source == "term"}
     words, left = _by_word(terms, plain.words, text, ensemble.vocabulary)
-    return words, documents, left
+    return words, documents, {one.name: one.value for one in found if one.source == "name"}, left
 
 
 def _by_word(

@@ -1,6 +1,6 @@
 """The interface of scorers: they score labels of a document, find the best, and explain the scores.
 
-    training = Training(Features(words), labels_NL, texts_N=hashes, label_words_LV=None)
+    training = Training(Features(words), labels_NL, texts_N=hashes, names=None)
     scorer = settings.fit(training)                  # ScorerSettings, one member of the family
     scored = scorer.score(features)                  # Scored, of unseen documents
     best = scored.top(50)                            # Candidates
@@ -45,9 +45,41 @@ class Features:
     def __len__(self) -> int:
         return len(self.words)
 
+    def states(self, scorer: str, width: int) -> NDArray[np.floating]:
+        """Return the pooled states for a scorer that was fitted on states of this width.
+
+        Raises:
+            DataError: the documents have no states, or of another width.
+        """
+        if self.states_ND is None or self.states_ND.shape[1] != width:
+            found = "none" if self.states_ND is None else f"states of width {self.states_ND.shape[1]}"
+            raise DataError(f"{scorer} needs pooled states of width {width}, but was given {found}")
+        return self.states_ND
+
     def take(self, rows: NDArray[np.integer] | slice) -> "Features":
         """Select some of the documents."""
         return Features(self.words.take(rows), None if self.states_ND is None else self.states_ND[rows])
+
+
+@dataclass(frozen=True)
+class LabelNames:
+    """The names of labels, at least one of each.
+
+    Attributes:
+        texts: W names.
+        owners_W: label of each, ascending.
+        words_WV: float32, see `xmtc.scorers.label_text.label_words`.
+        states_WD: float32, pooled states of the names; None if no scorer needs them.
+    """
+
+    texts: Sequence[str]
+    owners_W: NDArray[np.int64]
+    words_WV: Matrix
+    states_WD: Floats | None = None
+
+    def __len__(self) -> int:
+        """Number of labels."""
+        return int(self.owners_W.max(initial=-1)) + 1
 
 
 @dataclass(frozen=True)
@@ -58,15 +90,13 @@ class Training:
         features: features of N documents.
         labels_NL: boolean.
         texts_N: a hash of each text, by which exact duplicates are left out together.
-        label_words_LV: float32, TF-IDF rows of label names or descriptions; None if there are none.
-        owners_L: label of each row of `label_words_LV`, which then has a row for each name. None: the labels in order.
+        names: names of the labels; None if there are none.
     """
 
     features: Features
     labels_NL: Matrix
     texts_N: NDArray[np.uint64]
-    label_words_LV: Matrix | None = None
-    owners_L: NDArray[np.int64] | None = None
+    names: LabelNames | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
@@ -193,13 +223,15 @@ class Contribution:
 
     Attributes:
         source: what the reason is.
-        number: column of the term in `Words.counts_NC`, or index of the training document.
+        number: column of the term in `Words.counts_NC`, or index of the training document; 0 for a name.
         value: share of the score; the shares sum to the score.
+        name: the label's name that the document is similar to.
     """
 
-    source: Literal["term", "document"]
+    source: Literal["term", "document", "name"]
     number: int
     value: float
+    name: str = ""
 
 
 class Scorer(Protocol):
@@ -245,12 +277,8 @@ class Scorer(Protocol):
         del features
         return [[] for _ in labels]
 
-    def extended(self, label_words_RV: Matrix) -> Self:
-        """Return the scorer with R more labels, known only by their texts.
-
-        Args:
-            label_words_RV: see `xmtc.scorers.label_text.label_words`.
-        """
+    def extended(self, new: LabelNames) -> Self:
+        """Return the scorer with more labels, known only by their names."""
         ...
 
     def regrouped(self, regrouping: Regrouping) -> Self:

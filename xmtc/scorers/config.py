@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from xmtc.scorers.base import Scorer, Training
 
-Feature = Literal["words", "states", "label_texts"]
+Feature = Literal["words", "states", "label_texts", "label_states"]
 _Name = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[_Name, ...], Field(min_length=1)]
 FieldWeights = FieldNames | Annotated[dict[_Name, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None
@@ -37,7 +37,9 @@ class ScorerSettings(Protocol):
 
     @property
     def needs(self) -> frozenset[Feature]:
-        """The parts of `Training` that it needs: words of whole texts, pooled states, texts of labels."""
+        """The parts of `Training` that it needs: words of whole texts, pooled states, texts of labels, their pooled
+        states.
+        """
         return frozenset({"words"})
 
     @property
@@ -156,6 +158,27 @@ class LabelTextConfig(ScorerSettings):
 
 
 @config
+class LabelEmbeddingsConfig(ScorerSettings):
+    """Similarity of a document and a label's names as the encoder sees them, for labels without documents too."""
+
+    summary: ClassVar[str] = "names of labels that mean what the text is about"
+    kind: Literal["label_embeddings"] = "label_embeddings"
+
+    @property
+    @override
+    def needs(self) -> frozenset[Feature]:
+        """Pooled states of documents and of names."""
+        return frozenset({"states", "label_states"})
+
+    @property
+    @override
+    def scorer(self) -> "type[Scorer]":
+        from xmtc.scorers.label_embeddings import LabelEmbeddings
+
+        return LabelEmbeddings
+
+
+@config
 class TreeConfig(ScorerSettings):
     """A linear tree over words, by omikuji (`pip install 'xmtc[trees]'`). Its score does not decompose into words."""
 
@@ -179,5 +202,13 @@ class TreeConfig(ScorerSettings):
 
 ScorerConfig = Annotated[
     ScorerSettings,
-    Members("xmtc.scorers", LinearConfig, WordNeighboursConfig, StateNeighboursConfig, LabelTextConfig, TreeConfig),
+    Members(
+        "xmtc.scorers",
+        LinearConfig,
+        WordNeighboursConfig,
+        StateNeighboursConfig,
+        LabelTextConfig,
+        LabelEmbeddingsConfig,
+        TreeConfig,
+    ),
 ]

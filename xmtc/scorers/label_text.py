@@ -4,10 +4,10 @@ s(d, l) = Σ_{t ∈ l, t ∈ d} idf_t² / (Σ_{t ∈ l} idf_t²)^¾, the greates
 this would be the share of the name's words that the document contains, which always favours short names. A power of ½
 gives the cosine without the document's length.
 
-Suffixes: N documents, L labels, W names of labels, R more labels, V terms.
+Suffixes: N documents, L labels, W names of labels, V terms.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -18,11 +18,11 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.analyzer import words_of
-from xmtc.data.arrays import Matrix
+from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.labels import LabelTable
 from xmtc.data.words import Vocabulary, Words, terms_of
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, Features, Training, field_weights
+from xmtc.scorers.base import Contribution, Features, LabelNames, Training, field_weights
 from xmtc.scorers.config import LabelTextConfig
 from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.word_weights import WordWeights
@@ -30,12 +30,25 @@ from xmtc.scorers.word_weights import WordWeights
 _POWER = 0.75
 
 
-def all_names(labels: LabelTable) -> tuple[list[str], NDArray[np.int64]]:
-    """List every name of every label, and the label of each; the label itself if it has no name."""
+Embed = Callable[[Sequence[str]], Floats]
+"""Computes pooled states (W, D) of texts."""
+
+
+def names_of_labels(labels: LabelTable, vocabulary: Vocabulary, embed: Embed | None = None) -> LabelNames:
+    """Collect every name of every label, or the label itself if it has none.
+
+    Args:
+        labels: the labels.
+        vocabulary: vocabulary of the documents.
+        embed: given if a scorer needs states of names.
+    """
     others = labels.alternatives or [()] * len(labels)
     rows = [(name or label, *some) for name, label, some in zip(labels.names, labels.labels, others, strict=True)]
-    owners = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    return [name for row in rows for name in row], owners
+    texts, owners_W = (
+        [name for row in rows for name in row],
+        np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
+    )
+    return LabelNames(texts, owners_W, label_words(texts, vocabulary), None if embed is None else embed(texts))
 
 
 def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
@@ -79,14 +92,12 @@ class LabelText(WordWeights):
     @classmethod
     @override
     def fit(cls, training: Training, settings: LabelTextConfig) -> Self:
-        if training.label_words_LV is None:
+        if (names := training.names) is None:
             raise DataError(
                 f"{settings.kind} needs names or descriptions of labels, but the corpus has none: leave it out"
             )
         fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary.fields)
-        weights_VW = sparse.csr_array(training.label_words_LV.T.tocsr())
-        every_W = np.arange(len(training.label_words_LV.indptr) - 1)
-        return cls(weights_VW, fields_F, every_W if training.owners_L is None else training.owners_L)
+        return cls(sparse.csr_array(names.words_WV.T.tocsr()), fields_F, names.owners_W)
 
     @override
     def products(self, features: Features) -> Matrix:
@@ -125,9 +136,9 @@ class LabelText(WordWeights):
         return found_NC
 
     @override
-    def extended(self, label_words_RV: Matrix) -> Self:
-        owners_W = np.concatenate([self.owners_W, self.labels + np.arange(len(label_words_RV.indptr) - 1)])
-        weights_VW = sparse.csr_array(sparse.hstack([self.weights_WL, label_words_RV.T], "csr"))
+    def extended(self, new: LabelNames) -> Self:
+        owners_W = np.concatenate([self.owners_W, self.labels + new.owners_W])
+        weights_VW = sparse.csr_array(sparse.hstack([self.weights_WL, new.words_WV.T], "csr"))
         return replace(self, weights_WL=weights_VW, owners_W=owners_W)
 
     @override

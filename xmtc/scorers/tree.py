@@ -23,7 +23,7 @@ from typing_extensions import override
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, TrainingError
-from xmtc.scorers.base import Features, Scorer, SparseScored, Training, field_weights, with_empty_columns
+from xmtc.scorers.base import Features, LabelNames, Scorer, SparseScored, Training, field_weights, with_empty_columns
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.regrouping import Regrouping
 
@@ -102,9 +102,9 @@ class Tree(Scorer):
         return SparseScored(scores_NL)
 
     @override
-    def extended(self, label_words_RV: Matrix) -> Self:
+    def extended(self, new: LabelNames) -> Self:
         """The scorer never proposes the new labels."""
-        return replace(self, size=self.size + len(label_words_RV.indptr) - 1)
+        return replace(self, size=self.size + len(new))
 
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:

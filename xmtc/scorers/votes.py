@@ -16,7 +16,7 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.scorers.base import Contribution, Features, Scorer, SparseScored, with_empty_columns
+from xmtc.scorers.base import Contribution, Features, LabelNames, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
 
 
@@ -79,9 +79,9 @@ class Votes(Scorer):
         return found_BK, weights_BK
 
     @override
-    def extended(self, label_words_RV: Matrix) -> Self:
+    def extended(self, new: LabelNames) -> Self:
         """The scorer never proposes the new labels, because no training document has them."""
-        return replace(self, labels_NL=with_empty_columns(self.labels_NL, len(label_words_RV.indptr) - 1))
+        return replace(self, labels_NL=with_empty_columns(self.labels_NL, len(new)))
 
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:

@@ -1,6 +1,6 @@
 """A score that is a sum over the words of a document.
 
-Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words, W rows of weights, R more labels.
+Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words, W rows of weights.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.words import Words
-from xmtc.scorers.base import Contribution, Features, Scored, Scorer, SparseScored, with_empty_columns
+from xmtc.scorers.base import Contribution, Features, LabelNames, Scored, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
 
 
@@ -63,9 +63,9 @@ class WordWeights(Scorer):
         return found
 
     @override
-    def extended(self, label_words_RV: Matrix) -> Self:
+    def extended(self, new: LabelNames) -> Self:
         """The scorer never proposes the new labels, because they have no weights."""
-        return replace(self, weights_WL=with_empty_columns(self.weights_WL, len(label_words_RV.indptr) - 1))
+        return replace(self, weights_WL=with_empty_columns(self.weights_WL, len(new)))
 
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:

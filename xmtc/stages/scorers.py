@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
+from xmtc.models.label_rows import embed_texts
 from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
-from xmtc.scorers.label_text import all_names, label_words
+from xmtc.scorers.label_text import names_of_labels
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
@@ -78,9 +80,9 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
     every, train = worker.config.model.scorers, worker.train
-    names, owners = all_names(worker.corpus.labels)
-    labels = label_words(names, worker.corpus.vocabulary())
-    training = Training(features, train.label_matrix(), train.text_hashes(), labels, owners)
+    embed = partial(_embed, worker) if any("label_states" in one.needs for one in wanted) else None
+    names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
+    training = Training(features, train.label_matrix(), train.text_hashes(), names)
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
@@ -92,6 +94,14 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
                 run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
                 task.advance(1)
     return fitted
+
+
+def _embed(worker: Worker, texts: Sequence[str]) -> Floats:
+    """Compute pooled states (W, D) of texts. Every rank computes all of them, in equal steps."""
+    config, tokenizer = worker.config, worker.corpus.tokenizer()
+    length, overlap = config.data.max_length, config.model.overlap
+    with worker.strategy.autocast():
+        return embed_texts(worker.classifier, tokenizer, texts, max_length=length, overlap=overlap).numpy()
 
 
 def _states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:

@@ -1,0 +1,156 @@
+"""Score a label by the similarity of its names and the document, both as pooled states of the encoder.
+
+s(d, l) = max over the names w of label l of max(0, cos(h_d − mean h, g_w − mean g)). Documents and names are centred by
+their own means, because texts of one kind are similar to each other whatever they are about.
+
+Suffixes: N documents, K labels of a document, L labels, W names, F found names, D width of states.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from xmtc.data.arrays import Floats
+from xmtc.data.tensor_files import read_fields
+from xmtc.errors import CheckpointError, DataError
+from xmtc.files import read_json, reading, write_text
+from xmtc.scorers.base import FILE, Candidates, Contribution, Features, LabelNames, Scored, Scorer, Training
+from xmtc.scorers.config import LabelEmbeddingsConfig
+from xmtc.scorers.regrouping import Regrouping
+from xmtc.scorers.vectors import index_of, nearest, read_index, unit_rows, vectors_at, write_index
+
+_INDEX, _TEXTS = "names.faiss", "names.json"
+_NAMES_A_LABEL = 4  # so many more names than labels are searched
+
+
+@dataclass(frozen=True)
+class LabelEmbeddings(Scorer):
+    """Vectors of names, centred and of unit length.
+
+    Attributes:
+        index: FAISS index of the names.
+        texts: W names.
+        owners_W: label of each name, ascending; every label has at least one.
+        documents_D, names_D: float32, means that are subtracted from states of documents and of names.
+    """
+
+    index: Any
+    texts: Sequence[str]
+    owners_W: NDArray[np.int64]
+    documents_D: Floats
+    names_D: Floats
+
+    @property
+    @override
+    def labels(self) -> int:
+        return int(self.owners_W.max(initial=-1)) + 1
+
+    @property
+    @override
+    def reads_states(self) -> bool:
+        return True
+
+    @classmethod
+    @override
+    def fit(cls, training: Training, settings: LabelEmbeddingsConfig) -> Self:
+        names, states_ND = training.names, training.features.states_ND
+        if names is None or names.states_WD is None or states_ND is None:
+            raise DataError(f"{settings.kind} needs pooled states of documents and of label names: leave it out")
+        documents_D, names_D = (one.mean(axis=0, dtype=np.float64) for one in (states_ND, names.states_WD))
+        names_D = names_D.astype(np.float32)
+        index = index_of(unit_rows(names.states_WD, names_D))
+        return cls(index, names.texts, names.owners_W, documents_D.astype(np.float32), names_D)
+
+    @override
+    def score(self, features: Features) -> Scored:
+        states_ND = features.states("label_embeddings", len(self.documents_D))
+        return _Similar(self, unit_rows(states_ND, self.documents_D))
+
+    @override
+    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+        """Finds each label's name that is most similar to the document."""
+        states_1D = features.states("label_embeddings", len(self.documents_D))
+        (query_D,) = unit_rows(states_1D, self.documents_D)
+        rows, starts = self.names_of(np.asarray(labels))
+        cosines = self.vectors(rows) @ query_D
+        best = [start + int(np.argmax(part)) for start, part in zip(starts, np.split(cosines, starts[1:]), strict=True)]
+        return [[Contribution("name", 0, max(0.0, float(cosines[at])), self.texts[int(rows[at])])] for at in best]
+
+    def names_of(self, labels_K: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """List the rows of the names of some labels, and where the names of each begin."""
+        first_K, last_K = (np.searchsorted(self.owners_W, labels_K, side=side) for side in ("left", "right"))
+        counts_K = last_K - first_K
+        starts_K = np.cumsum(counts_K) - counts_K
+        return np.arange(counts_K.sum()) + np.repeat(first_K - starts_K, counts_K), starts_K
+
+    def vectors(self, rows: NDArray[np.int64]) -> Floats:
+        """Vectors (W, D) of some names."""
+        return vectors_at(self.index, rows)
+
+    @override
+    def extended(self, new: LabelNames) -> Self:
+        assert new.states_WD is not None, "the model embeds the names of new labels"
+        added_WD = unit_rows(new.states_WD, self.names_D)
+        owners_W = np.concatenate([self.owners_W, self.labels + new.owners_W])
+        return self._with(np.concatenate([self._all(), added_WD]), [*self.texts, *new.texts], owners_W)
+
+    @override
+    def regrouped(self, regrouping: Regrouping) -> Self:
+        """A merged label has the names of its parts."""
+        owners_W = regrouping.new_L[self.owners_W]
+        kept = np.argsort(owners_W, kind="stable")[np.count_nonzero(owners_W < 0) :]
+        return self._with(self._all()[kept], [self.texts[int(row)] for row in kept], owners_W[kept])
+
+    def _all(self) -> Floats:
+        return self.vectors(np.arange(len(self.texts)))
+
+    def _with(self, vectors_WD: Floats, texts: Sequence[str], owners_W: NDArray[np.int64]) -> Self:
+        return replace(self, index=index_of(vectors_WD), texts=texts, owners_W=owners_W)
+
+    @override
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        write_index(folder / _INDEX, self.index)
+        write_text(folder / _TEXTS, json.dumps(list(self.texts), ensure_ascii=False))
+
+    @classmethod
+    @override
+    def load(cls, folder: Path) -> Self:
+        with reading(folder / _TEXTS, CheckpointError, "export the model again"):
+            texts = read_json(folder / _TEXTS)
+        return read_fields(folder / FILE, cls, index=read_index(folder / _INDEX), texts=texts)
+
+
+@dataclass(frozen=True)
+class _Similar(Scored):
+    """Similarities of the names of labels to N documents."""
+
+    scorer: LabelEmbeddings
+    queries_ND: Floats
+
+    @override
+    def top(self, k: int) -> Candidates:
+        found_NF, cosines_NF = nearest(self.scorer.index, self.queries_ND, _NAMES_A_LABEL * k)
+        ids_NK = np.full((len(found_NF), k), -1, np.int32)
+        scores_NK = np.zeros((len(found_NF), k), np.float32)
+        for row, (found, cosines) in enumerate(zip(found_NF, cosines_NF, strict=True)):
+            labels, first = np.unique(self.scorer.owners_W[found[(found >= 0) & (cosines > 0)]], return_index=True)
+            best = np.argsort(first)[:k]
+            ids_NK[row, : len(best)], scores_NK[row, : len(best)] = labels[best], cosines[first[best]]
+        return Candidates(ids_NK, scores_NK)
+
+    @override
+    def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
+        scores_NK = np.zeros(label_ids_NK.shape, np.float32)
+        for row, (ids_K, query_D) in enumerate(zip(label_ids_NK, self.queries_ND, strict=True)):
+            if (known_K := ids_K >= 0).any():
+                rows, starts = self.scorer.names_of(ids_K[known_K])
+                cosines = self.scorer.vectors(rows) @ query_D
+                scores_NK[row, known_K] = np.maximum(np.maximum.reduceat(cosines, starts), 0)
+        return scores_NK

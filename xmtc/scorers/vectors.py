@@ -1,0 +1,84 @@
+"""Search among centred vectors of unit length by inner product, with FAISS.
+
+Suffixes: N vectors, B queries, K found, D width.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.data.arrays import Floats
+from xmtc.errors import CheckpointError, StorageError
+from xmtc.files import reading, replacing
+
+MAX_EXACT = 200_000
+"""With more vectors, the search visits only some inverted lists."""
+LISTS_SEARCHED = 32
+_VECTORS_A_LIST = 64  # that the lists are trained on
+_UNTYPED: Any = faiss  # its stubs do not know the class
+
+
+def unit_rows(vectors_ND: NDArray[np.floating], mean_D: Floats) -> Floats:
+    """Subtract a mean from vectors, and scale them to unit length."""
+    centred_ND = vectors_ND.astype(np.float32) - mean_D
+    norms_N1 = np.linalg.norm(centred_ND, axis=1, keepdims=True)
+    return centred_ND / np.maximum(norms_N1, np.finfo(np.float32).tiny)
+
+
+def index_of(vectors_ND: Floats) -> Any:
+    """Build an index, exact up to `MAX_EXACT` vectors; beyond, with inverted lists."""
+    number, width = vectors_ND.shape
+    if number <= MAX_EXACT:
+        index: Any = faiss.IndexFlatIP(width)
+    else:
+        lists = max(1, min(round(4 * number**0.5), number // _VECTORS_A_LIST))
+        index = faiss.index_factory(width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+        step = max(1, number // (_VECTORS_A_LIST * index.nlist))
+        index.train(np.ascontiguousarray(vectors_ND[::step]))
+    index.add(vectors_ND)
+    return index
+
+
+def nearest(index: Any, queries_BD: Floats, k: int) -> tuple[NDArray[np.int64], Floats]:
+    """Find rows and inner products (B, K) of the nearest vectors, nearest first; -1 pads."""
+    parameters = None
+    if isinstance(index, faiss.IndexIVF):
+        parameters = _UNTYPED.SearchParametersIVF(nprobe=min(LISTS_SEARCHED, index.nlist))
+    products_BK, found_BK = index.search(queries_BD, min(k, index.ntotal), params=parameters)
+    return found_BK, products_BK
+
+
+def vectors_at(index: Any, rows: NDArray[np.int64]) -> Floats:
+    """Return some of the vectors (N, D)."""
+    if isinstance(index, faiss.IndexIVF) and index.direct_map.type == _UNTYPED.DirectMap.NoMap:
+        index.make_direct_map()
+    return index.reconstruct_batch(rows)
+
+
+def write_index(path: Path, index: Any) -> None:
+    """Write an index.
+
+    Raises:
+        StorageError: FAISS cannot write the file.
+    """
+    try:
+        with replacing(path) as partial:
+            faiss.write_index(index, str(partial))
+    except RuntimeError as error:
+        raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error
+
+
+def read_index(path: Path) -> Any:
+    """Read an index; it is memory-mapped.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    try:
+        with reading(path, CheckpointError, "export the model again"):
+            return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}; export the model again") from error
