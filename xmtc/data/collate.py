@@ -5,7 +5,6 @@ D hidden width, K fixed poolings.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from xmtc.data.documents import Documents
+from xmtc.data.hidden_cache import HiddenCache
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.tokenizer import special_tokens
 from xmtc.data.windows import Cut, cut
@@ -72,14 +72,6 @@ class Batch:
         return replace(self, **moved, original=self.on_host)
 
 
-class HiddenReader(Protocol):
-    """Reads stored vectors of documents; see `xmtc.data.hidden_cache`."""
-
-    def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
-        """Read (T, D) for each document, special tokens included; or (K, D) if K poolings of the tokens are stored."""
-        ...
-
-
 class Collator:
     """Makes batches of a split.
 
@@ -102,8 +94,8 @@ class Collator:
         *,
         window: int,
         overlap: int,
-        hidden: HiddenReader | None = None,
-        fixed: HiddenReader | None = None,
+        hidden: HiddenCache | None = None,
+        fixed: HiddenCache | None = None,
     ):
         prefix, suffix = special_tokens(tokenizer)
         self._prefix, self._suffix = np.array(prefix, dtype=np.int32), np.array(suffix, dtype=np.int32)

@@ -39,7 +39,7 @@ def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> 
 
 
 class HiddenCache:
-    """The finished hidden states of a split. Implements `xmtc.data.collate.HiddenReader`.
+    """The finished hidden states of a split.
 
     Attributes:
         width: D.

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +16,6 @@ from xmtc.errors import DataError
 
 TOKENS_PER_CHUNK = 4_000_000
 """Tokens deduplicated at a time: bounds the transient memory of a thread to about 100 MB."""
-
-
-class TokenSplit(Protocol):
-    """What ranking needs of a split: `xmtc.data.corpus.Split` has it, a test or a notebook can supply its own."""
-
-    def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Yield consecutive blocks of documents: flat token ids, and each document's start, ending with the length."""
-        ...
-
-    def label_matrix(self) -> sparse.csr_array:
-        """Return the labels, (N, L) bool, rows in the order of the blocks' documents."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -102,7 +89,7 @@ def count_presence(
     """Make the sparse (N, V) presence matrix in one pass over the tokens; blocks are deduplicated in parallel.
 
     Args:
-        blocks: flat token ids and document offsets, see `TokenSplit.token_blocks`.
+        blocks: flat token ids and document offsets, see `Split.token_blocks`.
         vocab_size: V; a token id outside of it raises DataError.
         executor: threads (the work is numpy's and scipy's, which release the interpreter lock).
         occurrences: whether to keep how often a token occurs in a document.

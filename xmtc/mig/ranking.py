@@ -18,11 +18,11 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy import sparse
 
-from xmtc.data.corpus import Corpus
+from xmtc.data.corpus import Corpus, Split
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
 from xmtc.mig.config import MigConfig
-from xmtc.mig.counts import PairCounts, Presence, TokenSplit, count_pairs, count_presence, label_blocks, row_count
+from xmtc.mig.counts import PairCounts, Presence, count_pairs, count_presence, label_blocks, row_count
 from xmtc.mig.measures import Signal
 from xmtc.mig.table import RankTable
 from xmtc.track.progress import Progress
@@ -199,7 +199,7 @@ def rank_corpus(
 
 
 def rank_tokens(
-    split: TokenSplit,
+    split: Split,
     config: MigConfig,
     *,
     special_token_ids: Collection[int],
