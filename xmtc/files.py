@@ -322,6 +322,9 @@ def reading(
 
 def reason_of(error: BaseException) -> str:
     """Say why something failed, in one line without content of files."""
+    if isinstance(error, _loaded([("pydantic", "ValidationError")])):
+        first = error.errors(include_input=False)[0]  # pyright: ignore[reportAttributeAccessIssue]
+        return ": ".join([*filter(None, [".".join(map(str, first["loc"]))]), first["msg"]])
     if isinstance(error, UnicodeError):
         return f"not UTF-8 ({error.reason})" if isinstance(error, UnicodeDecodeError) else "a name that is not UTF-8"
     if isinstance(error, json.JSONDecodeError):

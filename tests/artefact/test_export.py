@@ -212,8 +212,8 @@ def edit_config(directory, **changes):
     [
         ({"format": "something-else"}, r"config\.json: not a model exported by xmtc"),
         ({"format_version": 99}, r"config\.json: format version 99"),
-        ({"vocab_size": "many"}, r"config\.json: vocab_size: "),
-        ({"surprise": 1}, r"config\.json: surprise: "),
+        ({"vocab_size": "many"}, r"config\.json: .*vocab_size: "),
+        ({"surprise": 1}, r"config\.json: .*surprise: "),
     ],
 )
 def test_foreign_configurations_are_refused(copy, changes, message):

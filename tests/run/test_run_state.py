@@ -153,7 +153,7 @@ def test_a_killed_run_leaves_a_readable_record_and_no_lock(tmp_path: Path) -> No
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', "[]"])
 def test_a_damaged_record_says_so(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ConfigError, match="not a run record of this version; move"):
+    with pytest.raises(ConfigError, match=r"run\.json: .*; move"):
         RunState.open(tmp_path, CONFIG)
 
 

@@ -25,7 +25,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -37,7 +37,7 @@ from xmtc.artefact.profile import Profile
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.files import write_text
+from xmtc.files import reading, write_text
 from xmtc.fusion.config import Rule
 from xmtc.fusion.decision import BEST, HALF, Decision, Outcomes
 from xmtc.fusion.ensemble import Ensemble
@@ -262,12 +262,8 @@ def read_decision(path: Path, labels: int) -> Decision:
         CheckpointError: the file is missing or damaged, or belongs to another model.
     """
     content = read_model_json(path)
-    try:
+    with reading(path, CheckpointError, "export the model again"):
         found = _Thresholds.model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ", entry ".join(str(part) for part in first["loc"] if part != "constrained-float")
-        raise CheckpointError(f"{path}: {place}: {first['msg']}") from error
     if found.per_label is not None and len(found.per_label) != labels:
         raise CheckpointError(
             f"{path}: per_label holds {len(found.per_label)} thresholds, the model has {labels} labels"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from xmtc.artefact.output import EDITABLE, FORMAT
 from xmtc.config.shape import adapter
@@ -91,13 +91,8 @@ def read_description(directory: Path) -> ModelInfo:
     """
     path, content = directory / "config.json", _content(directory)
     content.pop(_CHECKSUMS, None)
-    try:
+    with reading(path, CheckpointError, "export the model again, or install the package that adds an unknown kind"):
         return adapter(ModelInfo).validate_json(json.dumps(content))
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        fix = "; install the package that adds it" if first["type"] == "union_tag_invalid" else ""
-        raise CheckpointError(f"{path}: {place}: {first['msg']}{fix}") from error
 
 
 def _content(directory: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, holding, parse_json, reading, write_text
@@ -128,10 +128,8 @@ class Manifest:
         Raises:
             DataError: it is damaged, or of another format; names `place`.
         """
-        try:
+        with reading(place, fix="delete its folder and prepare the corpus again", what="damaged"):
             found = parse_json(text)
-        except ValueError as error:
-            raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
         if not isinstance(found, dict) or found.get("kind") != _KIND:
             raise DataError(f"{place}: not the manifest of an xmtc corpus")
         if found.get("format") != FORMAT:
@@ -139,10 +137,8 @@ class Manifest:
             raise DataError(
                 f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; delete its folder and prepare it again"
             )
-        try:
+        with reading(place, fix="delete its folder and prepare the corpus again", what="damaged"):
             return TypeAdapter(Manifest).validate_python(found)
-        except ValidationError as error:
-            raise DataError(f"{place}: damaged: {error}; delete its folder and prepare the corpus again") from None
 
     def files(self) -> list[FileInfo]:
         """List every file whose hash is known: labels, vocabulary and shards."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
@@ -125,11 +125,7 @@ def read_run(directory: Path) -> RunRecord | None:
     if not os.path.lexists(path):
         return None
     with reading(path, ConfigError, f"move {directory} away to start again"):
-        content = read_file(path)
-    try:
-        record = TypeAdapter(RunRecord).validate_json(content)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: not a run record of this version; move {directory} away to start again") from error
+        record = TypeAdapter(RunRecord).validate_json(read_file(path))
     if record.format != _FORMAT:
         raise ConfigError(
             f"{path}: format {record.format}, this version reads {_FORMAT}; use the version that wrote it"
