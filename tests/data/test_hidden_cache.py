@@ -17,7 +17,7 @@ def padded(documents: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor
     return hidden, mask
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_reads_what_was_written(tmp_path, dtype):
     path = tmp_path / "train"
     first = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype)
@@ -82,10 +82,10 @@ def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
 
 
 def test_states_must_be_finite(tmp_path):
-    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float16")
+    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32")
     hidden, mask = padded([1], 5)
-    with pytest.raises(TrainingError, match="not finite as float16; choose bfloat16"):
-        writer.write(np.array([1]), hidden + 1e6, mask)
+    with pytest.raises(TrainingError, match="not finite as float32"):
+        writer.write(np.array([1]), hidden / 0, mask)
 
 
 def test_no_room_on_the_disk(tmp_path):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedTokenizerFast
 
-CacheDtype = Literal["bfloat16", "float16", "float32"]
+CacheDtype = Literal["bfloat16", "float32"]
 """Types in which hidden states are kept on disk."""
 Duplicates = Literal["drop", "keep"]
 OnBadRow = Literal["error", "skip"]

@@ -21,9 +21,9 @@ from xmtc.errors import DataError, TrainingError
 
 logger = logging.getLogger(__name__)
 
-_TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+_TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 # NumPy has no bfloat16, so its bits are stored as integers.
-_NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float16": np.float16, "float32": np.float32}
+_NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float32": np.float32}
 _STATES, _WRITTEN, _META, _STARTED = "hidden.bin", "written.bin", "meta.json", "started.json"
 
 
@@ -142,12 +142,11 @@ class HiddenCacheWriter:
         """Store the states of B documents without their padding.
 
         Raises:
-            TrainingError: a state is not finite, or too large for float16.
+            TrainingError: a state is not finite.
         """
         hidden_XD = hidden_BTD.detach()[mask_BT].to(_TORCH[self._dtype]).cpu()
         if not torch.isfinite(hidden_XD).all():
-            hint = "; choose bfloat16, which has the range of float32" if self._dtype == "float16" else ""
-            raise TrainingError(f"hidden states are not finite as {self._dtype}{hint}")
+            raise TrainingError(f"hidden states are not finite as {self._dtype}")
         bits_XD = (hidden_XD.view(torch.int16) if self._dtype == "bfloat16" else hidden_XD).numpy()
         ends = np.cumsum(mask_BT.sum(dim=1).cpu().numpy())
         rows = np.asarray(documents, np.int64)
