@@ -34,6 +34,7 @@ COMMANDS = (
         "annotations sample",
         "annotations audit",
         "diff",
+        "drift",
         "explain",
         "status",
         "doctor",

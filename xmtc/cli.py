@@ -411,15 +411,14 @@ def drift(
     id_column: IdColumn = None,
 ) -> None:
     """Measure how far new documents are from those that a model knows. Exit code 1 if further than allowed."""
-    from xmtc.artefact.profile import Profile
     from xmtc.predict.predictor import Model
     from xmtc.score.inputs import read_texts, text_columns
     from xmtc.watch import drift as watched
     from xmtc.watch.diff import as_share
     from xmtc.watch.show import show
 
-    bound, profile = watched.BOUND if at_most is None else as_share(at_most), Profile.load(model)
-    loaded = Model.from_pretrained(model)
+    bound, loaded = watched.BOUND if at_most is None else as_share(at_most), Model.from_pretrained(model)
+    profile = watched.profile_of(loaded)
     files, sources = split_inputs(inputs)
     columns = text_columns(text_column, id_column, loaded.info.columns)
     new = watched.measure(

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import TEXTS, Client
+from served import TEXTS, Client, running
 
 import xmtc
+from xmtc.artefact.profile import Profile
 from xmtc.data.labels import LabelTable
+from xmtc.predict.statistics import of_tokens, token_bits
 from xmtc.serve import label_search
 from xmtc.serve.label_search import LabelSearch
 
@@ -168,3 +170,24 @@ def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.Monk
     labels = [*(f"x a{number}" for number in range(9)), *(f"a{number}" for number in range(9)), "a"]
     search = LabelSearch(LabelTable(labels, [""] * 19, np.arange(19)[::-1]))
     assert search.find("a", 3) == [18, 9, 10]
+
+
+def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
+    bits_V = token_bits(np.arange(len(model.tokenizer)))
+    model.profile = Profile(bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {})
+    try:
+        with running(model) as client:
+            client.post("/predict", {"texts": TEXTS})
+            client.post("/predict", {"texts": TEXTS, "exclude": ["cod"]})  # says nothing of the model
+            lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
+    finally:
+        model.profile = None
+    found = of_tokens(bits_V, model.documents(TEXTS).ids_N)
+    assert float(lines["xmtc_text_bits_count"]) == len(TEXTS)
+    assert float(lines["xmtc_text_bits_sum"]) == pytest.approx(found["bits"].sum(), rel=1e-5)
+    assert float(lines["xmtc_text_tokens_sum"]) == found["tokens"].sum()
+    assert float(lines['xmtc_text_dev{model="sea-laws",statistic="bits"}']) == 11
+    expected = sum(one.expected.recall for one in model.predict(TEXTS))
+    assert float(lines["xmtc_text_expected_recall_sum"]) == pytest.approx(expected, abs=1e-4)
+    predicted = sum(one.predicted for best in model.predict(TEXTS, 50) for one in best)
+    assert sum(float(value) for name, value in lines.items() if name.startswith("xmtc_predicted_total")) == predicted

@@ -1,7 +1,6 @@
 """Drift is announced for other texts and not for more of the same; the profile holds numbers only."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.predictor import Model
 from xmtc.predict.statistics import of_tokens, token_bits
-from xmtc.watch.drift import BOUND, Change, changes, measure
+from xmtc.watch.drift import BOUND, Change, changes, measure, profile_of
 
 GERMAN = ["Die Quelle über Könige und Äpfel: ", "Ein Satz der weiteren Wörter über Zölle "]
 
@@ -31,7 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drifted(model: Path, texts: list[str]) -> dict[str, Change]:
-    loaded, profile = Model.from_pretrained(model, device="cpu"), Profile.load(model)
+    loaded = Model.from_pretrained(model, device="cpu")
+    profile = profile_of(loaded)
     rows = changes(profile, measure(loaded, profile, texts), loaded.labels.labels)
     return {row.name: row for row in rows}
 
@@ -45,14 +45,16 @@ def test_other_texts_drift_and_more_of_the_same_do_not(folder: Path) -> None:
     found = {name for name, row in other.items() if row.drifts(BOUND)}
     assert {"bits", "known_words", "nearest", "expected_f1"} <= found
     assert "scripts" not in found
+    assert (other["languages"].now, other["languages"].drifts(BOUND)) == ("de", True)
     greek = drifted(model, ["και η λέξη " * 5] * 50)
-    assert (greek["scripts"].before, greek["scripts"].now) == ("Latin", "Greek")
+    assert (greek["scripts"].before, greek["scripts"].now) == ("Latin", "no letters")
     assert greek["scripts"].distance == 1
 
 
 def test_the_profile_is_bounded_and_has_no_text(folder: Path, monkeypatch) -> None:
     path = folder / "tiny" / "model" / FILE
     profile = Profile.load(path.parent)
+    assert profile is not None
     assert {len(values) for values in profile.sample.values()} == {100}
     assert set(profile.kinds["labels"]) <= set(tiny_runs.LABELS)
     assert profile.kinds["scripts"] == {"Latin": 100}
@@ -72,28 +74,28 @@ def test_bits_are_those_of_the_frequencies_in_training() -> None:
 
 def test_the_command_writes_a_page_and_numbers_and_holds_a_bound(folder: Path, tmp_path: Path, xmtc) -> None:
     model = folder / "tiny" / "model"
-    rows = [*tiny_runs.documents(30, first=300), *({"id": f"n{i}", "text": GERMAN[0] * 3} for i in range(30))]
+    rows = [*tiny_runs.documents(200, first=300), *({"id": f"n{i}", "text": GERMAN[0] * 3} for i in range(30))]
     source = tiny_runs.write_jsonl(tmp_path / "new.jsonl", rows)
-    command = ("drift", model, source, "--at-most", "0.3", "--json", tmp_path / "drift.json", "-o", tmp_path / "p.html")
-    done = xmtc(*command)
-    assert done.code == 1
-    assert "drift: " in done.out
+    places = ("--json", tmp_path / "drift.json", "-o", tmp_path / "p.html")
+    done = xmtc("drift", model, source, "--at-most", "0.99", *places)
+    assert done.code == 0
+    assert "drift: none" in done.out
     found = json.loads((tmp_path / "drift.json").read_text())
-    assert (found["documents"], found["drift"], found["changes"]["bits"]["drift"]) == (60, True, True)
+    assert (found["documents"], found["drift"], found["changes"]["bits"]["drift"]) == (230, False, False)
     assert "<svg" in (tmp_path / "p.html").read_text()
     assert "könige" in (tmp_path / "p_tables" / "new_words.csv").read_text()
+    tiny_runs.write_jsonl(source, rows[200:])
+    done = xmtc("drift", model, source, "--at-most", "30%")
+    assert done.code == 1
+    assert "bits" in done.out.splitlines()[-1]
     assert xmtc("drift", model, source).code == 0
 
 
-def test_without_documents_or_profile_it_says_so(folder: Path, tmp_path: Path) -> None:
-    loaded, profile = (
-        Model.from_pretrained(folder / "tiny" / "model", device="cpu"),
-        Profile.load(folder / "tiny/model"),
-    )
+def test_without_documents_or_profile_it_says_so(folder: Path) -> None:
+    loaded = Model.from_pretrained(folder / "tiny" / "model", device="cpu")
     for texts in ([], ["\u200b"]):
         with pytest.raises(DataError, match="no document with tokens"):
-            measure(loaded, profile, texts)
-    shutil.copytree(folder / "tiny" / "model", tmp_path / "model")
-    (tmp_path / "model" / FILE).unlink()
+            measure(loaded, profile_of(loaded), texts)
+    loaded.profile = None
     with pytest.raises(ConfigError, match="has no profile"):
-        Profile.load(tmp_path / "model")
+        profile_of(loaded)

@@ -78,6 +78,7 @@ class ModelParts:
         outcomes: outcomes of dev, on which another decision can be tuned; None for single-label tasks.
         ensemble: scorers and their fusion with the head; None if only the head scores.
         index: index of a loaded model. Export does not write this one, because the tables may have changed.
+        profile: what is known of the texts of training and dev; models that are not of a run have none.
     """
 
     info: ModelInfo
@@ -88,6 +89,7 @@ class ModelParts:
     outcomes: Outcomes | None = None
     ensemble: Ensemble | None = None
     index: LabelIndex | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,6 @@ def export_model(
     trained: Mapping[str, Tensor],
     metrics: Mapping[str, Mapping[str, float]] | None = None,
     index: LabelIndex | None = None,
-    profile: Profile | None = None,
 ) -> Path:
     """Write the exported model under a temporary name, and publish it by rename, replacing an earlier one.
 
@@ -128,7 +129,6 @@ def export_model(
             export includes the whole encoder if `trained` has an `encoder.` tensor.
         metrics: values by split and metric, for the model card.
         index: index of exactly these labels. Default: built here, if the model has one.
-        profile: what is known of its training texts.
 
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
@@ -145,8 +145,8 @@ def export_model(
             parts.ensemble,
         )
         write_label_parts(temporary, parts, own, index)
-        if profile is not None:
-            profile.save(temporary)
+        if parts.profile is not None:
+            parts.profile.save(temporary)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
         (temporary / "README.md").write_text(_card(parts, metrics or {}, has_encoder=has_encoder))
         write_info(temporary, parts.info)
@@ -211,7 +211,8 @@ def load_model(directory: Path) -> ModelParts:
             directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
         )
     index = LabelIndex.open(directory, len(labels))
-    return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index)
+    profile = Profile.load(directory)
+    return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index, profile)
 
 
 def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:

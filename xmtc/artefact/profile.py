@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.tensor_files import read_tensors, write_tensors
-from xmtc.errors import ConfigError
 
 FILE = "profile.safetensors"
 _KINDS, _TOKENS = "kinds", "token_bits"
@@ -37,15 +36,14 @@ class Profile:
         write_tensors(folder / FILE, {_TOKENS: self.bits_V, _KINDS: kinds, **self.sample})
 
     @classmethod
-    def load(cls, folder: Path) -> "Profile":
-        """Read the profile of a model.
+    def load(cls, folder: Path) -> "Profile | None":
+        """Read the profile of a model, if it has one.
 
         Raises:
-            ConfigError: the model has none.
             CheckpointError: it is damaged.
         """
         if not (folder / FILE).is_file():
-            raise ConfigError(f"{folder}: has no profile of its training texts; export it again with xmtc train")
+            return None
         found = read_tensors(folder / FILE, (_TOKENS, _KINDS))
         kinds = json.loads(found.pop(_KINDS).tobytes())
         return cls(found.pop(_TOKENS), found, kinds)

@@ -97,6 +97,7 @@ class Model:
     Attributes:
         decision: which labels are predicted.
         outcomes: outcomes of dev, on which other decisions are tuned; None for a single-label model.
+        profile: what is known of the texts of training and dev, or None.
 
     Example:
         >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
@@ -112,7 +113,7 @@ class Model:
         bfloat16: bool | None = None,
     ) -> None:
         self.info, self.labels, self.tokenizer = parts.info, parts.labels, parts.tokenizer
-        self.decision, self.outcomes = parts.decision, parts.outcomes
+        self.decision, self.outcomes, self.profile = parts.decision, parts.outcomes, parts.profile
         self._decide_by = lru_cache(_RULES)(self._tuned)
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
         if tokens_per_batch is None:

@@ -13,16 +13,14 @@ from xmtc.data.analyzer import script_of
 from xmtc.data.words import Words
 from xmtc.fusion.decision import EXPECTED, Decision
 from xmtc.fusion.ensemble import Ensemble
-from xmtc.scorers.base import Features
-from xmtc.scorers.votes import Votes
 
 STATISTICS = {
     "tokens": "tokens that the model reads",
-    "bits": "bits per token, by their frequency in training",
-    "new_tokens": "share of tokens that never occurred in training",
-    "frequent_tokens": "share of tokens that are among the 100 most frequent in training; it falls in another language",
-    "known_words": "words of the vocabulary per token",
-    "nearest": "cosine with the nearest training document",
+    "bits": "bits per token",
+    "new_tokens": "share of tokens new since training",
+    "frequent_tokens": "share of tokens frequent in training",
+    "known_words": "known words per token",
+    "nearest": "cosine of the nearest training document",
     "predicted": "labels predicted",
     "best": "probability of the best label",
     **{f"expected_{name}": f"expected {name}" for name in EXPECTED},
@@ -54,10 +52,11 @@ def of_tokens(bits_V: NDArray[np.float16], ids_N: Sequence[NDArray[np.integer]])
 def of_words(ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]) -> Statistics:
     """Measure the words of documents, and how near the nearest training document is if a scorer knows by words."""
     found: Statistics = {"known_words": np.asarray(words.counts_NC.sum(axis=1)).ravel() / lengths_N}
-    by_words = [one for one in ensemble.scorers.values() if isinstance(one, Votes) and not one.reads_states]
-    if by_words:
-        blocks = [words.take(slice(start, start + _BLOCK)) for start in range(0, len(words), _BLOCK)]
-        found["nearest"] = np.concatenate([by_words[0].nearest(Features(block))[1][:, 0] for block in blocks])
+    blocks = [words.take(slice(start, start + _BLOCK)) for start in range(0, len(words), _BLOCK)]
+    for scorer in ensemble.scorers.values():
+        near = [] if "nearest" in found else [scorer.closeness(block) for block in blocks]
+        if cosines := [block for block in near if block is not None]:
+            found["nearest"] = np.concatenate(cosines)
     return found
 
 
@@ -70,5 +69,6 @@ def of_answers(decision: Decision, ids_NK: NDArray[np.integer], scores_NK: NDArr
 
 
 def scripts_of(tokenizer: PreTrainedTokenizerFast, ids_N: Sequence[NDArray[np.integer]]) -> list[str]:
-    """Find the script of each document, as its tokens show it."""
-    return [script_of(str(tokenizer.decode(ids[:_LOOKED_AT].tolist()))) for ids in ids_N]
+    """Find the script of each document, as its tokens show it: of characters without a token, there are no letters."""
+    texts = (tokenizer.decode(ids[:_LOOKED_AT].tolist(), skip_special_tokens=True) for ids in ids_N)
+    return [script_of(str(text)) for text in texts]

@@ -277,6 +277,11 @@ class Scorer(Protocol):
         del features
         return [[] for _ in labels]
 
+    def closeness(self, words: Words) -> Floats | None:
+        """Return the cosine of each document's nearest training document, if the scorer finds it by words alone."""
+        del words
+        return None
+
     def extended(self, new: LabelNames) -> Self:
         """Return the scorer with more labels, known only by their names."""
         ...

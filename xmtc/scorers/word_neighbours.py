@@ -13,6 +13,7 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.words import Words
 from xmtc.scorers.base import Features, Training, field_weights
 from xmtc.scorers.config import WordNeighboursConfig
 from xmtc.scorers.gram import frequent_terms
@@ -71,6 +72,10 @@ class WordNeighbours(Votes):
         values_BK = np.take_along_axis(cosines_BN, found_BK, axis=1)
         order_BK = np.argsort(-values_BK, axis=1, kind="stable")
         return np.take_along_axis(found_BK, order_BK, axis=1), np.take_along_axis(values_BK, order_BK, axis=1)
+
+    @override
+    def closeness(self, words: Words) -> Floats:
+        return self.nearest(Features(words))[1][:, 0]
 
     @override
     def weights(self, cosines: Floats) -> Floats:

@@ -24,7 +24,7 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
-from xmtc.predict.filters import LabelFilter, Threshold
+from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, NoTokensError, Predictions
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.metrics import Metrics
@@ -235,10 +235,12 @@ class Batcher:
         shortlist = self.shortlist if first.include is None else None
         if first.evidence:
             return [model.predict(one.texts, shortlist=shortlist, **vars(one.options)) for one in group]
-        only = LabelFilter.of(model.labels, first.include, first.exclude)
-        texts = [text for one in group for text in one.texts]
-        top_k = max(one.options.top_k for one in group)
-        found = zip(*model.best(texts, top_k, only, shortlist), strict=True)
+        documents = model.documents([text for one in group for text in one.texts])
+        limits = model.limits_of(first.include, first.exclude, shortlist)
+        ids_NK, scores_NK, _ = model.scored(documents, max(one.options.top_k for one in group), *limits)
+        if first.include is None and not first.exclude:
+            self.metrics.measure(model, documents, ids_NK, scores_NK)
+        found = zip(ids_NK, scores_NK, strict=True)
         return [[_predictions(one, *best) for best in islice(found, len(one.texts))] for one in group]
 
 

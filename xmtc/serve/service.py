@@ -68,8 +68,10 @@ class Service:
         if beside is not None:
             self.metrics, self.batcher = beside.metrics, beside.batcher
             self.annotations, self.worklist = beside.annotations, beside.worklist
+            self.metrics.know(self.name, model)
             return
         self.metrics = Metrics()
+        self.metrics.know(self.name, model)
         self.batcher = Batcher(config, self.metrics, on_cpu=model.device.type == "cpu")
         self.annotations: Annotations | None = None
         if config.annotations is not None:

@@ -62,6 +62,7 @@ def export(
     labels, decision = worker.corpus.labels, BEST
     if outcomes is not None:
         decision = outcomes.tuned(config.evaluate.decision, labels.train_counts)
-    parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble)
-    export_model(worker.paths.model, parts, trained, metrics, index, profile(worker, decision, ensemble, dev))
+    own = profile(worker, decision, ensemble, dev)
+    parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble, profile=own)
+    export_model(worker.paths.model, parts, trained, metrics, index)
     write_answers(worker.paths.model)

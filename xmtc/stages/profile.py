@@ -35,5 +35,6 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     chosen = dev.label_ids_NK[decision.chosen(dev.label_ids_NK, dev.scores_NK)]
     most = Counter(chosen.tolist()).most_common(_LABELS)
     labels = {worker.corpus.labels.labels[label]: count for label, count in most}
-    kinds = {"labels": labels, "scripts": dict(Counter(scripts_of(worker.tokenizer, ids_N)))}
+    scripts = dict(Counter(scripts_of(worker.tokenizer, ids_N)))
+    kinds = {"labels": labels, "scripts": scripts, "languages": worker.corpus.manifest.languages}
     return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)

@@ -18,7 +18,8 @@ from scipy.stats import chi2_contingency, ks_2samp
 
 from xmtc.artefact.profile import Profile
 from xmtc.data.analyzer import words_of
-from xmtc.errors import DataError
+from xmtc.data.languages import languages_of
+from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.summary import percent
 from xmtc.files import write_text
 from xmtc.fusion.decision import CONSIDERED
@@ -31,9 +32,10 @@ from xmtc.report.section import Chart, Figures, Part, Table, label_title
 BOUND = 0.1
 _CHANCE = 0.001
 _TEXTS, _STEPS, _SHOWN = 256, 10, 20
+_STOP_WORD = 0.2  # share of documents from which a word is one of the language
 _LEAST = 5
 """Documents of a word that is listed, and expected numbers in a test."""
-_TITLES = {"labels": "label predicted", "scripts": "script"}
+_TITLES = {"labels": "label predicted", "scripts": "script", "languages": "language"}
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,17 @@ class New:
     skipped: int
 
 
+def profile_of(model: Model) -> Profile:
+    """Return what a model remembers of its texts.
+
+    Raises:
+        ConfigError: nothing.
+    """
+    if model.profile is None:
+        raise ConfigError(f"{model.info.name}: the model has no profile of its texts; train it again to get one")
+    return model.profile
+
+
 def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
     """Measure new texts.
 
@@ -103,6 +116,7 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
                     words.setdefault(word, []).append(float(expected))
         parts.append(found)
         kinds["scripts"].update(scripts_of(model.tokenizer, documents.ids_N))
+        kinds["languages"].update(languages_of(kept))
         chosen = ids_NK[model.decision.chosen(ids_NK, scores_NK)]
         kinds["labels"].update(model.labels.labels[label] for label in chosen)
     if not parts:
@@ -140,7 +154,7 @@ def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Seque
     grouped = np.column_stack([table_2V[:, common_V], table_2V[:, ~common_V].sum(axis=1)])
     grouped = grouped[:, grouped.sum(axis=0) > 0]
     test: Any = chi2_contingency(grouped) if grouped.shape[1] > 1 else None
-    shares_2V = grouped / sums_2[:, None]
+    shares_2V = table_2V / sums_2[:, None]
     most = [values[int(counts_V.argmax())] for counts_V in table_2V]
     distance = float(np.abs(shares_2V[0] - shares_2V[1]).sum() / 2)
     return Change(name, most[0], most[1], distance, 1.0 if test is None else float(test.pvalue))
@@ -150,14 +164,14 @@ def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float
     """Make tables and pictures."""
     shown = [
         [
-            *(row.name, STATISTICS.get(row.name, ""), row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}"),
-            "drift" if row.drifts(bound) else "",
+            STATISTICS.get(row.name, row.name),
+            *(row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}", "drift" if row.drifts(bound) else ""),
         ]
         for row in sorted(rows, key=lambda row: -row.distance)
     ]
-    columns = ["statistic", "what it is", "dev", "now", "distance", "p", ""]
+    columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Distance of new documents from dev; drift is beyond {bound:g}, and beyond chance"
-    parts: list[Part] = [Table("drift", columns, shown, words=2, caption=caption, in_summary=True)]
+    parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
     parts += [_shares(name, profile.kinds[name], new.kinds[name], model) for name in profile.kinds]
     charts = [_chart(row.name, profile.sample[row.name], new.found[row.name]) for row in rows if row.name in new.found]
     return [*parts, _words(new), Figures(charts)]
@@ -180,7 +194,11 @@ def _shares(name: str, before: dict[str, int], now: Counter[str], model: Model) 
 
 def _words(new: New) -> Table:
     mean = float(new.found["expected_f1"].mean())
-    listed = {word: values for word, values in new.words.items() if len(values) >= _LEAST}
+    listed = {
+        word: values
+        for word, values in new.words.items()
+        if _LEAST <= len(values) < _STOP_WORD * len(new.found["tokens"])
+    }
     low = sorted(listed.items(), key=lambda item: sum(item[1]) - mean * len(item[1]))
     rows = [
         [word, f"{len(values):,}", percent(float(np.mean(values)))]
