@@ -55,6 +55,7 @@ def test_the_run_directory_is_the_contracts(whole):
         "labels.faiss",
         "index.json",
         "outcomes.safetensors",
+        "profile.safetensors",
         "thresholds.json",
         "smoke.json",
         "README.md",
