@@ -112,7 +112,7 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
     own, numbers = sum(p.nbytes for p in trained), sum(p.numel() for p in trained)
     tables = list(classifier.head.label_tables().values()) if config.model.head.trains_rows else []
     labels = label_memory(config, classifier, size)
-    if not strategy.partitions.parameters and tables:
+    if not strategy.partitions_parameters and tables:
         own += labels.tables - sum(table.nbytes for table in tables)
     training = strategy.training_bytes(numbers - sum(table.numel() for table in tables), world)
     found = {

@@ -16,7 +16,6 @@ import torch
 from joblib import cpu_count
 
 from xmtc.distributed.config import native_bfloat16
-from xmtc.distributed.strategies.settings import Tool
 from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
 
@@ -108,14 +107,14 @@ def bf16(config: RunConfig | None) -> Check:
 
 def build_tools(config: RunConfig | None) -> Iterator[Check]:
     """Check the programs and libraries that the strategy needs."""
-    needed = config.distributed.chosen_strategy().tools if config else ()
+    needed = config is not None and config.distributed.chosen_strategy().compiles
     compiler = shutil.which("c++") or shutil.which("g++")
     fix = "install g++ (Debian: apt-get install g++); DeepSpeed compiles its CPU collectives"
-    yield found("compiler", bool(compiler), compiler or "no C++ compiler", fix, needed=Tool.COMPILER in needed)
+    yield found("compiler", bool(compiler), compiler or "no C++ compiler", fix, needed=needed)
     search = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
     ninja = shutil.which("ninja", path=search)
-    yield found("ninja", bool(ninja), ninja or "not found", "pip install ninja", needed=Tool.NINJA in needed)
-    yield _package("deepspeed", "ZeRO strategies", "train", needed=Tool.NINJA in needed)
+    yield found("ninja", bool(ninja), ninja or "not found", "pip install ninja", needed=needed)
+    yield _package("deepspeed", "ZeRO strategies", "train", needed=needed)
 
 
 def optional_packages(config: RunConfig | None) -> Iterator[Check]:

@@ -11,10 +11,8 @@ from xmtc.config.base import config
 from xmtc.config.members import Members
 from xmtc.distributed.strategies.settings import (
     Demand,
-    Partitions,
     Precision,
     StrategySettings,
-    Tool,
     TrainingBytes,
 )
 
@@ -84,14 +82,14 @@ class DeepSpeedConfig(StrategySettings):
 
     @property
     @override
-    def partitions(self) -> Partitions:
-        return Partitions(parameters=self.stage == 3, gradients=self.stage >= 2, optimizer_state=self.stage >= 1)
+    def partitions_parameters(self) -> bool:
+        return self.stage == 3
 
     @property
     @override
-    def tools(self) -> tuple[Tool, ...]:
-        """DeepSpeed compiles its collectives."""
-        return (Tool.COMPILER, Tool.NINJA)
+    def compiles(self) -> bool:
+        """Its collectives."""
+        return True
 
     @override
     def refusals(self) -> Mapping[Demand, str]:
@@ -118,7 +116,7 @@ class DeepSpeedConfig(StrategySettings):
         share, zero = trained / workers, self.zero_optimization
         buffers = 2 if zero.get("overlap_comm", self.stage == 3) else 1
         return TrainingBytes(
-            gradients=4 * (share if self.partitions.gradients else trained),
+            gradients=4 * (share if self.stage >= 2 else trained),
             optimizer_state=0.0 if self.offload_optimizer else 12 * share,
             exchange_buffers=4.0 * zero.get("reduce_bucket_size", _BUCKET) * buffers,
         )

@@ -23,22 +23,6 @@ class Demand(StrEnum):
     """Holding frozen weights in 4 or 8 bits."""
 
 
-class Tool(StrEnum):
-    """A program or library outside Python that a strategy needs on every node."""
-
-    COMPILER = "compiler"
-    NINJA = "ninja"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Partitions:
-    """Which tensors are split, so that each worker holds only a share."""
-
-    parameters: bool = False
-    gradients: bool = False
-    optimizer_state: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingBytes:
     """Bytes that training takes on one worker in addition to the weights."""
@@ -65,14 +49,14 @@ class StrategySettings(Protocol):
         return None
 
     @property
-    def partitions(self) -> Partitions:
-        """Which tensors the strategy divides among the workers."""
-        return Partitions()
+    def partitions_parameters(self) -> bool:
+        """Whether the workers share the parameters, frozen ones too."""
+        return False
 
     @property
-    def tools(self) -> tuple[Tool, ...]:
-        """Programs and libraries that every node needs in addition to Python packages."""
-        return ()
+    def compiles(self) -> bool:
+        """Whether every node needs a C++ compiler and ninja."""
+        return False
 
     def refusals(self) -> Mapping[Demand, str]:
         """List the features that the strategy does not support, each with the conflicting key, the reason and the fix.
@@ -83,7 +67,7 @@ class StrategySettings(Protocol):
 
     def weight_bytes(self, size: float, workers: int) -> float:
         """Compute bytes of memory that weights of this size take on one worker."""
-        return size / workers if self.partitions.parameters else size
+        return size / workers if self.partitions_parameters else size
 
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
         """Compute bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
