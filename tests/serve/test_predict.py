@@ -174,7 +174,7 @@ def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.Monk
 
 def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
     bits_V = token_bits(np.arange(len(model.tokenizer)))
-    model.profile = Profile(bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {})
+    profile = model.profile = Profile(bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {})
     try:
         with running(model) as client:
             client.post("/predict", {"texts": TEXTS})
@@ -182,7 +182,7 @@ def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
             lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
     finally:
         model.profile = None
-    found = of_tokens(bits_V, model.documents(TEXTS).ids_N)
+    found = of_tokens(profile, model.documents(TEXTS).ids_N)
     assert float(lines["xmtc_text_bits_count"]) == len(TEXTS)
     assert float(lines["xmtc_text_bits_sum"]) == pytest.approx(found["bits"].sum(), rel=1e-5)
     assert float(lines["xmtc_text_tokens_sum"]) == found["tokens"].sum()

@@ -66,7 +66,7 @@ def test_the_profile_is_bounded_and_has_no_text(folder: Path, monkeypatch) -> No
 def test_bits_are_those_of_the_frequencies_in_training() -> None:
     bits_V = token_bits(np.array([3, 0, 0, 0]))
     assert bits_V == pytest.approx([-np.log2(4 / 7), *[np.log2(7)] * 3], rel=1e-3)
-    found = of_tokens(bits_V, [np.array([0, 0]), np.array([0, 1, 2, 3])])
+    found = of_tokens(Profile(bits_V, {}, {}), [np.array([0, 0]), np.array([0, 1, 2, 3])])
     assert found["new_tokens"].tolist() == [0, 0.75]
     assert found["tokens"].tolist() == [2, 4]
     assert found["bits"][1] == pytest.approx((-np.log2(4 / 7) + 3 * np.log2(7)) / 4, rel=1e-3)

@@ -5,6 +5,7 @@ V token ids.
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from xmtc.data.tensor_files import read_tensors, write_tensors
 
 FILE = "profile.safetensors"
 _KINDS, _TOKENS = "kinds", "token_bits"
+_FREQUENT = 100
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Profile:
     bits_V: NDArray[np.float16]
     sample: dict[str, NDArray[np.float32]]
     kinds: dict[str, dict[str, int]]
+
+    @cached_property
+    def frequent_bits(self) -> np.float16:
+        """The most bits of one of the hundred most frequent tokens."""
+        return np.sort(self.bits_V)[min(_FREQUENT, len(self.bits_V)) - 1]
 
     def save(self, folder: Path) -> None:
         """Write the profile into a model's folder."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
+from xmtc.artefact.profile import Profile
 from xmtc.data.analyzer import script_of
 from xmtc.data.words import Words
 from xmtc.fusion.decision import EXPECTED, Decision
@@ -26,7 +27,6 @@ STATISTICS = {
     **{f"expected_{name}": f"expected {name}" for name in EXPECTED},
 }
 """What each statistic is."""
-_FREQUENT = 100
 _LOOKED_AT = 100  # tokens in which the script is looked for
 _BLOCK = 256
 
@@ -38,13 +38,12 @@ def token_bits(counts_V: NDArray[np.integer]) -> NDArray[np.float16]:
     return -np.log2((counts_V + 1) / (counts_V.sum() + len(counts_V))).astype(np.float16)
 
 
-def of_tokens(bits_V: NDArray[np.float16], ids_N: Sequence[NDArray[np.integer]]) -> Statistics:
+def of_tokens(profile: Profile, ids_N: Sequence[NDArray[np.integer]]) -> Statistics:
     """Measure the tokens of documents, each of which has some."""
-    most, frequent = bits_V.max(), np.sort(bits_V)[min(_FREQUENT, len(bits_V)) - 1]
     lengths_N = np.array([len(ids) for ids in ids_N])
-    bits = bits_V[np.concatenate(ids_N)].astype(np.float32)
+    bits = profile.bits_V[np.concatenate(ids_N)].astype(np.float32)
     starts = np.cumsum(lengths_N) - lengths_N
-    sums = {"bits": bits, "new_tokens": bits == most, "frequent_tokens": bits <= frequent}
+    sums = {"bits": bits, "new_tokens": bits == profile.bits_V.max(), "frequent_tokens": bits <= profile.frequent_bits}
     means = {name: np.add.reduceat(values, starts, dtype=np.float64) / lengths_N for name, values in sums.items()}
     return {"tokens": lengths_N.astype(np.float32), **means}
 

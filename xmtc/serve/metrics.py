@@ -66,7 +66,7 @@ class Metrics:
         """Count the statistics of texts, see `xmtc drift`."""
         found = of_answers(model.decision, ids_NK, scores_NK)
         if model.profile is not None:
-            found |= of_tokens(model.profile.bits_V, documents.ids_N)
+            found |= of_tokens(model.profile, documents.ids_N)
         for name, values in found.items():
             for value in values.tolist():
                 self._texts[name].observe(value)

@@ -29,7 +29,9 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     there = np.flatnonzero(worker.dev.lengths)
     rows = np.sort(np.random.default_rng(worker.config.seed).permutation(there)[:_DOCUMENTS])
     bits_V, ids_N = token_bits(counts_V), [worker.dev.tokens(int(row)) for row in rows]
-    sample = of_tokens(bits_V, ids_N) | of_answers(decision, dev.label_ids_NK[rows], dev.scores_NK[rows])
+    sample = of_tokens(Profile(bits_V, {}, {}), ids_N) | of_answers(
+        decision, dev.label_ids_NK[rows], dev.scores_NK[rows]
+    )
     if ensemble is not None:
         sample |= of_words(ensemble, worker.dev.words(rows), sample["tokens"])
     chosen = dev.label_ids_NK[decision.chosen(dev.label_ids_NK, dev.scores_NK)]

@@ -108,7 +108,7 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
         documents = model.documents(kept)
         counted = model.words(documents)
         ids_NK, scores_NK, _ = model.scored(documents, CONSIDERED, words=counted)
-        found = of_tokens(profile.bits_V, documents.ids_N) | of_answers(model.decision, ids_NK, scores_NK)
+        found = of_tokens(profile, documents.ids_N) | of_answers(model.decision, ids_NK, scores_NK)
         if model.ensemble is not None and counted is not None:
             found |= of_words(model.ensemble, counted, found["tokens"])
             for text, expected in zip(kept, found["expected_f1"], strict=True):
