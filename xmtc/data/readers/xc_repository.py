@@ -24,15 +24,21 @@ from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
 
-# Names of the files in each layout: labels of the documents, their texts, names of the labels.
-_JSON = {"train": ("trn.json",), "test": ("tst.json",)}
-_MATRIX = {"train": ("trn_X_Y.txt",), "test": ("tst_X_Y.txt",)}
-_RAW = {
-    "train": ("raw_data/train.raw.txt", "train.raw.txt", "trn_X.txt", "train_raw_texts.txt"),
-    "test": ("raw_data/test.raw.txt", "test.raw.txt", "tst_X.txt", "test_raw_texts.txt"),
+# Names of the files of each split in each layout: labels of the documents, then their texts.
+_FILES: dict[XcForm, dict[str, tuple[tuple[str, ...], ...]]] = {
+    "json": {"train": (("trn.json",),), "test": (("tst.json",),)},
+    "sparse": {
+        "train": (
+            ("trn_X_Y.txt",),
+            ("raw_data/train.raw.txt", "train.raw.txt", "trn_X.txt", "train_raw_texts.txt"),
+        ),
+        "test": (("tst_X_Y.txt",), ("raw_data/test.raw.txt", "test.raw.txt", "tst_X.txt", "test_raw_texts.txt")),
+    },
+    "texts": {
+        "train": (("train_labels.txt",), ("train_raw_texts.txt", "train_texts.txt")),
+        "test": (("test_labels.txt",), ("test_raw_texts.txt", "test_texts.txt")),
+    },
 }
-_LISTS = {"train": ("train_labels.txt",), "test": ("test_labels.txt",)}
-_TEXTS = {"train": ("train_raw_texts.txt", "train_texts.txt"), "test": ("test_raw_texts.txt", "test_texts.txt")}
 _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
 _JSON_LABELS = ("lbl.json",)
 _FIELDS = ("title", "content")
@@ -65,8 +71,8 @@ class XcRepositoryReader(Reader):
 
     @override
     def provides(self) -> frozenset[str]:
-        test = {"json": _JSON, "sparse": _MATRIX, "texts": _LISTS}[self._form()]["test"]
-        return frozenset({"train", "test"}) if self._find(test) else frozenset({"train"})
+        labels, *_ = _FILES[self._form()]["test"]
+        return frozenset({"train", "test"}) if self._find(labels) else frozenset({"train"})
 
     @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
@@ -87,7 +93,7 @@ class XcRepositoryReader(Reader):
             return LabelInfo()  # its labels already are what people read
         with open_text(path, newline="\n") as lines:
             names = [label_of(line) or str(i) for i, line in enumerate(lines)]
-        matrix = self._need(_MATRIX["train"])
+        matrix = self._need(_FILES["sparse"]["train"][0])
         with open_text(matrix, newline="\n") as lines:
             _, *columns = next(lines, "").split()
         if columns != [str(len(names))]:
@@ -141,11 +147,7 @@ class XcRepositoryReader(Reader):
     def _form(self) -> XcForm:
         if self._settings.form is not None:
             return self._settings.form
-        by_form: dict[XcForm, tuple[str, ...]] = {
-            "json": _JSON["train"],
-            "sparse": _MATRIX["train"],
-            "texts": _LISTS["train"],
-        }
+        by_form: dict[XcForm, tuple[str, ...]] = {form: files["train"][0] for form, files in _FILES.items()}
         there: list[XcForm] = [form for form, names in by_form.items() if self._find(names)]
         if len(there) == 1:
             return there[0]
@@ -156,11 +158,7 @@ class XcRepositoryReader(Reader):
         raise DataError(f"{self._root}: holds {what}; set data.source.form")
 
     def _split_files(self, split: str) -> list[Path]:
-        if self._form() == "json":
-            return [self._need(_JSON[split])]
-        if self._form() == "sparse":
-            return [self._need(_MATRIX[split]), self._need(_RAW[split])]
-        return [self._need(_LISTS[split]), self._need(_TEXTS[split])]
+        return [self._need(names) for names in _FILES[self._form()][split]]
 
     def _names_file(self) -> Path | None:
         return self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
