@@ -224,6 +224,7 @@ def predict(
     evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
     include: Include = None,
     exclude: Exclude = None,
+    language: Annotated[str | None, typer.Option("--language", help="Language of the names, such as de.")] = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.artefact.info import read_description
@@ -236,7 +237,7 @@ def predict(
     columns = text_columns(text_column, id_column, trained_on)
     read = texts_to_predict(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
-    predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, **filters)
+    predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, language=language, **filters)
 
 
 @app.command()

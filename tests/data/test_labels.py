@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from xmtc.data.labels import LabelTable, Strings
+from xmtc.errors import DataError
 
 COUNT = 70_000  # more than one block
 LABELS = [f"label {i}" for i in range(COUNT)]
@@ -47,3 +48,16 @@ def test_an_empty_table_comes_back(tmp_path):
     table = LabelTable.load(tmp_path / "labels.arrow")
     assert (len(table), list(table.labels)) == (0, [])
     assert isinstance(table.labels, Strings)
+
+
+def test_other_names_and_languages_stay_with_their_labels(tmp_path):
+    counts, parents, others = np.arange(3), [("p",), (), ()], [("x",), (), ("y", "z")]
+    table = LabelTable(["a", "b", "c"], ["A", "B", "C"], counts, parents, others, {"de": ["Ä", "", "Z"]})
+    table.save(tmp_path / "labels.arrow")
+    loaded = LabelTable.load(tmp_path / "labels.arrow")
+    assert (loaded.alternatives, loaded.names_in("de"), loaded.names_in(None)) == (others, ["Ä", "", "Z"], table.names)
+    some = loaded.take([0, 2], counts[[0, 2]])
+    assert (some.labels, some.parents, some.alternatives) == (["a", "c"], [("p",), ()], [("x",), ("y", "z")])
+    assert some.names_in("de") == ["Ä", "Z"]
+    with pytest.raises(DataError, match=r"'fr'.*there are: de"):
+        loaded.names_in("fr")

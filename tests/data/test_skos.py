@@ -53,6 +53,7 @@ def test_other_names_are_kept(tmp_path: Path) -> None:
     rows = '{"label": "a", "name": "A", "alt_names": ["B", "A", " "], "name_de": "C", "name@fr": null, "named": "D"}\n'
     found = LabelFileConfig(path=_file(tmp_path, "l.jsonl", rows)).read()
     assert (found.names, found.alternatives) == ({"a": "A"}, {"a": ("B", "C")})
+    assert found.translations == {"de": {"a": "C"}}
 
 
 PUBLISHED = """

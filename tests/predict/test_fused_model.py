@@ -17,7 +17,7 @@ from xmtc.artefact.export import load_model
 from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.pipeline import model_stages, train_run
@@ -27,7 +27,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.shell import make_job, run_locally
+from xmtc.score.shell import make_job, predict_texts, run_locally
 from xmtc.scorers.base import Features
 from xmtc.scorers.linear import Linear
 from xmtc.scorers.votes import Votes
@@ -298,3 +298,17 @@ def test_the_first_result_is_a_model(tmp_path, monkeypatch):
     assert model.predict(TEXTS, top_k=1)[0][0].predicted
     report = (tmp_path / "runs" / "tiny" / "eval" / "dev" / "report.html").read_text()
     assert "<h2>Scorers</h2>" in report
+
+
+def test_names_are_in_the_language_that_is_asked_for(run):
+    model = xmtc.Model.from_pretrained(run / "model")
+    german = ["", *(f"{name} auf Deutsch" for name in model.labels.names[1:])]
+    model.labels = replace(model.labels, translations={"de": german})
+    (plain,), (translated,) = model.predict(TEXTS[:1], top_k=6), model.predict(TEXTS[:1], top_k=6, language="de")
+    assert [one.label for one in plain] == [one.label for one in translated]
+    for one, other in zip(plain, translated, strict=True):
+        assert other.name == (german[model.labels.index(one.label)] or one.name)
+    with pytest.raises(DataError, match=r"'fr'.*there are: de"):
+        model.predict(TEXTS[:1], language="fr")
+    with pytest.raises(DataError, match="name_de"):
+        predict_texts(run / "model", TEXTS[:1], language="de")

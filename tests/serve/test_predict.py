@@ -137,6 +137,13 @@ def test_answers_have_headers_that_keep_a_browser_safe(client: Client) -> None:
         assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == ("nosniff", "no-referrer")
 
 
+def test_a_language_without_names_is_named(client: Client) -> None:
+    body = {"texts": TEXTS[:1], "language": "xx"}
+    for answer in (client.post("/predict", body), client.get("/labels?language=xx")):
+        assert answer.status_code == 422
+        assert "no label has a name in the language 'xx'" in answer.text
+
+
 def test_labels_are_found_by_parts_of_id_and_name(client: Client) -> None:
     def found(query: str, limit: int = 9) -> list[str]:
         answer = client.get("/labels", params={"query": query, "limit": limit})

@@ -164,5 +164,7 @@ def _longer(labels: LabelTable, new: list[NewLabel]) -> LabelTable:
         [*labels.labels, *(label.label for label in new)],
         [*labels.names, *(label.name for label in new)],
         np.concatenate([labels.train_counts, np.zeros(len(new), np.int64)]),
-        None if labels.parents is None else [*labels.parents, *(() for _ in new)],
+        labels.parents and [*labels.parents, *(() for _ in new)],
+        labels.alternatives and [*labels.alternatives, *(() for _ in new)],
+        {language: [*names, *("" for _ in new)] for language, names in labels.translations.items()},
     )

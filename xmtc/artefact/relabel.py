@@ -135,7 +135,7 @@ def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
         there.add(new)
     shown = [new if name == old else name for name, old, new in zip(table.names, table.labels, labels, strict=True)]
     parents = table.parents and [tuple(names.get(parent, parent) for parent in above) for above in table.parents]
-    return LabelTable(labels, shown, table.train_counts, parents)
+    return replace(table, labels=labels, names=shown, parents=parents)
 
 
 def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list[int]]:
@@ -179,14 +179,7 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
 
 
 def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> LabelTable:
-    kept = regrouping.kept_M.tolist()
-    parents = table.parents
-    return LabelTable(
-        [table.labels[i] for i in kept],
-        [table.names[i] for i in kept],
-        counts_M,
-        None if parents is None else [parents[i] for i in kept],
-    )
+    return table.take(regrouping.kept_M.tolist(), counts_M)
 
 
 def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:

@@ -1,8 +1,8 @@
 """Labels of a corpus: ids, names, train counts, hierarchy, propensities. L labels."""
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -18,6 +18,7 @@ from xmtc.errors import DataError
 from xmtc.files import reading
 
 _BLOCK = 1 << 16  # labels written or read at a time
+_IN = "name in "  # begins the column of a language
 
 
 class Strings(Sequence[str]):
@@ -65,7 +66,8 @@ class LabelTable:
         train_counts: int64 (L,), training documents with the label; 0 for labels of dev or test alone.
         parents: L tuples of broader labels, or None if the source has no hierarchy. A parent need not be a label
             of this table.
-        alternatives: L tuples of other names, in any language, or None; models whose labels were changed have none.
+        alternatives: L tuples of other names, in any language, or None.
+        translations: by language, such as `de`, L names; empty where there is none.
     """
 
     labels: list[str] | Strings
@@ -73,6 +75,7 @@ class LabelTable:
     train_counts: NDArray[np.int64]
     parents: list[tuple[str, ...]] | None = None
     alternatives: list[tuple[str, ...]] | None = None
+    translations: Mapping[str, list[str] | Strings] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,6 +93,30 @@ class LabelTable:
         if found is None:
             raise DataError(self.unknown(label))
         return found
+
+    def names_in(self, language: str | None) -> Sequence[str]:
+        """Return the names in a language, empty where there is none; without a language, the usual names.
+
+        Raises:
+            DataError: no label has a name in this language.
+        """
+        if language is None:
+            return self.names
+        if language not in self.translations:
+            there = ", ".join(self.translations) or "none; columns such as name_de of a label file give them"
+            raise DataError(f"no label has a name in the language {quoted_label(language)}; there are: {there}")
+        return self.translations[language]
+
+    def take(self, kept: Sequence[int], train_counts: NDArray[np.int64]) -> "LabelTable":
+        """Keep some labels, whose numbers of training documents are given."""
+        return LabelTable(
+            [self.labels[i] for i in kept],
+            [self.names[i] for i in kept],
+            train_counts,
+            self.parents and [self.parents[i] for i in kept],
+            self.alternatives and [self.alternatives[i] for i in kept],
+            {language: [names[i] for i in kept] for language, names in self.translations.items()},
+        )
 
     def unknown(self, label: str) -> str:
         """Say that there is no such label, and name one that looks like it."""
@@ -151,17 +178,19 @@ class LabelTable:
         return hash_of_labels(rows)
 
     def save(self, path: Path) -> None:
-        """Write as Arrow IPC: label, name, train_count and, where there are any, parents and alternatives."""
+        """Write as Arrow IPC: label, name, train_count and, if any, parents, alternatives and translations."""
         types = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
         lists = {"parents": self.parents, "alternatives": self.alternatives}
         lists = {name: values for name, values in lists.items() if values is not None}
         types |= dict.fromkeys(lists, pa.list_(pa.string()))
+        translations = {f"{_IN}{language}": names for language, names in self.translations.items()}
+        types |= dict.fromkeys(translations, pa.string())
         schema = pa.schema(types)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for start in range(0, len(self), _BLOCK):
                 block = slice(start, start + _BLOCK)
                 columns: list[Any] = [self.labels[block], self.names[block], self.train_counts[block]]
-                columns += [values[block] for values in lists.values()]
+                columns += [values[block] for values in (*lists.values(), *translations.values())]
                 writer.write_batch(
                     pa.record_batch([pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)], schema=schema)
                 )
@@ -183,7 +212,9 @@ class LabelTable:
             counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
             labels = Strings(table["label"])
             names = labels if table["name"].equals(table["label"]) else Strings(table["name"])
-            return LabelTable(labels, names, counts, parents, others)
+            languages = [name.removeprefix(_IN) for name in table.column_names if name.startswith(_IN)]
+            translations = {language: Strings(table[f"{_IN}{language}"]) for language in languages}
+            return LabelTable(labels, names, counts, parents, others, translations)
 
 
 def _tuples(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

@@ -137,7 +137,10 @@ def _label_table(
     parents = [info.parents.get(label, ()) for label in labels] if info.parents else None
     names = [info.names.get(label, label) for label in labels]
     others = [info.alternatives.get(label, ()) for label in labels] if info.alternatives else None
-    table = LabelTable(labels, names, train[ids], parents, others)
+    translations = {
+        language: [given.get(label, "") for label in labels] for language, given in sorted(info.translations.items())
+    }
+    table = LabelTable(labels, names, train[ids], parents, others, translations)
     return table, label_of, int(rare.sum())
 
 

@@ -159,6 +159,7 @@ class Model:
         shortlist: int | None = None,
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
+        language: str | None = None,
     ) -> list[Predictions]:
         """Predict the best labels of each text, best first.
 
@@ -175,14 +176,16 @@ class Model:
             shortlist: score this many labels per text, found by the model's index of labels; None scores all.
             include: the only labels to predict; `branch:LABEL` is a label with all its descendants; None: all.
             exclude: labels and branches not to predict.
+            language: language of the names, such as `de`, of those in the label file; None: the usual names.
 
         Returns:
             A list of predictions for each text.
 
         Raises:
-            DataError: a text is empty or not a string, it lacks a field, or the model has no such label.
+            DataError: a text is empty or not a string, it lacks a field, or the model has no such label or language.
             ConfigError: a shortlist together with included labels, or a rule without outcomes of dev.
         """
+        self.labels.names_in(language)
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
         documents, kept, batches = self.documents(texts), None, None
@@ -197,6 +200,13 @@ class Model:
         for row, labels in enumerate(predictions if evidence else ()):
             whys = zip(labels, reasons[row], strict=True)
             labels[:] = [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in whys]
+        return self.translated(predictions, language)
+
+    def translated(self, predictions: list[Predictions], language: str | None) -> list[Predictions]:
+        """Replace names by those in a language, where there are any; see `predict`."""
+        names = self.labels.names_in(language)
+        for labels in predictions if language is not None else ():
+            labels[:] = [one._replace(name=names[self.labels.index(one.label)] or one.name) for one in labels]
         return predictions
 
     def texts(self, documents: Documents) -> list[str]:

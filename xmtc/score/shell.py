@@ -40,6 +40,7 @@ def predict_texts(
     evidence: bool = False,
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
+    language: str | None = None,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
@@ -53,9 +54,10 @@ def predict_texts(
         evidence: also print the words that support each label.
         include: see `Model.predict`.
         exclude: see `Model.predict`.
+        language: see `Model.predict`.
 
     Raises:
-        DataError: a text has no tokens, or the model has no such label.
+        DataError: a text has no tokens, or the model has no such label or language.
     """
     model = Model.from_pretrained(path)
     for place, text in read:
@@ -70,6 +72,7 @@ def predict_texts(
         evidence=evidence,
         include=include,
         exclude=exclude,
+        language=language,
     )
     places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):

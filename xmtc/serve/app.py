@@ -72,9 +72,11 @@ def _add_prediction(app: FastAPI) -> None:
             if len(entries) > _FILTER_ENTRIES:
                 message = f"{name}: more than {_FILTER_ENTRIES:,} entries: name branches, or fewer labels"
                 raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        model.labels.names_in(body.language)
         found = await service.predict(
             model.texts(body.texts), PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
         )
+        found = model.translated(found, body.language)
         expected = [one.expected for one in found]
         rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else model.decision.rule
         about = service.about | {"rule": rule, "release": service.released(found)}
@@ -86,13 +88,15 @@ def _add_prediction(app: FastAPI) -> None:
         service: Chosen,
         query: Annotated[str, Query(max_length=200, description="Part of an id or a name.")] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 20,
+        language: Annotated[str | None, Query(max_length=20, description="Language of the names, such as de.")] = None,
     ) -> bodies.LabelsAnswer:
         """Search labels; without a query, the most frequent ones."""
         table = service.model.labels
+        names = table.names_in(language)
         found = [
             bodies.LabelAnswer(
                 label=table.labels[at],
-                name=table.names[at] or table.labels[at],
+                name=names[at] or table.names[at] or table.labels[at],
                 train_count=int(table.train_counts[at]),
             )
             for at in service.search.find(query, limit)

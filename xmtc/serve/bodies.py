@@ -44,6 +44,7 @@ class PredictBody(Body):
         list[Filter] | None, Field(description="Only these labels; `branch:LABEL` is a label with all its descendants.")
     ] = None
     exclude: Annotated[list[Filter], Field(description="Not these labels and branches.")] = []
+    language: Annotated[str | None, Field(max_length=20, description="Language of the names, such as de.")] = None
 
 
 Rounded = Annotated[float, AfterValidator(lambda value: round(value, 6))]

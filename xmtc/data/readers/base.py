@@ -57,12 +57,14 @@ class LabelInfo:
         parents: label -> broader labels; empty if the source has no hierarchy.
         closed: whether a label that is not in `names` makes its row bad.
         alternatives: label -> its other names, in any language.
+        translations: language, such as `de` -> label -> its name.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     parents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     closed: bool = False
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Reader(Protocol):

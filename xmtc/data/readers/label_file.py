@@ -20,7 +20,7 @@ from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
-_NAMES = re.compile(r"alt_names|name([_@][a-z]{2,3}(-\w+)*)?")
+_NAMES = re.compile(r"alt_names|name(?:[_@]([a-z]{2,3}(?:-\w+)*))?")
 
 
 def read_label_file(settings: LabelFileConfig) -> LabelInfo:
@@ -34,7 +34,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
     """
     path = Path(settings.path)
     format = _format(path, settings.name)
-    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, Counter()), set[str]()
+    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, {}, Counter()), set[str]()
     for number, row in enumerate(sound_rows(format, path), start=1):
         columns.update(row.cells)
         if settings.label not in row.cells:
@@ -51,16 +51,17 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
             raise DataError(f"{path}: no concept has a {settings.label}; set source.labels.label to id or label")
         counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
         logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
-    return LabelInfo(found.names, found.parents, settings.closed, found.alternatives)
+    return LabelInfo(found.names, found.parents, settings.closed, found.alternatives, found.translations)
 
 
 @dataclass(frozen=True)
 class _Labels:
-    """What has been read: names, parents and rows by label, and how often what is worth knowing occurred."""
+    """What has been read: names, parents … by label, and how often what is worth knowing occurred."""
 
     names: dict[str, str]
     parents: dict[str, tuple[str, ...]]
     alternatives: dict[str, tuple[str, ...]]
+    translations: dict[str, dict[str, str]]
     rows: dict[str, int]
     counts: Counter[str]
 
@@ -82,6 +83,10 @@ class _Labels:
             self.rows[label], self.names[label] = number, name or label
             if others := tuple(other for other in _others(cells) if other != self.names[label]):
                 self.alternatives[label] = others
+            for column, cell in cells.items():
+                found = _NAMES.fullmatch(column)
+                if found and found[1] and (translated := label_of(cell)):
+                    self.translations.setdefault(found[1], {})[label] = translated
             if broader:
                 self.parents[label] = broader
 
