@@ -101,6 +101,8 @@ def test_what_is_no_share_is_refused(share: str) -> None:
 def test_what_cannot_be_compared_is_named(models: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no documents"):
         differences(*models, [], [])
+    with pytest.raises(DataError, match="document 'e' has no tokens"):
+        differences(*models, [*DOCUMENTS, ("e", "\u200b")], [])
     with pytest.raises(DataError, match="no annotation is of a document"):
         differences(*models, DOCUMENTS, [Annotation(document="x", labels=[])])
     rename_labels(models[0], {f"L{i:02d}": f"X{i}" for i in range(23)}, tmp_path / "renamed")

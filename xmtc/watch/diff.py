@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from xmtc.data.readers.base import quoted_cell
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
@@ -14,6 +15,7 @@ from xmtc.evaluate.flips import Decided, flips
 from xmtc.evaluate.predictions import Gold
 from xmtc.predict.decided import decided
 from xmtc.predict.predictor import Model
+from xmtc.predict.tokenised import tokenised
 from xmtc.report.compare import flip_tables
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Paragraph, Part
@@ -50,13 +52,18 @@ def differences(
         annotations: what people decided of some of them; of several people, the last one.
 
     Raises:
-        DataError: there are no documents, or no label that both models know; or no annotation is of a document.
+        DataError: there are no documents, or one has no tokens; no label that both models know; or no annotation is of
+            a document.
     """
     ids, texts = zip(*documents, strict=True) if (documents := list(documents)) else ((), ())
     if not texts:
         raise DataError("no documents to compare on")
     models = [Model.from_pretrained(path) for path in (old, new)]
     labels, config = models[1].labels, EvaluateConfig()
+    for model in models:
+        lengths = tokenised(texts, model.tokenizer, model.info.max_length, offsets=False).lengths
+        if not lengths.all():
+            raise DataError(f"document {quoted_cell(ids[int(lengths.argmin())])} has no tokens: leave it out")
     known_L = np.array([label in models[0].labels for label in labels.labels])
     if not known_L.any():
         raise DataError(f"{old} and {new}: have no label in common")
