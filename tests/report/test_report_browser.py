@@ -5,8 +5,10 @@ import pytest
 
 from browser import Browser, find_browser
 from synthetic_runs import make_run
+from xmtc.report.charts import Axis, Bars, bar_chart
 from xmtc.report.run_results import RunResults
-from xmtc.report.write import write_report
+from xmtc.report.section import Chart, Figures, Table
+from xmtc.report.write import write_page, write_report
 
 pytestmark = pytest.mark.browser
 
@@ -37,6 +39,20 @@ def column(browser: Browser, number: int) -> list[str]:
 
 def click(browser: Browser, selector: str) -> None:
     browser.run(f"document.querySelector('{selector}').click()")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+def test_a_page_of_other_results_opens_like_a_report(browser, tmp_path, width, dark):
+    chart = Chart(
+        "bits", "note", bar_chart(["a", "b"], [Bars("dev", [0.4, 0.6])], "x", Axis("y"), "bits"), legend=False
+    )
+    table = Table("t", ["name", "number"], [["fish", "1"]], caption="All")
+    write_page(tmp_path / "page.html", "Drift", "2 documents.", [table, Figures([chart])])
+    browser.open(tmp_path / "page.html", width=width, dark=dark)
+    assert browser.errors == []
+    assert browser.run("document.querySelector('h1').textContent") == "Drift"
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run("document.querySelectorAll('svg.chart').length") == 1
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (360, False), (360, True)])

@@ -1,5 +1,6 @@
 """Show results: tables on the terminal, and a page with all parts."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from xmtc.report.section import Paragraph, Part, Table
 from xmtc.report.write import write_page
 from xmtc.track.console import printable
 
-_ROWS = 12
+_ROWS, _WIDTH = 12, 160
 
 
 def show(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> None:
@@ -29,7 +30,7 @@ def show(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> No
     parts = [part for part in parts if not isinstance(part, Table) or part.rows]
     if page is not None:
         write_page(page, title, facts, parts)
-    console = Console(soft_wrap=True)
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     print(printable(facts))
     for part in parts:
         if isinstance(part, Paragraph):
