@@ -137,7 +137,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
         ),
         (
             ["name=foreign", "model.encoder.from_config=null"],
-            r"data\.tokenizer: \{kind: trained, model: wordpiece\} does not match .* model\.encoder\.name: packaged:"
+            r"data\.tokenizer: trained wordpiece does not match .* model\.encoder\.name: packaged:"
             r".*; set data\.tokenizer=null",
         ),
         (
