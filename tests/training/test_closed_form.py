@@ -3,6 +3,11 @@
 Suffixes: N documents, T tokens, D hidden width, L labels, V vocabulary.
 """
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,9 +19,10 @@ from xmtc.data.collate import Batch
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
-from xmtc.training.closed_form import PlantSums, oas, plant_attention, plant_values
+from xmtc.training.closed_form import PlantSums, oas, plant_attention, plant_centre, plant_values
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.ridge_rows import RIDGE, plant_ridge_rows
+from xmtc.training.weights import BestWeights
 
 N, T, D, L, V = 120, 10, 24, 6, 40
 ATTENTION = LabelAttentionConfig(width=12, heads=2, dropout=0.0)
@@ -163,3 +169,33 @@ def test_rows_of_a_flat_head_are_a_ridge_regression() -> None:
     logits_NL = vectors_ND @ rows_LD.T + classifier.head.bias.detach().numpy()
     negatives_L = (logits_NL * (1 - gold_NL)).sum(0) / (1 - gold_NL).sum(0)
     np.testing.assert_allclose(negatives_L, prior_L.numpy(), atol=1e-3)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_direction_that_all_states_share_changes_nothing(normalize: bool) -> None:
+    settings = LabelAttentionConfig(width=12, heads=2, dropout=0.0, normalize=normalize)
+    planted = []
+    for shift in (0.0, 20.0):
+        classifier, shard = build(settings)
+        batches = [replace(batch, hidden_BTD=batch.hidden_BTD + shift) for batch in documents()]
+        sums = sums_of(shard, batches)
+        plant_centre(classifier.head, sums)
+        plant_values(classifier.head, sums, shard, seed=3)
+        plant_attention(classifier.head, sums, ranking(), shard, seed=3, keys=True)
+        planted.append(torch.cat([classifier(batch) for batch in batches]))
+    torch.testing.assert_close(planted[0], planted[1], atol=2e-2, rtol=2e-2)  # rounding
+    assert planted[0].std() > 0.1
+
+
+def test_the_best_weights_keep_the_centre(tmp_path: Path) -> None:
+    classifier, shard = build(ATTENTION)
+    plant_centre(classifier.head, sums_of(shard, documents()))
+    centre_D = classifier.head.key_projection.centre
+    planted = centre_D.clone()
+    best = BestWeights(tmp_path / "best.safetensors", classifier, [classifier.head.key_projection.weight])
+    strategy: Any = SimpleNamespace(rank=0, gather_trainable=dict)
+    best.save(strategy)
+    centre_D.zero_()
+    best.restore()
+    assert planted.norm() > 1
+    torch.testing.assert_close(centre_D, planted)

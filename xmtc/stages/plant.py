@@ -14,7 +14,7 @@ from xmtc.run.directory import Stage
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
-from xmtc.training.closed_form import PlantSums, plant_attention, plant_values
+from xmtc.training.closed_form import PlantSums, plant_attention, plant_centre, plant_values
 from xmtc.training.config import PhaseConfig
 from xmtc.training.objective import Phase
 from xmtc.training.planting import METRIC, PlantObjective
@@ -71,6 +71,8 @@ def _plant_projections(worker: Worker, *, values: bool, attention: bool) -> None
         for batch in _read(worker, "plant: attention and values"):
             sums.add(classifier.encode(batch), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
+    if new:
+        plant_centre(head, sums)
     if values:
         plant_values(head, sums, shard, seed)
     if attention:

@@ -120,6 +120,13 @@ def leading(moment_DD: Tensor, covariance_DD: Tensor, width: int) -> Tensor:
 
 
 @torch.no_grad()
+def plant_centre(head: PlantsProjections, sums: PlantSums) -> None:
+    """Set the mean hidden state that the projections subtract."""
+    for projection in (head.key_projection, head.value_projection):
+        projection.centre.copy_(sums.means.vector_P / sums.means.documents.clamp(min=1))
+
+
+@torch.no_grad()
 def plant_values(head: PlantsProjections, sums: PlantSums, shard: LabelShard, seed: int) -> None:
     """Plant the value projection, such that a token's values have variance 1. Collective."""
     weight_dD = head.value_projection.weight

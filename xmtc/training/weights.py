@@ -21,7 +21,7 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", t
 
 
 class BestWeights:
-    """Keeps, in one file, every parameter that the stage trains in any of its phases.
+    """Keeps, in one file, every parameter that the stage trains in any of its phases, and buffers beside them.
 
     The file includes parameters that only a later phase trains. If the best epoch is an early one, restoring it must
     undo the changes of later phases.
@@ -37,7 +37,10 @@ class BestWeights:
         wanted = {id(p) for p in trained}
         named = {n: p for n, p in module.named_parameters() if id(p) in wanted}
         self.shards = {n: p for n, p in named.items() if isinstance(p, RowShard)}  # these train in every phase
-        self.start = {n: p.detach().to("cpu", copy=True) for n, p in named.items() if n not in self.shards}
+        owners, written = {_owner(name) for name in named}, module.state_dict().keys()
+        beside = {n: b for n, b in module.named_buffers() if _owner(n) in owners and n in written}
+        kept = {n: t for n, t in (named | beside).items() if n not in self.shards}
+        self.start = {n: t.detach().to("cpu", copy=True) for n, t in kept.items()}
 
     def save(self, strategy: Strategy) -> None:
         """Save the current weights. Collective.
@@ -55,6 +58,11 @@ class BestWeights:
             CheckpointError: the file is missing or damaged, or belongs to another model.
         """
         load_into(self.module, self.path, self.start.keys() | self.shards.keys())
+
+
+def _owner(name: str) -> str:
+    """Return the name of the module that has this parameter or buffer."""
+    return name.rpartition(".")[0]
 
 
 def write_weights(

@@ -9,6 +9,7 @@ N texts, K fixed poolings, H heads, d width of an attended context.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -128,15 +129,37 @@ class AttendsByLabel(GivesEvidence):
         """Compute the context of each label, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
 
 
+class CentredLinear(nn.Linear):
+    """W (x − centre), without bias.
+
+    The states of some encoders share a direction that is longer than what tells them apart. Uncentred, their normalised
+    keys are nearly equal, and training has to undo what is common before it finds what differs.
+
+    Attributes:
+        centre: (in,), mean of the inputs, which planting sets; zeros before.
+    """
+
+    centre: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+        self.register_buffer("centre", torch.zeros(inputs))
+
+    @override
+    def forward(self, input: Tensor) -> Tensor:
+        """Project rows (…, in) to (…, out)."""
+        return super().forward(input - self.centre.to(input.dtype))
+
+
 class PlantsProjections(AttendsByLabel):
     """A head with linear keys and values, whose attention and values can be planted in closed form.
 
     Attributes:
-        key_projection, value_projection: (d, D), without bias.
+        key_projection, value_projection: (d, D).
     """
 
-    key_projection: nn.Linear
-    value_projection: nn.Linear
+    key_projection: CentredLinear
+    value_projection: CentredLinear
 
     @abstractmethod
     def plant_queries(self, queries_Ld: Tensor) -> None:

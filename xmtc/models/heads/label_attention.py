@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from xmtc.models.dropout import Dropout
-from xmtc.models.heads.base import Head, PlantsProjections, RowsFromNames
+from xmtc.models.heads.base import CentredLinear, Head, PlantsProjections, RowsFromNames
 from xmtc.models.heads.config import LabelAttentionConfig
 from xmtc.models.kernels.dispatch import label_attention, label_attention_shortlist
 from xmtc.models.kernels.products import gather_rows
@@ -26,7 +26,7 @@ from xmtc.models.kernels.reference import (
 
 
 class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
-    """K = H W_k, V = H W_v; label l attends with queries[l] and is scored by weights[l] and bias[l].
+    """K = (H − c) W_k, V = (H − c) W_v; label l attends with queries[l] and is scored by weights[l] and bias[l].
 
     Formulas: docs/explanation/kernels.md. Normalised queries have no gain, because the gain of the keys multiplies the
     same products.
@@ -43,8 +43,8 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
         self.options = settings.options()
         width, dtype = settings.width, getattr(torch, settings.row_dtype)
         self.dropout = Dropout(settings.dropout)
-        self.key_projection = nn.Linear(hidden_width, width, bias=False)
-        self.value_projection = nn.Linear(hidden_width, width, bias=False)
+        self.key_projection = CentredLinear(hidden_width, width)
+        self.value_projection = CentredLinear(hidden_width, width)
         self.key_gain = nn.Parameter(torch.ones(width)) if settings.normalize else None
         self.queries = nn.Parameter(torch.empty(labels, width, dtype=dtype).normal_(std=width**-0.5))
         self.weights = nn.Parameter(torch.empty(labels, width, dtype=dtype).normal_(std=width**-0.5))
