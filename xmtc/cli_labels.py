@@ -1,12 +1,17 @@
 """`xmtc labels`: change the labels of an exported model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xmtc.cli_options import ModelDir
 from xmtc.track.console import print_line
+
+if TYPE_CHECKING:
+    from xmtc.artefact.vocabulary import Change
 
 labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model, without training.")
 Output = Annotated[
@@ -22,9 +27,8 @@ def labels_add(
 ) -> None:
     """Add labels to a model, from their names alone."""
     from xmtc.artefact.extend import add_labels
-    from xmtc.run.copies import published_model
 
-    with published_model(output) as folder:
+    with _written(output) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
     print_line(
@@ -40,10 +44,9 @@ def labels_remove(
 ) -> None:
     """Remove labels; the other labels keep their scores."""
     from xmtc.artefact.relabel import remove_labels
-    from xmtc.run.copies import published_model
     from xmtc.score.shell import read_labels
 
-    with published_model(output) as folder:
+    with _written(output) as folder:
         done = remove_labels(model, read_labels(labels) or (), folder)
     _print_result(output, f"labels removed: {done.changed:,}, left: {done.labels:,}", done.notes)
 
@@ -59,9 +62,8 @@ def labels_rename(
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
     from xmtc.artefact.relabel import read_renames, rename_labels
-    from xmtc.run.copies import published_model
 
-    with published_model(output) as folder:
+    with _written(output) as folder:
         done = rename_labels(model, read_renames(pairs), folder)
     _print_result(output, f"labels renamed: {done.changed:,}", done.notes)
 
@@ -80,11 +82,72 @@ def labels_merge(
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
     from xmtc.artefact.relabel import merge_labels, read_groups
+
+    with _written(output) as folder:
+        done = merge_labels(model, read_groups(groups), folder)
+    _print_result(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
+
+
+@contextmanager
+def _written(output: str) -> Iterator[Path]:
+    """Yield a directory for the new model, add the answers that it must repeat, and publish it."""
+    from xmtc.predict.smoke import write_answers
     from xmtc.run.copies import published_model
 
     with published_model(output) as folder:
-        done = merge_labels(model, read_groups(groups), folder)
-    _print_result(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
+        yield folder
+        write_answers(folder)
+
+
+Column = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with it \\[default: as in training].")]
+Parents = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with broader labels.")]
+
+
+@labels_app.command("diff")
+def labels_diff(
+    model: ModelDir,
+    vocabulary: Annotated[Path, typer.Argument(help="New version of the label file, such as vocabulary.ttl.")],
+    label: Column = None,
+    name: Column = None,
+    parents: Parents = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for all changes, as JSON lines.")] = None,
+) -> None:
+    """Say what a new version of the vocabulary changes, and what each change needs."""
+    from xmtc.artefact.vocabulary import summary, write_changes
+
+    changes = _changes(model, vocabulary, label=label, name=name, parents=parents)
+    for line in summary(changes):
+        print_line(line)
+    if output is not None:
+        write_changes(changes, output)
+
+
+@labels_app.command("apply")
+def labels_apply(
+    model: ModelDir,
+    changes: Annotated[Path, typer.Argument(help="Output of `labels diff`, or the new version of the label file.")],
+    output: Output,
+    label: Column = None,
+    name: Column = None,
+    parents: Parents = None,
+) -> None:
+    """Rename, merge, remove and move labels as a new version of the vocabulary does, without training."""
+    from xmtc.artefact.vocabulary import apply_changes, read_changes
+
+    found = read_changes(changes) or _changes(model, changes, label=label, name=name, parents=parents)
+    with _written(output) as folder:
+        notes = apply_changes(model, found, folder)
+    left = sum(one.kind in ("new", "split") for one in found)
+    _print_result(output, f"labels changed as in {changes}; {left:,} changes need training", notes)
+
+
+def _changes(model: Path, vocabulary: Path, **columns: str | None) -> "list[Change]":
+    from xmtc.artefact.export import LABELS
+    from xmtc.artefact.vocabulary import changes_of, read_vocabulary
+    from xmtc.data.labels import LabelTable
+
+    given = {key: column for key, column in columns.items() if column is not None}
+    return changes_of(LabelTable.load(model / LABELS), read_vocabulary(model, vocabulary, given))
 
 
 def _print_result(output: str, done: str, notes: tuple[str, ...]) -> None:

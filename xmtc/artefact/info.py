@@ -13,6 +13,7 @@ from xmtc.config.shape import adapter
 from xmtc.data.config import Task
 from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
+from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256, read_json, reading, real
 from xmtc.models.config import ModelConfig
@@ -38,6 +39,8 @@ class ModelInfo:
         corpus: fingerprint of the corpus it was trained on.
         columns: columns of id and text in the training data; None if they were not a table.
         fields: names of the fields of documents, in order.
+        label_file: file with the labels' names, without its folder; None if there was none.
+        vocabulary: version of that file.
         dev: metrics on dev; empty if the labels were changed afterwards.
     """
 
@@ -51,6 +54,8 @@ class ModelInfo:
     corpus: str = ""
     columns: DocumentColumns | None = None
     fields: Annotated[tuple[str, ...], Field(min_length=1)] = ONE_FIELD
+    label_file: LabelFileConfig | None = None
+    vocabulary: str = ""
     dev: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -101,6 +101,8 @@ class Manifest:
     words: list[FileInfo]
     splits: dict[str, SplitInfo]
     counts: Counts
+    vocabulary: str = ""
+    """Version of the label file; empty if the source has none."""
     languages: dict[str, int] = field(default_factory=dict)
     """Number of texts in each language, in a sample of the training documents."""
 

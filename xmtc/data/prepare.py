@@ -22,7 +22,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.languages import languages_of
 from xmtc.data.manifest import Counts, Manifest, SplitInfo, file_info
 from xmtc.data.parallel import MapUnordered, map_processes
-from xmtc.data.readers.base import SPLITS, Reader, quoted_cell
+from xmtc.data.readers.base import SPLITS, LabelInfo, Reader, quoted_cell
 from xmtc.data.selection import Selection, select
 from xmtc.data.shards import ShardResult, ShardTask, count_documents, make_shard
 from xmtc.data.spool import Spool
@@ -148,7 +148,8 @@ class _Work:
         """Make the corpus."""
         reader = self.config.source.build()
         folder, spool = self.folder, Spool(self.folder / _SPOOL, len(reader.fields()))
-        chosen = self._read(reader, spool)
+        info = reader.label_info()
+        chosen = self._read(reader, info, spool)
         train = chosen.rows["train"]
         tokenizer = source.load(lambda: spool.texts(train), len(train))
         languages = languages_of(spool.texts(train[:: -(-len(train) // _SAMPLE)]))
@@ -167,14 +168,14 @@ class _Work:
             words=[file_info(folder / name, folder) for name in WORDS_FILES],
             splits=_splits(results),
             counts=_counts(spool, chosen, results),
+            vocabulary=info.version,
             languages=dict(languages),
         )
         manifest.save(folder)
         _report(manifest, self.config)
 
-    def _read(self, reader: Reader, spool: Spool) -> Selection:
+    def _read(self, reader: Reader, info: LabelInfo, spool: Spool) -> Selection:
         """Read all documents into the spool, and select those of the corpus."""
-        info = reader.label_info()
         with self.progress.task("read documents") as task:
             spool.fill(reader.read(self.map, self.progress), info, config=self.config, task=task)
         return select(spool, info, reader.provides(), self.config)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xmtc.artefact.info import read_description
+from xmtc.artefact.vocabulary import warning_of
 from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
-from xmtc.data.readers.table_config import table_of
+from xmtc.data.readers.table_config import TableConfig, table_of
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import DataError
 from xmtc.predict.arguments import as_threshold
@@ -23,8 +25,12 @@ from xmtc.score.destination import destination_of
 from xmtc.score.inputs import TextColumns, input_files, read_texts, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
 from xmtc.score.local import score_local
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.fetch import fetch_parts
 from xmtc.track.console import duration, print_line, printable
 from xmtc.track.progress import Progress
+
+logger = logging.getLogger(__name__)
 
 ComputePrecision = Literal["auto", "bf16", "fp32"]
 _LEAST, _MOST = 5, 100
@@ -178,7 +184,13 @@ def make_job(
     """
     model, place = model.absolute(), destination_of(output)
     digest, files = model_digest(model), tuple(input_files(inputs, sources))
-    columns = with_known_id(settings.columns, read_description(model).columns, files)
+    info = read_description(model)
+    columns = with_known_id(settings.columns, info.columns, files)
+    for given, one in (sources or {}).items():
+        if info.vocabulary and isinstance(one, TableConfig) and one.labels is not None:
+            there = fetch_parts(one.labels, StorageConfig()).read().version
+            if warning := warning_of(info.vocabulary, there, given):
+                logger.warning("%s", warning)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
 

@@ -57,7 +57,8 @@ class Service:
         self.model, self.config, self.limits = model, config, config.limits
         self.name = re.sub(r"[^\w.-]+", "-", name or model.info.name)
         self.version, self.stamp = version, stamp
-        vocabulary, rule = model.labels.version, model.decision.rule
+        vocabulary = f"{model.info.vocabulary.rpartition('sha256:')[0]}{model.labels.version}"
+        rule = model.decision.rule
         self.about = {"model": self.name, "version": version, "vocabulary": vocabulary, "rule": rule}
         self.headers = {f"Xmtc-{key.title()}": quote(value, safe=" :=") for key, value in self.about.items()}
         if config.shortlist is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
-from xmtc.data.readers.table_config import document_columns
+from xmtc.data.readers.table_config import document_columns, label_file
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import BEST, Outcomes
 from xmtc.fusion.ensemble import Ensemble
@@ -57,6 +57,8 @@ def export(
         corpus=worker.corpus.fingerprint,
         columns=document_columns(config.data.source),
         fields=worker.corpus.vocabulary().fields,
+        label_file=label_file(config.data.source),
+        vocabulary=worker.corpus.manifest.vocabulary,
         dev=metrics.get("dev", {}),
     )
     labels, decision = worker.corpus.labels, BEST

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.export import ModelParts, load_model
+from xmtc.artefact.vocabulary import warning_of
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import same_ids
 from xmtc.errors import ConfigError
@@ -36,6 +37,7 @@ class InitialModel:
         theirs_K: int64 (K,), their ids in the model.
         new_labels: number of labels of the run that the model does not know.
         gone_labels: number of labels of the model that the run does not have.
+        vocabulary: version of the model's vocabulary.
     """
 
     name: str
@@ -46,6 +48,7 @@ class InitialModel:
     theirs_K: Tensor
     new_labels: int
     gone_labels: int
+    vocabulary: str
 
     def load_shared(self, classifier: Classifier) -> None:
         """Load the encoder, and the head's tensors that all labels share, into `classifier`.
@@ -75,9 +78,15 @@ class InitialModel:
             return {}
         return {f"encoder.{name}": tensor for name, tensor in classifier.encoder.state_dict().items()}
 
-    def describe(self) -> str:
-        """Describe which labels are known and which are new, in a line."""
+    def describe(self, vocabulary: str) -> str:
+        """Describe which labels are known and which are new, in a line.
+
+        Args:
+            vocabulary: version of the corpus's vocabulary.
+        """
         gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
+        if warning := warning_of(self.vocabulary, vocabulary, "the corpus"):
+            gone += f"; warning: {warning}"
         return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
 
     def _load(self, module: torch.nn.Module, tensors: Mapping[str, Tensor], section: str) -> None:
@@ -125,4 +134,5 @@ def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable
         torch.tensor(theirs, dtype=torch.int64),
         len(labels) - len(known),
         len(parts.labels) - len(known),
+        parts.info.vocabulary,
     )

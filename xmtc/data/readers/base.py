@@ -58,6 +58,8 @@ class LabelInfo:
         closed: whether a label that is not in `names` makes its row bad.
         alternatives: label -> its other names, in any language.
         translations: language, such as `de` -> label -> its name.
+        deprecated: deprecated label -> labels that replace it.
+        stated: version or date that the source states.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +67,14 @@ class LabelInfo:
     closed: bool = False
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    deprecated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stated: str = ""
+
+    @property
+    def version(self) -> str:
+        """What tells versions of the vocabulary apart: the stated one, and a hash; empty if there are no names."""
+        rows = ((one, self.names[one], self.parents.get(one), self.deprecated.get(one)) for one in sorted(self.names))
+        return " ".join(filter(None, (self.stated, hash_of_labels(rows)))) if self.names else ""
 
 
 class Reader(Protocol):

@@ -14,7 +14,7 @@ from xmtc.data.readers.cells import label_of, labels_of
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.jsonl import JsonLines
-from xmtc.data.readers.skos import SKOS_FORMATS, SkosTable
+from xmtc.data.readers.skos import REPLACEMENTS, SKOS_FORMATS, SkosTable
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig
 from xmtc.errors import DataError
@@ -34,7 +34,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
     """
     path = Path(settings.path)
     format = _format(path, settings.name)
-    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, {}, Counter()), set[str]()
+    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, {}, {}, Counter()), set[str]()
     for number, row in enumerate(sound_rows(format, path), start=1):
         columns.update(row.cells)
         if settings.label not in row.cells:
@@ -51,7 +51,9 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
             raise DataError(f"{path}: no concept has a {settings.label}; set source.labels.label to id or label")
         counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
         logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
-    return LabelInfo(found.names, found.parents, settings.closed, found.alternatives, found.translations)
+    stated = format.stated if isinstance(format, SkosTable) else ""
+    others = found.alternatives, found.translations
+    return LabelInfo(found.names, found.parents, settings.closed, *others, found.deprecated, stated)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class _Labels:
     parents: dict[str, tuple[str, ...]]
     alternatives: dict[str, tuple[str, ...]]
     translations: dict[str, dict[str, str]]
+    deprecated: dict[str, tuple[str, ...]]
     rows: dict[str, int]
     counts: Counter[str]
 
@@ -74,6 +77,8 @@ class _Labels:
         self.counts[f"names in {cells.get('language')}"] += bool(labels)
         name = label_of(cells.get(settings.name)) if settings.name else None
         broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
+        newer = labels_of(cells.get(REPLACEMENTS.get(settings.label, "replaced_by")))[0]
+        old = bool(newer) or str(cells.get("deprecated")).lower() in ("true", "1")
         for label in labels:
             if label in self.rows and not published:
                 raise ValueError(f"label {quoted_cell(label)} is in row {self.rows[label]} and again in row {number}")
@@ -89,6 +94,8 @@ class _Labels:
                     self.translations.setdefault(found[1], {})[label] = translated
             if broader:
                 self.parents[label] = broader
+            if old:
+                self.deprecated[label] = newer
 
 
 def _others(cells: Mapping[str, Any]) -> Iterator[str]:

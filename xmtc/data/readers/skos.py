@@ -2,7 +2,8 @@
 
 A row has the columns `label` (the concept's IRI), `id` (what follows its last / or #), `notation` (a list), `name` (in
 English if there is one), `name_xx` for each language, `alt_names` (a list, of all languages), `language` of the chosen
-name, and the broader concepts in the terms of each: `parents`, `parent_ids`, `parent_notations`. It reads SKOS-XL.
+name, whether it is `deprecated`, and the broader concepts and those that replace it (dct:isReplacedBy) in the terms of
+each: `parents`, `parent_ids`, `parent_notations`; `replaced_by`, … It reads SKOS-XL.
 """
 
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ SKOS_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".nt": "nt"}
 """Names of the syntax, as rdflib calls them, by a file's ending."""
 TERMS = {"label": "parents", "notation": "parent_notations", "id": "parent_ids"}
 """Columns that documents' labels may be, each with the column of broader concepts."""
+REPLACEMENTS = {"notation": "replaced_by_notations", "id": "replaced_by_ids"}
+"""The columns of concepts that replace one, unless it is `replaced_by`."""
 _XL = "http://www.w3.org/2008/05/skos-xl#"
 
 
@@ -35,7 +38,12 @@ class SkosTable(TableFormat):
     Args:
         syntax: see `SKOS_FORMATS`.
         name: column that falls back to another language if a concept has no name in its language.
+
+    Attributes:
+        stated: version or date that the file states, once the first row is read.
     """
+
+    stated = ""
 
     def __init__(self, syntax: str, name: str | None = None) -> None:
         self.syntax, self.name, self.identity = syntax, name or "name", f"skos {syntax}"
@@ -46,6 +54,7 @@ class SkosTable(TableFormat):
         from rdflib import OWL, RDF, SKOS, URIRef
 
         graph = _read(path, self.syntax)
+        self.stated = _stated(graph)
         found = sorted(one for one in graph.subjects(RDF.type, SKOS.Concept, unique=True) if isinstance(one, URIRef))
         if not found:
             raise DataError(f"{path}: no skos:Concept in this file; give a SKOS vocabulary")
@@ -54,6 +63,7 @@ class SkosTable(TableFormat):
         known = {tag for tags in names.values() for tag in tags} | {"en"}
         for number, concept in enumerate(sorted(found, key=lambda one: (one in old, one)), start=1):
             cells = _terms(graph, concept) | _named(names[concept], self.name, known)
+            cells["deprecated"] = concept in old
             cells["alt_names"] = sorted({str(name) for name in _given(graph, concept, "altLabel")})
             if concept in old and self.name in cells:
                 cells[self.name] = f"{cells[self.name] or cells['id']} (deprecated)"
@@ -82,18 +92,32 @@ def _read(path: Path, syntax: str) -> "Graph":
 
 def _terms(graph: "Graph", concept: "URIRef") -> dict[str, Any]:
     """Return what identifies a concept, and the broader ones."""
-    from rdflib import SKOS
+    from rdflib import DCTERMS, SKOS
 
     above = sorted({*map(str, graph.objects(concept, SKOS.broader)), *map(str, graph.subjects(SKOS.narrower, concept))})
-    codes = [code for parent in above for code in _notations(graph, parent)]
+    newer = sorted(map(str, graph.objects(concept, DCTERMS.isReplacedBy)))
     return {
         "label": str(concept),
         "id": _last(str(concept)),
         "notation": _notations(graph, concept),
         "parents": above,
         "parent_ids": [_last(parent) for parent in above],
-        "parent_notations": codes,
+        "parent_notations": [code for parent in above for code in _notations(graph, parent)],
+        "replaced_by": newer,
+        "replaced_by_ids": [_last(one) for one in newer],
+        "replaced_by_notations": [code for one in newer for code in _notations(graph, one)],
     }
+
+
+def _stated(graph: "Graph") -> str:
+    """Return the version or date of the concept scheme or ontology; empty if it states none."""
+    from rdflib import DCTERMS, OWL, RDF, SKOS
+
+    schemes = [*graph.subjects(RDF.type, SKOS.ConceptScheme), *graph.subjects(RDF.type, OWL.Ontology)]
+    of = (OWL.versionInfo, DCTERMS.modified, DCTERMS.issued)
+    return next(
+        (str(found) for said in of for one in sorted(schemes, key=str) if (found := graph.value(one, said))), ""
+    )
 
 
 def _notations(graph: "Graph", concept: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Settings of the sources that have a document in each row of a table, and of files that name labels."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -43,7 +44,7 @@ class LabelFileConfig:
     """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .rdf, .xml, .nt),
     whose columns are `label` (the concept's IRI), `id` (the last part of it), `notation`, `name`, `name_de` …,
     `alt_names`, `parents`, `parent_ids` and `parent_notations`. Names in columns `alt_names` (a list), `name_de`
-    or `name@de` are found in texts, too.
+    or `name@de` are found in texts, too. `deprecated` and `replaced_by` matter to `xmtc labels diff`.
     """
 
     path: Name
@@ -171,6 +172,12 @@ def table_of(path: Path) -> _Table | None:
 def document_columns(source: ReaderSettings) -> DocumentColumns | None:
     """Return the columns with the documents of a source; None if it has no table of documents."""
     return source.columns.of_documents() if isinstance(source, TableConfig) else None
+
+
+def label_file(source: ReaderSettings) -> LabelFileConfig | None:
+    """Return the label file of a source, if it has one, without its folder."""
+    labels = source.labels if isinstance(source, TableConfig) else None
+    return labels and replace(labels, path=Path(labels.path).name)
 
 
 def _as_tuple(paths: Paths) -> tuple[str, ...]:
