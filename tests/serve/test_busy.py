@@ -19,6 +19,7 @@ import xmtc
 from xmtc.cli import main
 from xmtc.errors import ConfigError
 from xmtc.serve import config, server
+from xmtc.serve.batcher import Batcher
 from xmtc.serve.config import Limits, ServeConfig, read_token
 
 TOKEN = "a-token-of-some-length"
@@ -35,15 +36,15 @@ class Gate:
 
 
 @pytest.fixture
-def gate(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate, best = Gate(), model.best
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate, score = Gate(), Batcher._score
 
     def slow(*arguments):
         gate.begun.set()
         assert gate.open.wait(30)
-        return best(*arguments)
+        return score(*arguments)
 
-    monkeypatch.setattr(model, "best", slow)
+    monkeypatch.setattr(Batcher, "_score", slow)
     return gate
 
 
@@ -108,7 +109,7 @@ def test_a_pass_that_fails_is_a_500_and_the_next_one_works(
         raise RuntimeError("not enough memory")
 
     (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "fish"}\n')
-    monkeypatch.setattr(model, "best", out_of_memory)
+    monkeypatch.setattr(Batcher, "_score", out_of_memory)
     with running(model, queue=tmp_path / "queue.jsonl") as client:
         assert client.post("/predict", {"texts": TEXTS}).status_code == 500
         until(lambda: client.post("/queue/next").json()["waiting"] == 0)  # a failure is not tried again
@@ -197,13 +198,13 @@ def test_addresses_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 STARTED = """
 import sys, threading, time
-from xmtc.predict.predictor import Model
-best = Model.best
+from xmtc.serve.batcher import Batcher
+score = Batcher._score
 def slow(*arguments):
     print("busy", file=sys.stderr, flush=True)
     time.sleep(1)
-    return best(*arguments)
-Model.best = slow
+    return score(*arguments)
+Batcher._score = slow
 from xmtc.cli import main
 main()
 """
