@@ -30,6 +30,8 @@ def export(
 ) -> None:
     """Export the model, replacing an earlier one of the run; without a head if the ensemble has none.
 
+    A model with LoRA adapters brings no answers to check it by.
+
     Args:
         worker: worker of the first rank.
         trained: whole trained tensors, by the classifier's names.
@@ -67,4 +69,6 @@ def export(
     own = profile(worker, decision, ensemble, dev)
     parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble, profile=own)
     export_model(worker.paths.model, parts, trained, metrics, index)
-    write_answers(worker.paths.model)
+    backbone = config.model.encoder.backbone
+    if backbone is None or backbone.lora is None:  # a large one would be loaded again, while other ranks wait
+        write_answers(worker.paths.model)
