@@ -263,5 +263,5 @@ def test_the_section_loads_with_its_sinks(tmp_path: Path) -> None:
     path.write_text("sinks: [{kind: tensorboard}, {kind: wandb, project: p}]\nresume: must\n")
     config = load_config(TrackConfig, path)
     assert config.sinks == (TensorBoardConfig(), WandbConfig(project="p"))
-    with pytest.raises(ConfigError, match="one of auto, never, must"):
+    with pytest.raises(ConfigError, match=r"resume: .perhaps.: must be .auto., .never. or .must."):
         load_config(TrackConfig, path, ["resume=perhaps"])
