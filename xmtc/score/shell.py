@@ -15,7 +15,7 @@ from xmtc.artefact.vocabulary import warning_of
 from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
-from xmtc.data.readers.table_config import TableConfig, table_of
+from xmtc.data.readers.table_config import label_source, table_of
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import DataError
 from xmtc.predict.arguments import as_threshold
@@ -187,8 +187,8 @@ def make_job(
     info = read_description(model)
     columns = with_known_id(settings.columns, info.columns, files)
     for given, one in (sources or {}).items():
-        if info.vocabulary and isinstance(one, TableConfig) and one.labels is not None:
-            there = fetch_parts(one.labels, StorageConfig()).read().version
+        if info.vocabulary and (labels := label_source(one)) is not None:
+            there = fetch_parts(labels, StorageConfig()).read().version
             if warning := warning_of(info.vocabulary, there, given):
                 logger.warning("%s", warning)
     known = source if source is not None and not Path(source).exists() else str(model)

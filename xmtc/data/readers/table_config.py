@@ -174,9 +174,14 @@ def document_columns(source: ReaderSettings) -> DocumentColumns | None:
     return source.columns.of_documents() if isinstance(source, TableConfig) else None
 
 
+def label_source(source: ReaderSettings) -> LabelFileConfig | None:
+    """Return the label file of a source, if it has one."""
+    return source.labels if isinstance(source, TableConfig) else None
+
+
 def label_file(source: ReaderSettings) -> LabelFileConfig | None:
     """Return the label file of a source, if it has one, without its folder."""
-    labels = source.labels if isinstance(source, TableConfig) else None
+    labels = label_source(source)
     return labels and replace(labels, path=Path(labels.path).name)
 
 
