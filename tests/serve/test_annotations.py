@@ -11,6 +11,7 @@ from served import LABELS, NAMES, TEXTS, running
 
 import xmtc
 from xmtc.data.readers.base import Document
+from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
 from xmtc.errors import DataError, StorageError
@@ -27,9 +28,18 @@ def read_as_training_data(path: Path) -> list[Document]:
 
 DOCUMENTS = st.tuples(
     st.none() | st.text("abc", min_size=1),
-    st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip),
+    st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: not absent(text)),
     st.lists(st.sampled_from(LABELS), min_size=1, max_size=4),
 )
+
+
+@pytest.mark.parametrize("text", ["NaN", " null ", "\t", "<NA>"])
+def test_what_training_reads_as_none_is_refused(model: xmtc.Model, tmp_path: Path, text: str) -> None:
+    annotations = Annotations(tmp_path / "some.jsonl", model.labels)
+    for document in ((None, text, LABELS[:1]), (text, "a fish", LABELS[:1])):
+        with pytest.raises(DataError, match="training reads the"):
+            annotations.save([document])
+    assert not (tmp_path / "some.jsonl").exists() or not (tmp_path / "some.jsonl").read_text()
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

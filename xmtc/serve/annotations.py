@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_cell
-from xmtc.data.readers.cells import label_of
+from xmtc.data.readers.cells import absent, label_of
 from xmtc.errors import DataError
 from xmtc.files import read_file, reading, writing
 
@@ -77,11 +77,15 @@ class Annotations:
             The identifiers.
 
         Raises:
-            DataError: the model has no such label, a document does not have exactly one label where it must, or the
-                person, or somebody unknown, has annotated a document with the same identifier already.
+            DataError: the model has no such label, a document does not have exactly one label where it must, training
+                would read its text or identifier as none, or the person, or somebody unknown, has annotated a document
+                with the same identifier already.
             StorageError: the file cannot be written.
         """
-        for row, (_, _, labels) in enumerate(documents):
+        for row, (doc_id, text, labels) in enumerate(documents):
+            for what, value in (("text", text), ("id", doc_id or "given")):
+                if absent(value):
+                    raise DataError(f"document {row}: training reads the {what} {value.strip()!r} as none; change it")
             if self.one_label and len(set(map(label_of, labels))) != 1:
                 raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
             shown = [one["label"] for one in review["suggested"]] + review["rejected"] if review else []
