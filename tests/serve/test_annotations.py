@@ -33,7 +33,7 @@ DOCUMENTS = st.tuples(
 )
 
 
-@pytest.mark.parametrize("text", ["NaN", " null ", "\t", "<NA>"])
+@pytest.mark.parametrize("text", ["NaN", " nan ", "\t", "<NA>"])
 def test_what_training_reads_as_none_is_refused(model: xmtc.Model, tmp_path: Path, text: str) -> None:
     annotations = Annotations(tmp_path / "some.jsonl", model.labels)
     for document in ((None, text, LABELS[:1]), (text, "a fish", LABELS[:1])):
