@@ -332,7 +332,7 @@ def test_the_encoder_trains_on_a_cpu_where_labels_are_few():
     found = [one for one in candidates(replace(task, trees=True), [510, 256, 128]) if one.config().trains_encoder]
     assert [(one.max_length, one.config().model.scorers[-1].kind) for one in found] == [
         (128, "tree"),
-        (128, "state_neighbours"),
+        (128, "label_embeddings"),
     ]
     assert not any(one.config().trains_encoder for one in candidates(replace(task, labels=51), [510, 256, 128]))
 

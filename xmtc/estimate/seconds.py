@@ -25,6 +25,7 @@ from xmtc.run.directory import Stage
 from xmtc.scorers.config import ScorerSettings
 from xmtc.training.config import PlantConfig
 
+_NAME_TOKENS = 8  # of a name, special ones included
 _FIGURES: dict[str, Any] = read_json(Path(__file__).with_name("figures.json"))
 _FORWARD = 1 / 3  # share of the forward pass in training; each of the two gradients takes as long
 _USUAL_LAYERS = 6
@@ -136,7 +137,7 @@ class _Stages:
         found = {str(Stage.PREPARE): _FIGURES["start"] + self._core("prepare", documents) / min(cpu_count(), 8)}
         encoding_s = (size.train + size.dev) * self._encode_s
         if config.model.scorers:
-            encoded = encoding_s * config.scores_states
+            encoded = encoding_s * config.scores_states + self._names_s
             fitted = self._scorers("fit") + size.dev * self._scorers("score") + self._fusion()
             found[str(Stage.SCORERS)] = _FIGURES["stage"] + encoded + fitted
             encoding_s = 0.0 if config.scores_states and config.caches_states else encoding_s
@@ -145,7 +146,8 @@ class _Stages:
             found |= self._training(head, encoding_s * caches)
         if config.refits_scorers:
             states = [scorer for scorer in config.model.scorers if "states" in scorer.needs]
-            found[str(Stage.REFIT)] = _FIGURES["stage"] + size.train * self._encode_s + self._scorers("fit", states)
+            found[str(Stage.REFIT)] = _FIGURES["stage"] + size.train * self._encode_s + self._names_s
+            found[str(Stage.REFIT)] += self._scorers("fit", states)
         found[str(Stage.EVALUATE)] = self._evaluate(head)
         found[str(Stage.REPORT)] = _FIGURES["report"]
         return found
@@ -153,6 +155,12 @@ class _Stages:
     @property
     def _encode_s(self) -> float:
         return self.speeds.encode_s.get(self.config.data.max_length, 0.0)
+
+    @property
+    def _names_s(self) -> float:
+        """Seconds in which the names of labels are encoded, if a scorer needs that."""
+        needed = any("label_states" in one.needs for one in self.config.model.scorers)
+        return needed * self.size.labels * _NAME_TOKENS / self.config.data.max_length * self._encode_s
 
     @property
     def _train_s(self) -> float:

@@ -96,7 +96,7 @@ class Recipe:
 
     def sections(self, task: Task) -> Settings:
         """Make the sections `model`, `plant` and `finetune` of the configuration."""
-        scorers = [s for kind in self.scorers for s in (_words(task) if kind == "words" else [{"kind": kind}])]
+        scorers = [s for kind in self.scorers for s in _scorers(kind, task)]
         encoder = {"kind": "hugging_face", "name": task.encoder}
         sections: Settings = {"model": {"encoder": encoder, "head": self.head, "scorers": scorers}}
         if (plant := self.plant.get("single" if task.single else "several")) is not None:
@@ -127,6 +127,14 @@ class Candidate:
     def config(self) -> RunConfig:
         """Validate the settings, and return the configuration."""
         return adapter(RunConfig).validate_json(json.dumps(self.tree))
+
+
+def _scorers(kind: str, task: Task) -> list[Settings]:
+    """Make the scorers of a kind of `Recipe.scorers`; hidden states also tell what names mean."""
+    if kind == "words":
+        return _words(task)
+    names = [{"kind": "label_embeddings"}] if kind == "state_neighbours" and task.readable else []
+    return [{"kind": kind}, *names]
 
 
 def _words(task: Task) -> list[Settings]:
