@@ -17,7 +17,7 @@ from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
-from xmtc.models.label_rows import embed_texts
+from xmtc.models.label_rows import TextVectors
 from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import names_of_labels
@@ -98,10 +98,15 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
 
 def _embed(worker: Worker, texts: Sequence[str]) -> Floats:
     """Compute pooled states (W, D) of texts. Every rank computes all of them, in equal steps."""
-    config, tokenizer = worker.config, worker.corpus.tokenizer()
-    length, overlap = config.data.max_length, config.model.overlap
-    with worker.strategy.autocast():
-        return embed_texts(worker.classifier, tokenizer, texts, max_length=length, overlap=overlap).numpy()
+    config, classifier = worker.config, worker.classifier
+    lengths = {"max_length": config.data.max_length, "overlap": config.model.overlap}
+    vectors = TextVectors(classifier, worker.corpus.tokenizer(), texts, **lengths)
+    states_WD = np.empty((len(texts), classifier.encoder.width), np.float32)
+    with worker.progress.task("encode names", total=len(texts), unit="names") as task, worker.strategy.autocast():
+        for rows, found in vectors.all():
+            states_WD[rows] = found.cpu().numpy()
+            task.advance(len(rows))
+    return states_WD
 
 
 def _states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:
