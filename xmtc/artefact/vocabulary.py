@@ -19,7 +19,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo, quoted_label
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
-from xmtc.files import read_file, reading
+from xmtc.files import read_file, reading, write_text
 
 Kind = Literal["version", "new", "gone", "renamed", "replaced", "merged", "split", "deprecated", "moved"]
 NEEDS: dict[Kind, str] = {
@@ -110,7 +110,7 @@ def _ends(label: str, info: LabelInfo) -> tuple[str, ...]:
 
 def write_changes(changes: Sequence[Change], path: Path) -> None:
     """Write JSON lines, which people may shorten before they are applied."""
-    path.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in changes), encoding="utf-8")
+    write_text(path, "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in changes))
 
 
 def read_changes(path: Path) -> list[Change] | None:
