@@ -82,7 +82,7 @@ def profile_of(model: Model) -> Profile:
     """Return what a model remembers of its texts.
 
     Raises:
-        ConfigError: nothing.
+        ConfigError: it remembers nothing.
     """
     if model.profile is None:
         raise ConfigError(f"{model.info.name}: the model has no profile of its texts; train it again to get one")
