@@ -76,12 +76,20 @@ class TextVectors:
 
 
 def embed_texts(
-    classifier: Classifier, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, max_length: int, overlap: int
+    classifier: Classifier,
+    tokenizer: PreTrainedTokenizerFast,
+    texts: Sequence[str],
+    *,
+    max_length: int,
+    overlap: int,
+    advance: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Compute vectors (N, D) of texts, float32 on the CPU, see `TextVectors`."""
+    """Compute vectors (N, D) of texts, float32 on the CPU, see `TextVectors`; `advance` is told how many are done."""
     vectors_ND = torch.empty(len(texts), classifier.encoder.width)
     for rows, vectors in TextVectors(classifier, tokenizer, texts, max_length=max_length, overlap=overlap).all():
         vectors_ND[rows] = vectors.cpu()
+        if advance is not None:
+            advance(len(rows))
     return vectors_ND
 
 

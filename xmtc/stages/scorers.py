@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xmtc.data.arrays import Floats
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
-from xmtc.models.label_rows import TextVectors
 from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import names_of_labels
@@ -80,7 +78,8 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
     every, train = worker.config.model.scorers, worker.train
-    embed = partial(_embed, worker) if any("label_states" in one.needs for one in wanted) else None
+    needed = any("label_states" in one.needs for one in wanted)
+    embed = (lambda texts: worker.embed(texts).numpy()) if needed else None
     names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
     training = Training(features, train.label_matrix(), train.text_hashes(), names)
     fitted: dict[str, Scorer] = {}
@@ -94,19 +93,6 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
                 run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
                 task.advance(1)
     return fitted
-
-
-def _embed(worker: Worker, texts: Sequence[str]) -> Floats:
-    """Compute pooled states (W, D) of texts. Every rank computes all of them, in equal steps."""
-    config, classifier = worker.config, worker.classifier
-    lengths = {"max_length": config.data.max_length, "overlap": config.model.overlap}
-    vectors = TextVectors(classifier, worker.corpus.tokenizer(), texts, **lengths)
-    states_WD = np.empty((len(texts), classifier.encoder.width), np.float32)
-    with worker.progress.task("encode names", total=len(texts), unit="names") as task, worker.strategy.autocast():
-        for rows, found in vectors.all():
-            states_WD[rows] = found.cpu().numpy()
-            task.advance(len(rows))
-    return states_WD
 
 
 def _states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:

@@ -65,9 +65,10 @@ class Worker:
             refresh(self.classifier.head, self.texts)
 
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts with the current encoder, see `embed_texts`; the result is the same on every rank."""
-        longest, overlap = self.config.data.max_length, self.config.model.overlap
-        return embed_texts(self.classifier, self.tokenizer, texts, max_length=longest, overlap=overlap)
+        """Embed texts with the current encoder, see `embed_texts`. Every rank computes all of them, in equal steps."""
+        lengths = {"max_length": self.config.data.max_length, "overlap": self.config.model.overlap}
+        with self.progress.task("encode names", total=len(texts), unit="names") as task, self.strategy.autocast():
+            return embed_texts(self.classifier, self.tokenizer, texts, advance=task.advance, **lengths)
 
     def log_odds(self) -> Tensor:
         """Compute ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document, for initial biases."""
