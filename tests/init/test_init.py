@@ -20,6 +20,7 @@ from xmtc.cli import app
 from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
+from xmtc.data.languages import languages_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL
 from xmtc.data.readers.cells import labels_of
 from xmtc.errors import ConfigError, DataError
@@ -380,7 +381,7 @@ def test_the_reasons_are_those_of_the_recipe(recipe, single, planting, finetunin
 )
 def test_the_encoder_knows_the_languages_of_the_texts(monkeypatch, texts, there, expected):
     monkeypatch.setattr(command, "is_there", lambda _: there)
-    assert command.encoder_for(texts) == expected
+    assert command.encoder_for(languages_of(texts)) == expected
 
 
 def test_runs_compute_in_bfloat16_where_it_is_native():

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-UNKNOWN = "unknown"
-"""Of a text that is too short, or is not in a natural language."""
+from xmtc.data.pretrained import UNKNOWN_LANGUAGE
+
 _LOOKED_AT, _SURE = 1_000, 0.5
 
 
@@ -18,7 +18,7 @@ def languages_of(texts: Iterable[str]) -> Counter[str]:
 
 def _language_of(text: str) -> str:
     language, probability = _identifier().classify(text[:_LOOKED_AT])
-    return language if probability >= _SURE else UNKNOWN
+    return language if probability >= _SURE else UNKNOWN_LANGUAGE
 
 
 @functools.cache

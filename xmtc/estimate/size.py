@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from xmtc.data.analyzer import words_of
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
+from xmtc.data.languages import languages_of
 from xmtc.data.readers.base import SPLITS, Document
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.run.config import RunConfig
@@ -138,6 +140,11 @@ class Survey:
     named: int
     texts: list[str]
     exact: bool
+
+    @cached_property
+    def languages(self) -> Counter[str]:
+        """Texts of the sample by language."""
+        return languages_of(self.texts)
 
     @property
     def total(self) -> int:

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
-from xmtc.data.languages import languages_of
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
 from xmtc.data.readers.base import shown_column
@@ -149,7 +148,7 @@ def summary(plan: Plan) -> list[str]:
         f"labels: {shown_column(roles.labels)} ({roles.why['labels']})",
     ]
     lines += [f"warning: {line}" for line in label_doubts(found, roles)]
-    if other := unknown_languages(plan.encoder, languages_of(found.texts)):
+    if other := unknown_languages(plan.encoder, found.languages):
         lines.append(f"warning: {other}")
     notes = {
         "documents without labels, kept": found.bare,
@@ -256,14 +255,14 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         gpu=gpu,
         precision="bf16" if native_bfloat16(gpu=gpu) else "fp32",
         trees=find_spec("omikuji") is not None,
-        encoder=encoder_for(found.texts),
+        encoder=encoder_for(found.languages),
         fields=tuple(roles.text),
     )
 
 
-def encoder_for(texts: Sequence[str]) -> str:
+def encoder_for(languages: Mapping[str, int]) -> str:
     """Choose a packaged encoder that knows the languages of the texts, if one is installed."""
-    multilingual = others_than_english(languages_of(texts)) > _OTHER_LANGUAGES and is_there(MULTILINGUAL)
+    multilingual = others_than_english(languages) > _OTHER_LANGUAGES and is_there(MULTILINGUAL)
     return MULTILINGUAL if multilingual else DEFAULT_BACKBONE
 
 
