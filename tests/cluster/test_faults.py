@@ -43,18 +43,18 @@ def undisturbed(folder) -> Path:
     return job.run
 
 
-def assert_resumed(log: str) -> None:
+def assert_resumed(log: str, latest: int = STEPS - 1) -> None:
     resumed = re.findall(rf"finetune: resuming after step (\d+)/{STEPS}", log)
     assert resumed, log[-5000:]
-    assert all(4 <= int(step) < STEPS for step in resumed)
+    assert all(4 <= int(step) <= latest for step in resumed)
 
 
-def start_again(folder: Path, name: str, undisturbed: Path, *more: str) -> None:
+def start_again(folder: Path, name: str, undisturbed: Path, *more: str, latest: int = STEPS - 1) -> None:
     """The same command continues where the run stopped."""
     job = Job(folder, name, *SHORT, *more)
     code, log = job.finish()
     assert code == 0, log[-5000:]
-    assert_resumed(log)
+    assert_resumed(log, latest)
     assert_same(job.run, undisturbed)
 
 
@@ -74,7 +74,7 @@ def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbe
     job.process.kill()
     assert job.process.wait() == -signal.SIGKILL
     assert_gone(family)
-    start_again(folder, "driver", undisturbed)
+    start_again(folder, "driver", undisturbed, latest=STEPS)  # workers that nobody watches may reach the end
 
 
 @pytest.mark.faults
