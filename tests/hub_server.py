@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+import os
+import signal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +18,7 @@ class Hub(ThreadingHTTPServer):
         private: names of those made private.
         asked: files that were downloaded.
         status: what every request is answered, where it is not 0.
+        killing: a step of a push, and the process that is killed when it asks for it.
     """
 
     def __init__(self) -> None:
@@ -24,6 +27,7 @@ class Hub(ThreadingHTTPServer):
         self.private: set[str] = set()
         self.asked: list[str] = []
         self.status = 0
+        self.killing: tuple[str, int] | None = None
 
     @property
     def url(self) -> str:
@@ -86,7 +90,10 @@ class Requests(BaseHTTPRequestHandler):
             self.rfile.read(int(self.headers["Content-Length"])) if "Content-Length" in self.headers else self.chunks()
         )
         parts = urlsplit(self.path).path.strip("/").split("/")
-        if self.server.status:
+        if self.server.killing is not None and self.server.killing[0] in parts:
+            os.kill(self.server.killing[1], signal.SIGKILL)
+            self.close_connection = True
+        elif self.server.status:
             self.answer(self.server.status)
         elif parts[1] == "repos":
             self.create(json.loads(body))

@@ -1,7 +1,9 @@
 """Models go to a Hub and come back the same; what cannot work is said in one line. The Hub here is `hub_server`."""
 
 import json
+import os
 import shutil
+import signal
 import threading
 from pathlib import Path
 
@@ -80,6 +82,23 @@ def test_a_newer_model_replaces_the_files_of_the_older_one(hub, model):
     assert set(hub.repositories[NAME]) == {*files_of(model), ".gitattributes"}
     assert (locate_model(NAME) / "README.md").read_text() == "# Newer\n"
     assert locate_model(f"{NAME}@{first.name}") == first
+
+
+@pytest.mark.parametrize("step", ["repos", "preupload", "commit"])
+def test_a_push_that_is_killed_leaves_the_older_model_whole(hub, model, step):
+    push(model, NAME)
+    older = dict(hub.repositories[NAME])
+    (model / "README.md").write_text("# Newer\n")
+    pid = os.fork()
+    if pid == 0:
+        push(model, NAME)
+        os._exit(0)
+    hub.killing = step, pid
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert hub.repositories[NAME] == older
+    hub.killing = None
+    push(model, NAME)
+    assert hub.repositories[NAME]["README.md"] == b"# Newer\n"
 
 
 def test_what_a_local_path_may_mean_is_never_asked_of_the_hub(hub, model):
