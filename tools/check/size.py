@@ -1,10 +1,11 @@
-"""The size of the house: code lines, files, configuration keys, words: `python tools/check/size.py`.
+"""The size of the house: code lines, files, configuration keys, words, longest sentences: `python tools/check/size.py`.
 
 A code line holds code: blanks, comments and docstrings do not count.
 """
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ NO_CODE = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
+NOT_PROSE = re.compile(r"^ *```.*?^ *```$|^ {4}.*?$|^#.*?$|<!--.*?-->", re.M | re.S)
+SENTENCE_END = re.compile(r"(?<=[.!?])\**\s+(?=[^a-z\s])|\n\n|\n\s*(?=[-*] |\d+\. )|\s·\s|(?<!\\)\|")
 
 
 def code_lines(source: str) -> int:
@@ -61,10 +64,25 @@ def count_keys() -> int:
     return sum(len(names) for _, found in settings_classes() for names in found.values())
 
 
+def pages() -> list[Path]:
+    """The Markdown pages at the top and in docs/."""
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
 def words() -> int:
-    """Words of the Markdown pages at the top and in docs/."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages())
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page: of paragraphs, items of lists and cells of tables."""
+    return [" ".join(one.split()) for one in SENTENCE_END.split(NOT_PROSE.sub("\n\n", text))]
+
+
+def longest_sentences() -> list[tuple[int, str, str]]:
+    """Words, page and text of every page's longest sentence, the longest first."""
+    by_page = {str(page.relative_to(ROOT)): sentences(page.read_text(encoding="utf-8")) for page in pages()}
+    longest = {page: max(found, key=lambda sentence: len(sentence.split())) for page, found in by_page.items()}
+    return sorted(((len(one.split()), page, one) for page, one in longest.items()), reverse=True)
 
 
 def lines_by_folder() -> Counter[str]:
@@ -78,6 +96,8 @@ def main() -> None:
     by_folder = lines_by_folder()
     for name, lines in by_folder.most_common():
         print(f"{lines:7,} {name}")
+    for length, page, sentence in longest_sentences()[:10]:
+        print(f"{length:7} words in {page}: {sentence}")
     files = len(list(PACKAGE.rglob("*.py")))
     print(f"xmtc: {by_folder.total():,} code lines, {files} files, {count_keys()} keys; {words():,} words on pages")
 
