@@ -87,9 +87,10 @@ format: $(VENV)/.stamp-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.stamp  ## write the reference pages of configuration and command line
+docs: $(VENV)/.stamp  ## write the reference pages of configuration and command line, and the picture of the folders
 	$(BIN)/python tools/docs/configuration_reference.py docs/reference/configuration.md
 	$(BIN)/python tools/docs/cli_reference.py docs/reference/cli.md
+	$(BIN)/python tools/docs/architecture.py docs/images/architecture.svg
 
 site: $(VENV)/.stamp-docs docs  ## build the documentation into site/; broken links and anchors are errors
 	$(BIN)/mkdocs build --strict --quiet
