@@ -30,6 +30,7 @@ import torch
 import typer.main
 import yaml
 
+import architecture
 import cli_reference
 import tiny_runs
 from xmtc import pipeline
@@ -264,6 +265,25 @@ def test_links_lead_to_headings(path: Path) -> None:
 def test_the_reference_of_the_command_line_is_current() -> None:
     page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     assert page == cli_reference.page(), "run `make docs`"
+
+
+def test_the_picture_of_the_folders_is_current() -> None:
+    drawn = (ROOT / "docs/images/architecture.svg").read_text(encoding="utf-8")
+    assert drawn == architecture.picture(), "run `make docs`"
+    assert [name for name in architecture.imports() if f">{name}<" not in drawn] == []
+
+
+HOW_TO = [page for page in READ if "how-to" in page]
+
+
+@pytest.mark.parametrize("page", HOW_TO)
+def test_a_how_to_begins_with_its_command(page: str) -> None:
+    """A reader with a deadline finds what to type beneath the title, after a sentence or two."""
+    before, fence, _ = PAGES[page].read_text(encoding="utf-8").partition("```sh\n")
+    assert fence, page
+    assert "\n## " not in before, f"{page}: its first section comes before its first command"
+    assert "```" not in before, f"{page}: another block comes before its first command"
+    assert len(before.split()) <= 75, f"{page}: {len(before.split())} words before its first command"
 
 
 def test_every_public_name_has_a_page() -> None:
