@@ -256,9 +256,9 @@ def planted(head: str) -> dict[str, Tensor]:
         sums.all_reduce(labels=world == 1)
         plant_values(classifier.head, sums, shard, seed=7)
         plant_attention(classifier.head, sums, ranking(shard.own), shard, seed=7, keys=True)
-        plant_prototypes(classifier, batches, prior_L, shard)
+        plant_prototypes(classifier, lambda sums: batches, prior_L, shard)
     else:
-        plant_ridge_rows(classifier, batches, prior_L, shard)
+        plant_ridge_rows(classifier, lambda sums: batches, prior_L, shard)
     parameters = {f"{head} {name}": parameter for name, parameter in classifier.head.named_parameters()}
     return {name: p.whole(p.detach()) if isinstance(p, RowShard) else p.detach() for name, p in parameters.items()}
 

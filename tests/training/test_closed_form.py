@@ -159,7 +159,7 @@ def test_shrinkage_is_that_of_scikit_learn() -> None:
 def test_rows_of_a_flat_head_are_a_ridge_regression() -> None:
     classifier, shard = build(FlatConfig(dropout=0.0))
     batches, prior_L = documents(), torch.linspace(-4, -1, L)
-    plant_ridge_rows(classifier, batches, prior_L, shard)
+    plant_ridge_rows(classifier, lambda sums: batches, prior_L, shard)
     vectors_ND = torch.cat([classifier.read(batch)[0] for batch in batches]).numpy()
     gold_NL = gold(batches).numpy()
     ridge = Ridge(alpha=RIDGE * vectors_ND.var(0).mean() * N).fit(vectors_ND, gold_NL)

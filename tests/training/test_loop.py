@@ -22,9 +22,12 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages import plant
 from xmtc.stages.run_stage import run_stage
+from xmtc.training.closed_form import PlantSums
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.loop import MAX_SKIPPED_STEPS, Loop
 from xmtc.training.planting import PlantObjective
+from xmtc.training.prototypes import PrototypeSums
+from xmtc.training.ridge_rows import VectorSums
 
 STAGES = ("plant", "finetune")
 Fault = Callable[[], None]
@@ -200,6 +203,40 @@ def test_a_checkpoint_of_another_corpus_is_left_behind(tmp_path, capsys):
         assert f"{stage}: starting from scratch: " in said
     same(again, run(tiny_runs.load(path, "name=fresh")))
     assert {p.name for p in (again / "checkpoints").iterdir()} == {"step_00000015", "step_00000020", "best.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("head", "sums"),
+    [("label_attention, width: 16, heads: 2", PlantSums), ("label_attention", PrototypeSums), ("flat", VectorSums)],
+)
+def test_a_pass_that_is_killed_continues_from_its_sums(tmp_path, monkeypatch, head, sums):
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300, "cache_hidden": False})
+    config = tiny_runs.load(path, f"model.head={{kind: {head}}}", "track.checkpoint_every_minutes=1e-9")
+    add, added, killed_after = sums.add, [], 3
+
+    def counted(self, *arguments) -> None:
+        added.append(arguments)
+        add(self, *arguments)
+
+    def killed(self, *arguments) -> None:
+        if len(added) == killed_after:
+            boom()
+        counted(self, *arguments)
+
+    monkeypatch.setattr(sums, "add", counted)
+    whole = run(replace(config, name="whole"), ["plant"])
+    batches = len(added)
+    assert batches > killed_after
+    added.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(sums, "add", killed)
+        with pytest.raises(BoomError):
+            run(config, ["plant"])
+    root = run(config, ["plant"])
+    assert len(added) == batches
+    planted, expected = (load_file(one / "plant/head.safetensors") for one in (root, whole))
+    assert all(torch.equal(planted[name], expected[name]) for name in expected)
+    assert not [*root.glob("plant/*/step_*")]
 
 
 def test_gains_do_not_decay_in_stage_1(config, undisturbed, monkeypatch):

@@ -75,7 +75,7 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
 
 def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> None:
     model, prior = classifier(), torch.full((LABELS,), -3.0)
-    plant_prototypes(model, BATCHES, prior, LabelShard(model))
+    plant_prototypes(model, lambda sums: BATCHES, prior, LabelShard(model))
     gaps = []
     for label in range(4):
         scores = {True: [], False: []}

@@ -12,7 +12,6 @@ from xmtc.track.config import METRICS_LOG
 if TYPE_CHECKING:
     from xmtc.run.config import RunConfig
     from xmtc.storage.mirror import Mirror
-    from xmtc.training.checkpoint import CheckpointStore
 
 _ORDER = {"dev": 0, "test": 1}
 
@@ -129,9 +128,3 @@ class RunPaths(RunDirectory):
             else (Path(runs) / config.name).absolute(),
             storage.path("corpora", corpus) if is_remote(corpus) else Path(corpus).absolute(),
         )
-
-    def checkpoint_store(self, stage: Stage, keep_last: int) -> "CheckpointStore":
-        """Open the checkpoints of a stage."""
-        from xmtc.training.checkpoint import CheckpointStore
-
-        return CheckpointStore(self.checkpoints_of(stage), keep_last, self.mirror)

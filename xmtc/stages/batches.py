@@ -62,7 +62,14 @@ class CorpusBatches:
         return batches
 
     def read(
-        self, split: Split, tokens: int, documents: int | None = None, *, cached: bool = False, title: str | None = None
+        self,
+        split: Split,
+        tokens: int,
+        documents: int | None = None,
+        *,
+        cached: bool = False,
+        title: str | None = None,
+        skip: int = 0,
     ) -> Iterator[tuple[MicroBatch, Batch]]:
         """Yield this rank's share of a pass with its batches on the device. Collective with `cached`.
 
@@ -72,8 +79,9 @@ class CorpusBatches:
             documents: see `share`.
             cached: see `collator`.
             title: of a progress bar. Default: none.
+            skip: number of batches that are left out, the first ones.
         """
-        collate, share = self.collator(split, cached=cached), self.share(split, tokens, documents)
+        collate, share = self.collator(split, cached=cached), self.share(split, tokens, documents)[skip:]
         progress, device = self.hidden.progress, self.hidden.strategy.device
         total = sum(len(one.documents) for one in share)
         with progress.task(title, total=total) if title else nullcontext() as task:

@@ -1,12 +1,15 @@
 """Plant the head: in closed form from one or two passes through train, or by the epochs of stage 1."""
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+from safetensors.torch import load_model
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats
+from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats, broadcast_object
+from xmtc.distributed.state_files import save_tensors
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel, PlantsProjections, ReadsPooled
@@ -14,17 +17,20 @@ from xmtc.run.directory import Stage
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
+from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.closed_form import PlantSums, plant_attention, plant_centre, plant_values
 from xmtc.training.config import PhaseConfig
 from xmtc.training.objective import Phase
 from xmtc.training.planting import METRIC, PlantObjective
 from xmtc.training.prototypes import plant_prototypes
 from xmtc.training.ridge_rows import plant_ridge_rows
+from xmtc.training.sums import ReadFor, Sums
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import write_module
 
 DEV_DOCUMENTS = 500  # on which the ranking of tokens is measured
 _INIT_DOCUMENTS = 512  # enough for means and variances
+_PASSES = ("projections", "rows")  # folders of their sums
 
 
 def plant(worker: Worker) -> None:
@@ -43,6 +49,8 @@ def plant(worker: Worker) -> None:
     if start is not None:
         start.load_rows(worker.classifier.head, worker.shard.own)
     write_module(worker.paths.planted, worker.classifier.head, here=worker.is_first)
+    for name in _PASSES:
+        _saved_sums(worker, name).clear()
 
 
 def init_from_documents(worker: Worker) -> None:
@@ -68,7 +76,7 @@ def _plant_projections(worker: Worker, *, values: bool, attention: bool) -> None
     device = worker.strategy.device
     sums = PlantSums(shard.rows, len(worker.tokenizer), classifier.encoder.width, device)
     with torch.no_grad():
-        for batch in _read(worker, "plant: attention and values"):
+        for batch in _read(worker, _PASSES[0], "plant: attention and values")(sums):
             sums.add(classifier.encode(batch), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
     if new:
@@ -125,12 +133,33 @@ def _plant_rows(worker: Worker) -> None:
     classifier = worker.classifier
     by_label = isinstance(classifier.head, AttendsByLabel)
     plant_rows = plant_prototypes if by_label else plant_ridge_rows
-    plant_rows(classifier, _read(worker, "plant: classifier rows"), worker.log_odds(), worker.shard)
+    read = _read(worker, _PASSES[1], "plant: classifier rows")
+    plant_rows(classifier, read, worker.log_odds(), worker.shard)
 
 
-def _read(worker: Worker, title: str) -> Iterator[Batch]:
-    """Yield this rank's share of a pass over the training documents."""
-    settings = worker.config.plant
-    tokens = settings.tokens_per_micro_batch
-    for _, batch in worker.batches.read(worker.train, tokens, cached=settings.cache_hidden, title=title):
-        yield batch
+def _saved_sums(worker: Worker, name: str) -> CheckpointStore:
+    return CheckpointStore(worker.paths.root / "plant" / name, 1, worker.paths.mirror)
+
+
+def _read(worker: Worker, name: str, title: str) -> ReadFor:
+    """Read this rank's share of a pass over the training documents, from where an interrupted run saved the sums."""
+    settings, minutes = worker.config.plant, worker.config.track.checkpoint_every_minutes
+    own = f"{worker.strategy.rank}.safetensors"
+    state = {"corpus": worker.corpus.fingerprint, "tokens": settings.tokens_per_micro_batch}
+
+    def read(sums: Sums) -> Iterator[Batch]:
+        store, done = _saved_sums(worker, name), 0
+        found = store.latest().checkpoint
+        if found is not None and (found.state, found.world_size) == (state, worker.strategy.world_size):
+            load_model(sums, found.path / own)
+            done = found.step
+        saved = time.monotonic()
+        tokens, cached = settings.tokens_per_micro_batch, settings.cache_hidden
+        batches = worker.batches.read(worker.train, tokens, cached=cached, title=title, skip=done)
+        for number, (_, batch) in enumerate(batches, done + 1):
+            yield batch
+            if broadcast_object((time.monotonic() - saved) / 60 >= minutes):
+                store.save(number, state, lambda folder: save_tensors(sums.state_dict(), folder / own))
+                saved = time.monotonic()
+
+    return read

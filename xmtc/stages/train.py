@@ -8,6 +8,7 @@ from xmtc.run.directory import Stage
 from xmtc.stages.worker import Worker
 from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import StageContext
+from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import TrainingConfig
 from xmtc.training.loop import Loop, LoopServices
 from xmtc.training.objective import Objective, Phase, StageSettings
@@ -49,7 +50,7 @@ def train(
     with Tracker(paths.root, config.track, strategy.rank, settings=to_plain(config)) as tracker:
         services = LoopServices(
             strategy,
-            paths.checkpoint_store(stage, config.track.keep_last),
+            CheckpointStore(paths.checkpoints_of(stage), config.track.keep_last, paths.mirror),
             tracker,
             BestWeights(paths.checkpoints_of(stage) / "best.safetensors", objective, trained),
             [callback.build(context) for callback in settings.callbacks],

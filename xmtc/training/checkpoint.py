@@ -116,6 +116,10 @@ class CheckpointStore:
         self._prune(step, explain)
         return final
 
+    def clear(self) -> None:
+        """Remove all checkpoints."""
+        self._prune(-1, lambda failures: CheckpointError("; ".join(failures)))
+
     def latest(self) -> Latest:
         """Find the newest checkpoint whose files all match its manifest. The result is the same on all ranks.
 

@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import PlantsProjections
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.planting import grades_by_rank
 from xmtc.training.ridge_rows import VectorSums
+from xmtc.training.sums import Sums
 
 RIDGE = 1e-3
 """λ as a share of the mean eigenvalue of C."""
@@ -33,7 +33,7 @@ _LABELS_PER_BLOCK = 4096
 _UNDECIDED = 1e-3  # of a moment's trace
 
 
-class PlantSums:
+class PlantSums(Sums):
     """Sums over all workers' training documents: 2·D² float64, V·D and L·D float32 on the classifier's device.
 
     Attributes:
@@ -44,9 +44,10 @@ class PlantSums:
     """
 
     def __init__(self, labels: int, vocab_size: int, width: int, device: torch.device) -> None:
-        self.tokens_DD = torch.zeros(width, width, dtype=torch.float64, device=device)
-        self.by_token_VD = torch.zeros(vocab_size, width, device=device)
-        self.tokens = torch.zeros((), dtype=torch.float64, device=device)
+        super().__init__()
+        self.add_sum("tokens_DD", width, width, dtype=torch.float64, device=device)
+        self.add_sum("by_token_VD", vocab_size, width, device=device)
+        self.add_sum("tokens", dtype=torch.float64, device=device)
         self.means = VectorSums(labels, width, device)
 
     def add(self, hidden_BTD: Tensor, batch: Batch, shard: LabelShard) -> None:
@@ -55,16 +56,10 @@ class PlantSums:
         mask_BT = batch.mask_BT & (weight_B1 > 0)
         mean_BD = (hidden_BTD * mask_BT.unsqueeze(2)).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
         tokens_ND = (hidden_BTD - mean_BD.unsqueeze(1))[mask_BT]
-        self.tokens_DD += (tokens_ND.T @ tokens_ND).double()
+        self.tokens_DD.add_((tokens_ND.T @ tokens_ND).double())
         self.by_token_VD.index_add_(0, batch.token_ids_BT[mask_BT], tokens_ND)
-        self.tokens += mask_BT.sum()
+        self.tokens.add_(mask_BT.sum())
         self.means.add(mean_BD, batch, shard)
-
-    def all_reduce(self, *, labels: bool) -> None:
-        """Add up the sums of all ranks, those of labels only if every rank holds all labels. Collective."""
-        for name in ("tokens_DD", "by_token_VD", "tokens"):
-            setattr(self, name, all_reduce_sum(getattr(self, name)))
-        self.means.all_reduce(labels=labels)
 
     def values(self, width: int, seed: int, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute whitening followed by the directions that predict labels best, float64 (width, D). Collective."""

@@ -5,17 +5,16 @@ Each worker initialises its rows from all workers' documents.
 Suffixes: B documents (of all workers), T tokens, S labels of a batch, L labels of this worker, d head width.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel, Head
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
+from xmtc.training.sums import ReadFor, Sums
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""
@@ -44,7 +43,7 @@ def set_rows(head: Head, found: Responses, prior_L: Tensor, shard: LabelShard) -
     head.bias.copy_(prior_L - found.negative_L * scale)
 
 
-class PrototypeSums:
+class PrototypeSums(Sums):
     """Sums the contexts o[b,l] of a label's documents and of other documents over one pass through train.
 
     Every document of a batch gives a negative context for each label of the batch's other documents. The negatives
@@ -52,11 +51,12 @@ class PrototypeSums:
     """
 
     def __init__(self, labels: int, width: int, device: torch.device) -> None:
-        self.positive_Ld = torch.zeros(labels, width, device=device)
-        self.negative_Ld = torch.zeros(labels, width, device=device)
-        self.square_d = torch.zeros(width, dtype=torch.float64, device=device)
-        self.positives_L = torch.zeros(labels, device=device)
-        self.negatives_L = torch.zeros(labels, device=device)
+        super().__init__()
+        self.add_sum("positive_Ld", labels, width, device=device)
+        self.add_sum("negative_Ld", labels, width, device=device)
+        self.add_sum("square_d", width, dtype=torch.float64, device=device)
+        self.add_sum("positives_L", labels, device=device)
+        self.add_sum("negatives_L", labels, device=device)
 
     def add(self, head: AttendsByLabel, documents: GatheredDocuments) -> None:
         """Add one batch."""
@@ -72,12 +72,7 @@ class PrototypeSums:
         ):
             sums_Ld.index_add_(0, labels_S, torch.einsum("bs,bsd->sd", wanted_BS, contexts_BSd))
             counts_L.index_add_(0, labels_S, wanted_BS.sum(0))
-        self.square_d += contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double()
-
-    def all_reduce(self) -> None:
-        """Add up the sums of ranks that each hold all labels. Collective."""
-        for name, value in vars(self).items():
-            setattr(self, name, all_reduce_sum(value))
+        self.square_d.add_(contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double())
 
     def rows(self, sum_of_all: Callable[[Tensor], Tensor]) -> Responses:
         """Compute classifier rows and their mean responses. Collective; the sums become means, so call it once.
@@ -106,7 +101,7 @@ class PrototypeSums:
 @torch.no_grad()
 def plant_prototypes(
     classifier: Classifier,
-    batches: Iterable[Batch],
+    read: ReadFor,
     prior_L: Tensor,
     shard: LabelShard,
 ) -> None:
@@ -114,15 +109,15 @@ def plant_prototypes(
 
     Args:
         classifier: classifier whose head attends by label; its rows and biases are changed in place.
-        batches: this rank's share of one pass over the training documents, on the classifier's device.
+        read: see `ReadFor`.
         prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.
     """
     head = classifier.eval().head
     assert isinstance(head, AttendsByLabel)
     sums = PrototypeSums(len(prior_L), head.weights.shape[1], prior_L.device)
-    for batch in batches:
+    for batch in read(sums):
         sums.add(head, shard.gather_tokens(classifier.encode(batch), batch))
     if shard.world == 1:
-        sums.all_reduce()
+        sums.all_reduce(labels=True)
     set_rows(classifier.head, sums.rows(shard.sum_of_all), prior_L, shard)

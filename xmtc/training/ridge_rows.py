@@ -5,49 +5,42 @@ Each worker plants its rows from all workers' documents.
 Suffixes: B documents, L labels of this worker, P width of the vectors.
 """
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.losses.base import Targets
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.prototypes import Responses, set_rows
+from xmtc.training.sums import ReadFor, Sums
 
 RIDGE = 0.3
 """Penalty as a share of the mean variance of a dimension. From 0.1 to 1, the trained head is equally good."""
 
 
-class VectorSums:
+class VectorSums(Sums):
     """Sums over all workers' training documents: P² float64 and L·P float32 on the classifier's device."""
 
     def __init__(self, labels: int, width: int, device: torch.device) -> None:
-        self.products_PP = torch.zeros(width, width, dtype=torch.float64, device=device)
-        self.vector_P = torch.zeros(width, dtype=torch.float64, device=device)
-        self.documents = torch.zeros((), dtype=torch.float64, device=device)
-        self.by_label_LP = torch.zeros(labels, width, device=device)
-        self.counts_L = torch.zeros(labels, device=device)
+        super().__init__()
+        self.add_sum("products_PP", width, width, dtype=torch.float64, device=device)
+        self.add_sum("vector_P", width, dtype=torch.float64, device=device)
+        self.add_sum("documents", dtype=torch.float64, device=device)
+        self.add_sum("by_label_LP", labels, width, device=device)
+        self.add_sum("counts_L", labels, device=device)
 
     def add(self, vectors_BP: Tensor, batch: Batch, shard: LabelShard) -> None:
         """Add this worker's documents, and for its labels those of all workers. Collective."""
         vectors_BP = vectors_BP.float() * batch.weight_B.unsqueeze(1)
-        self.products_PP += (vectors_BP.T @ vectors_BP).double()
-        self.vector_P += vectors_BP.double().sum(0)
-        self.documents += batch.weight_B.double().sum()
+        self.products_PP.add_((vectors_BP.T @ vectors_BP).double())
+        self.vector_P.add_(vectors_BP.double().sum(0))
+        self.documents.add_(batch.weight_B.double().sum())
         documents = shard.gather((vectors_BP,), batch.mask_BT, Targets(batch.rows_P, batch.labels_P, batch.weight_B))
         rows_P, labels_P = documents.targets.rows_P, documents.targets.columns_P
         self.by_label_LP.index_add_(0, labels_P, documents.read[0][rows_P])
         self.counts_L.index_add_(0, labels_P, documents.targets.weight_B[rows_P])
-
-    def all_reduce(self, *, labels: bool) -> None:
-        """Add up the sums of all ranks, those of labels only if every rank holds all labels. Collective."""
-        for name, value in vars(self).items():
-            if labels or not name.endswith(("_L", "_LP")):
-                setattr(self, name, all_reduce_sum(value))
 
     def covariance(self) -> Tensor:
         """Compute the covariance of the vectors, float64 (P, P)."""
@@ -77,19 +70,19 @@ class VectorSums:
 
 
 @torch.no_grad()
-def plant_ridge_rows(classifier: Classifier, batches: Iterable[Batch], prior_L: Tensor, shard: LabelShard) -> None:
+def plant_ridge_rows(classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard) -> None:
     """Set the head's rows to a ridge regression, and its bias so that a negative scores the label's prior. Collective.
 
     Args:
         classifier: classifier whose head `ScoresByProduct`; its rows and biases are changed in place.
-        batches: this rank's share of one pass over the training documents, on the classifier's device.
+        read: see `ReadFor`.
         prior_L: log-odds in train of this worker's labels.
         shard: this worker's label rows.
     """
     head = classifier.eval().head
     assert isinstance(head, ScoresByProduct)  # its settings say so
     sums = VectorSums(len(prior_L), head.weights.shape[1], prior_L.device)
-    for batch in batches:
+    for batch in read(sums):
         sums.add(head.vectors(classifier.read(batch), batch.mask_BT), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
     set_rows(head, sums.rows(head.members), prior_L, shard)
