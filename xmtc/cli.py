@@ -47,7 +47,7 @@ app = typer.Typer(
     cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train, evaluate and run extreme multi-label text classifiers on language-model backbones.",
+    help="Train, evaluate and serve text classifiers with many, mostly rare labels. Begin with: xmtc train TABLE.csv",
 )
 
 
@@ -94,7 +94,7 @@ def init(
 @app.command()
 def train(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file; for data, xmtc init writes a configuration first.")
+        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file, or data, for which init writes one (budget 1h).")
     ],
     overrides: Overrides = None,
     print_config: PrintConfig = False,
@@ -358,7 +358,7 @@ def decide(
         typer.Option("--rule", help="micro, macro, samples, precision=0.9, budget=5 (per document) or top_k=5."),
     ],
 ) -> None:
-    """Change which labels a finished model predicts, by what that is best for on dev, without training."""
+    """Choose another rule for which labels a finished model predicts, tuned on dev, without training."""
     from xmtc.artefact.decide import decide as decide_by
     from xmtc.predict.arguments import as_rule
 

@@ -200,8 +200,10 @@ def test_an_output_that_can_be_no_page_is_refused(runs, tmp_path, output):
 
 
 def test_what_cannot_be_reported_is_named(runs, tmp_path):
-    with pytest.raises(DataError, match="no evaluation"):
+    with pytest.raises(DataError, match=r"no evaluation \(it has none"):
         RunResults.load(tmp_path)
+    with pytest.raises(DataError, match="no such folder"):
+        RunResults.load(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"'dev' .*test"):
         RunResults.load(runs[0], "dev")
     result = RunResults.load(runs[0])

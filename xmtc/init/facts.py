@@ -183,7 +183,9 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
     """
     good, bad = _sampled(rows)
     if not good:
-        raise DataError(f"{place}: no rows" if bad is None else f"{bad.where}: {bad.reason}; correct the file")
+        raise DataError(
+            f"{place}: no rows; give data" if bad is None else f"{bad.where}: {bad.reason}; correct the file"
+        )
     names = list(dict.fromkeys(name for cells in good for name in cells))
     return [_facts(name, good) for name in names]
 

@@ -137,7 +137,7 @@ class Model:
             directory: the `model` folder of a run, or `owner/name` on the Hugging Face Hub.
             device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` …
             tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out. None: 4,096 on a
-                CPU, where larger batches are slower (docs/log.md), and 16,384 on a GPU.
+                CPU, where larger batches are slower, and 16,384 on a GPU.
             bfloat16: compute under bfloat16 autocast; None: on GPUs.
 
         Raises:

@@ -102,9 +102,9 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
     found = directory.evaluated()
     wanted = [split] if split else [*(name for name in ("test", "dev") if name in found), *found]
     if not wanted or wanted[0] not in found:
-        there = f"it has {', '.join(found)}" if found else "it has none"
+        there = f"it has {', '.join(found)}" if found else "it has none" if run.is_dir() else "no such folder"
         what = f" of split {split!r}" if split else ""
-        raise DataError(f"{run}: no evaluation{what} ({there}); run 'xmtc evaluate' first")
+        raise DataError(f"{run}: no evaluation{what} ({there}); give a finished run, or run 'xmtc evaluate' first")
     return directory.evaluation(wanted[0])
 
 
