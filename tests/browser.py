@@ -25,6 +25,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
     "--remote-debugging-port=0",
+    "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",  # a mouse
 )
 
 

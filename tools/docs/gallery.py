@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
+from PIL import Image
 from rich.console import Console, RenderableType
 from rich.markdown import Markdown
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
@@ -35,6 +36,8 @@ SIZE = "data.limit={train: 2000, dev: 250, test: 250}"
 TEXT = "Return the eigenvalues and eigenvectors of a symmetric sparse matrix, computed by the Lanczos method."
 PENALTIES = [[{"kind": "linear", "penalties": [penalty]}] for penalty in (0.03, 0.1, 0.3)]
 GRID = {"grid": {"model.scorers": PENALTIES}, "metrics": ["ndcg@5", "macro_f1"]}
+
+FIRST_LABEL = (161, 215, 1119, 470)  # left, top, right, bottom of the first label on the evidence page
 
 
 def main() -> None:
@@ -102,6 +105,7 @@ def pages(output: Path, work: Path, binary: str) -> None:
         browser.picture(output / "report.png")
         browser.open(evidence, height=760)
         browser.picture(output / "evidence.png")
+        Image.open(output / "evidence.png").crop(FIRST_LABEL).save(output / "prediction.png", optimize=True)
         with served(run / "model", work) as address:
             browser.open(address, height=760)
             browser.wait("document.querySelector('#next') && !document.querySelector('#next').hidden")
