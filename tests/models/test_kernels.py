@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from host_waits import HostWaits
 from xmtc.models.kernels.dispatch import label_attention, label_attention_shortlist
 from xmtc.models.kernels.options import Options
 from xmtc.models.kernels.products import PADDED_LOGIT
@@ -238,23 +239,11 @@ def test_chunked_attends_to_more_tokens_than_it_first_sorts(normaliser, spread):
     )
 
 
-class Waits(TorchDispatchMode):
-    """Counts the values that a host would wait for, if the tensors were on a GPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += function.name() in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select")
-        return function(*args, **(kwargs or {}))
-
-
-def test_the_host_waits_once_whatever_the_number_of_chunks(small_chunks):
-    keys, values, mask, queries, weights, bias = inputs()
-    with Waits() as waits:
-        logits = label_attention(
-            keys, values, mask, queries, weights, bias, Options(heads=HEADS, implementation="sdpa")
-        )
-        torch.autograd.grad(logits.sum(), [keys, values, queries, weights])
-    assert waits.count == 1
+@pytest.mark.parametrize("normaliser", ["softmax", "sparsemax"])
+def test_the_host_does_not_wait_whatever_the_number_of_chunks(small_chunks, normaliser):
+    tensors = inputs()
+    with HostWaits() as host:
+        host.place(*tensors)
+        label_attention(*tensors, Options(heads=HEADS, implementation="sdpa", normaliser=normaliser)).sum().backward()
+    assert not host.total()
+    assert not host.mixed

@@ -31,8 +31,8 @@ class DeferredGradient(Protocol):
 
     shards: "tuple[RowShard, ...]"
 
-    def finite(self) -> bool:
-        """Whether every number of the gradient is finite."""
+    def finite(self) -> Tensor:
+        """Whether every number of the gradient is finite, bool (), on the shards' device."""
         ...
 
     def chunks(self, scale: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:

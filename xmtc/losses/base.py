@@ -1,7 +1,7 @@
 """The inputs and outputs of losses. Suffixes: B documents, C columns (labels), P (document, label) pairs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -47,6 +47,7 @@ class Targets:
         max_positives: upper bound of a document's positives, if known on the host; reading it from `rows_P` would wait
             for the device.
         others: set if the columns are one worker's share of the labels.
+        original: the targets on the CPU from which these were copied, or None for those targets themselves.
     """
 
     rows_P: Tensor
@@ -54,6 +55,19 @@ class Targets:
     weight_B: Tensor
     max_positives: int | None = None
     others: OtherLabels | None = None
+    original: "Targets | None" = None
+
+    @property
+    def on_host(self) -> "Targets":
+        """The targets on the CPU: reading a value there does not wait for a device."""
+        return self.original or self
+
+    def to(self, device: torch.device) -> "Targets":
+        """Copy the targets to `device`, without waiting for it."""
+        rows_P, columns_P, weight_B = (
+            tensor.to(device, non_blocking=True) for tensor in (self.rows_P, self.columns_P, self.weight_B)
+        )
+        return replace(self, rows_P=rows_P, columns_P=columns_P, weight_B=weight_B, original=self.on_host)
 
 
 class Loss(Protocol):

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.losses.base import Targets
 from xmtc.mining.index import LabelIndex, query_vectors
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import ScoresByProduct
@@ -42,9 +41,7 @@ class ShardScores:
     @torch.no_grad()
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return label ids and logits (B, K), best first."""
-        nothing = batch.rows_P[:0]
-        targets = Targets(nothing, nothing, batch.weight_B)
-        documents = self._shard.gather(self._classifier.read(batch), batch.mask_BT, targets)
+        documents = self._shard.gather(self._classifier.read(batch), batch)
         ids_GK, logits_GK = self.own_best(documents)
         missing = (0, self.size - ids_GK.shape[1])  # a worker with fewer labels than K
         ids_GK = nn.functional.pad(ids_GK, missing)

@@ -4,20 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
 from xmtc.data.collate import Batch
-from xmtc.losses.base import LossOutput, Targets
+from xmtc.losses.base import LossOutput
 from xmtc.mining.index import label_vectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.label_losses import build_label_loss
-from xmtc.training.label_shard import LabelShard
+from xmtc.training.label_shard import LabelShard, targets_of
 from xmtc.training.objective import Objective
 
 
@@ -64,22 +63,19 @@ class FinetuneObjective(Objective):
     @override
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Compute the loss of a micro-batch over all labels, or an unbiased estimate of it from some labels."""
-        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.max_labels)
         if self.contrastive is None:
-            return self._classification(batch, targets, seed)
+            return self._classification(batch, seed)
         batch = replace(batch, hidden_BTD=self.classifier.encode(batch))  # once for both losses
-        output = self._classification(batch, targets, seed)
-        added = self.contrastive(self.classifier.document_vectors(batch), targets)
+        output = self._classification(batch, seed)
+        added = self.contrastive(self.classifier.document_vectors(batch), targets_of(batch))
         total, documents = self.contrasted  # on the device: reading a number would synchronise in every micro-batch
         self.contrasted = total + added.sum.detach(), documents + added.count
         return LossOutput(output.sum + added.sum, output.count)
 
-    def _classification(self, batch: Batch, targets: Targets, seed: int) -> LossOutput:
+    def _classification(self, batch: Batch, seed: int) -> LossOutput:
         """Compute this worker's labels' share of the loss; the sum over workers is the loss of all documents."""
-        generator = torch.Generator(device=batch.mask_BT.device).manual_seed(seed)
-        documents = self.shard.gather(self.classifier.read(batch), batch.mask_BT, targets)
-        output = self.label_loss(documents, generator)
-        return output if self.shard.world == 1 else LossOutput(output.sum, targets.weight_B.sum())
+        output = self.label_loss(self.shard.gather(self.classifier.read(batch), batch), seed)
+        return output if self.shard.world == 1 else LossOutput(output.sum, batch.weight_B.sum())
 
     def _label_vectors(self) -> NDArray[np.float32]:
         """Return the current vectors to index."""

@@ -47,7 +47,7 @@ class FlatStep(DeferredGradient):
         self._pending: list[_Pending] = []
         rows.deferred = bias.deferred = self
 
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator | None = None) -> LossOutput:
+    def __call__(self, documents: GatheredDocuments, seed: int = 0) -> LossOutput:
         """Compute the summed loss of a micro-batch. Its backward pass records the inputs of the rows' gradient."""
         (pooled_BP,), targets = documents.read, documents.targets
         with torch.autocast(pooled_BP.device.type, enabled=False):
@@ -56,12 +56,13 @@ class FlatStep(DeferredGradient):
 
     def note(self, pooled_BP: Tensor, targets: Targets, scale: Tensor) -> None:
         """Record a micro-batch whose loss has the weight `scale`."""
-        self._pending.append(_Pending(pooled_BP.detach(), targets, targets.weight_B * scale))
+        self._pending.append(_Pending(pooled_BP.detach(), targets.on_host, targets.weight_B * scale))
 
     @override
-    def finite(self) -> bool:
+    def finite(self) -> Tensor:
         """Derivatives of binary losses are finite if the document vectors are."""
-        return all(bool(one.pooled_BP.isfinite().all()) for one in self._pending)
+        found = [one.pooled_BP.isfinite().all() for one in self._pending]
+        return torch.stack(found).all() if found else torch.ones((), dtype=torch.bool, device=self.shards[1].device)
 
     @override
     def discard(self) -> None:
@@ -74,7 +75,7 @@ class FlatStep(DeferredGradient):
         if not pending:
             return
         step = _concatenate(pending)
-        pooled_BP, positives = step.pooled_BP.float(), _Positives.of(step.targets)
+        pooled_BP, positives = step.pooled_BP.float(), _Positives.of(step.targets, step.pooled_BP.device)
         for part in self._parts():
             logits_BC = self.logits(step.pooled_BP, part)
             pairs = positives.within(part)
@@ -98,7 +99,7 @@ class FlatStep(DeferredGradient):
         rows, weight_B1 = self.shards[0].detach(), targets.weight_B[:, None]
         gradient_BP = torch.zeros(pooled_BP.shape, device=pooled_BP.device)
         loss = pooled_BP.new_zeros((), dtype=torch.float32)
-        positives = _Positives.of(targets)
+        positives = _Positives.of(targets.on_host, pooled_BP.device)
         for part in self._parts():
             logits_BC = self.logits(pooled_BP, part)
             pairs = positives.within(part)
@@ -129,26 +130,28 @@ class _Loss(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Positives:
-    """Positive pairs in the order of their labels."""
+    """Positive pairs in the order of their labels; `sorted_Q` are the labels on the CPU."""
 
     rows_Q: Tensor
     columns_Q: Tensor
+    sorted_Q: Tensor
 
     @classmethod
-    def of(cls, targets: Targets) -> "_Positives":
-        order_Q = targets.columns_P.argsort()
-        return cls(targets.rows_P[order_Q], targets.columns_P[order_Q])
+    def of(cls, targets: Targets, device: torch.device) -> "_Positives":
+        """Sort targets that are on the CPU."""
+        sorted_Q, order_Q = targets.columns_P.sort()
+        rows_Q, columns_Q = (x.to(device, non_blocking=True) for x in (targets.rows_P[order_Q], sorted_Q))
+        return cls(rows_Q, columns_Q, sorted_Q)
 
     def within(self, part: slice) -> tuple[Tensor, Tensor]:
         """Select the pairs of a chunk of labels, with labels numbered from the first of the chunk."""
-        bounds = torch.tensor([part.start, part.stop], device=self.columns_Q.device)
-        first, last = torch.searchsorted(self.columns_Q, bounds).tolist()
+        first, last = torch.searchsorted(self.sorted_Q, torch.tensor([part.start, part.stop])).tolist()
         return self.rows_Q[first:last], self.columns_Q[first:last] - part.start
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A micro-batch with its documents' weights in the loss."""
+    """A micro-batch with its documents' weights in the loss; the targets are on the CPU."""
 
     pooled_BP: Tensor
     targets: Targets

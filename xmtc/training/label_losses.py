@@ -28,8 +28,8 @@ from xmtc.training.label_shard import GatheredDocuments, LabelShard
 class LabelLoss(Protocol):
     """Computes the loss of gathered documents over this worker's labels."""
 
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
-        """Compute the summed loss of a micro-batch; `generator` makes every random choice in it."""
+    def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
+        """Compute the summed loss of a micro-batch; `seed` determines every random choice in it."""
         ...
 
 
@@ -41,8 +41,9 @@ class AllLabels(LabelLoss):
     head: Head
 
     @override
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
+    def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
         logits_GR = self.head.score(documents.read, documents.mask_GT)
+        generator = torch.Generator(device=logits_GR.device).manual_seed(seed)
         return self.loss(logits_GR, documents.targets, generator=generator)
 
 
@@ -55,14 +56,18 @@ class SampledLabels(LabelLoss):
     sampler: LabelSampler
 
     @override
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LossOutput:
-        sample = self.sampler(documents, generator)
+    def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
+        sample = self.sampler(documents, torch.Generator().manual_seed(seed))
         logits_GS = self.logits(documents, sample.labels_S)
-        targets = replace(documents.targets, columns_P=sample.columns_P)
-        return self.loss(logits_GS, targets, importance_BC=sample.importance_S.expand_as(logits_GS))
+        columns_P, importance_S = (
+            tensor.to(logits_GS.device, non_blocking=True) for tensor in (sample.columns_P, sample.importance_S)
+        )
+        targets = replace(documents.targets, columns_P=columns_P, original=None)
+        return self.loss(logits_GS, targets, importance_BC=importance_S.expand_as(logits_GS))
 
     def logits(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
-        """Compute the logits (G, S) of the sampled labels."""
+        """Compute the logits (G, S) of the sampled labels, which are on the CPU."""
+        labels_S = labels_S.to(documents.mask_GT.device, non_blocking=True)
         return self.head.score(documents.read, documents.mask_GT, labels_S)
 
 
@@ -76,7 +81,8 @@ class SampledTexts(SampledLabels):
     def logits(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         head = self.head
         assert isinstance(head, ReadsLabelTexts)  # only such a head has texts
-        rows_SP = head.rows_of_texts(self.texts(labels_S.cpu().numpy()))
+        rows_SP = head.rows_of_texts(self.texts(labels_S.numpy()))
+        labels_S = labels_S.to(rows_SP.device, non_blocking=True)
         head.keep_rows(rows_SP.detach(), labels_S)
         return head.score_rows(documents.read, rows_SP, labels_S)
 

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LabelSample:
-    """Labels of a micro-batch.
+    """Labels of a micro-batch, on the CPU, where the choice of labels waits for no device.
 
     Attributes:
         labels_S: int64, ascending, distinct.
@@ -45,7 +45,7 @@ class LabelSampler(Protocol):
     """Chooses labels for the documents of a micro-batch, numbered from this worker's first."""
 
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
-        """Choose the labels; `generator` is on the device of the documents."""
+        """Choose the labels."""
         ...
 
 
@@ -63,7 +63,7 @@ class UniformSampler(LabelSampler):
 
     @override
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
-        positives_P, rows = documents.targets.columns_P, self.shard.rows
+        positives_P, rows = documents.targets.on_host.columns_P, self.shard.rows
         certain_C = positives_P.unique()
         share = self.shard.share(self.sampled)
         if share <= len(certain_C) < rows:
@@ -98,32 +98,32 @@ class MinedSampler(LabelSampler):
 
     @override
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
-        positives_P, uniform = documents.targets.columns_P, self.shard.share(self.settings.uniform)
+        positives_P, uniform = documents.targets.on_host.columns_P, self.shard.share(self.settings.uniform)
         certain_C = torch.cat([positives_P, self._mine(documents)]).unique()
         return draw_labels(positives_P, certain_C, self.shard.rows, uniform, generator)
 
     def _mine(self, documents: GatheredDocuments) -> Tensor:
-        targets, alone = documents.targets, self.shard.world == 1
+        targets, alone = documents.targets.on_host, self.shard.world == 1
         queries_Gd = query_vectors(self.head.vectors(documents.read, documents.mask_GT))
         trusted = alone and isinstance(self.head, ScoresByProduct)
         mined_M = self.miner.mine(
             queries_Gd,
-            targets.rows_P.cpu().numpy(),
-            targets.columns_P.cpu().numpy(),
+            targets.rows_P.numpy(),
+            targets.columns_P.numpy(),
             None if trusted else lambda found_GK: self._scores(documents, found_GK),
             None if alone else self._kept,
         )
-        return torch.from_numpy(mined_M).to(targets.rows_P.device)
+        return torch.from_numpy(mined_M)
 
     @torch.no_grad()
     def _scores(self, documents: GatheredDocuments, found_GK: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the head's logits (G, K) of labels that an index found."""
-        found = torch.from_numpy(found_GK).to(documents.mask_GT.device)
+        found = torch.from_numpy(found_GK).to(documents.mask_GT.device, non_blocking=True)
         return self.head.score(documents.read, documents.mask_GT, found).float().cpu().numpy()
 
     def _kept(self, scores_GK: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Mark the candidates that are among the best of all workers' indexes. Collective."""
-        scores = torch.from_numpy(scores_GK).to(self.head.bias.device)
+        scores = torch.from_numpy(scores_GK).to(self.head.bias.device, non_blocking=True)
         return self.shard.among_best(scores, self.settings.candidates).cpu().numpy()
 
 
@@ -141,7 +141,7 @@ def draw_labels(
         certain_C: int64, ascending, distinct: the labels in `labels_P`, and others to include, such as mined ones.
         labels: L.
         uniform: m; capped at R.
-        generator: random generator on the device of `labels_P`.
+        generator: random generator on the CPU.
     """
     others = labels - len(certain_C)
     drawn = _complement(certain_C, distinct(uniform, others, generator))
@@ -153,18 +153,17 @@ def draw_labels(
 
 def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
     """Draw at most `count` numbers from 0 … below − 1 uniformly, at a cost that depends only on `count`."""
-    device = generator.device
     if 2 * count >= below:
-        return torch.randperm(below, generator=generator, device=device)[:count]
-    found = torch.empty(0, dtype=torch.int64, device=device)
+        return torch.randperm(below, generator=generator)[:count]
+    found = torch.empty(0, dtype=torch.int64)
     while len(found) < count:
-        more = torch.randint(below, (2 * count,), generator=generator, device=device)
+        more = torch.randint(below, (2 * count,), generator=generator)
         found = torch.cat([found, more]).unique()
     # a set found here is uniform among the sets of its size, and so is a uniform subset of it
-    return found[torch.randperm(len(found), generator=generator, device=device)[:count]]
+    return found[torch.randperm(len(found), generator=generator)[:count]]
 
 
 def _complement(certain_C: Tensor, ranks: Tensor) -> Tensor:
     """Find the labels that have these ranks among those that are not certain."""
-    before_C = certain_C - torch.arange(len(certain_C), device=certain_C.device)
+    before_C = certain_C - torch.arange(len(certain_C))
     return ranks + torch.searchsorted(before_C, ranks, right=True)

@@ -11,8 +11,8 @@ Suffixes: B documents of this worker, G of all workers, T tokens, L labels, R la
 """
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_gather_rows, all_reduce_max_ints, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.collectives import (
+    all_gather_object,
+    all_gather_rows,
+    all_reduce_max_ints,
+    all_reduce_sum,
+    rank_and_world_size,
+)
 from xmtc.distributed.row_shards import RowShard, share_of, shares
 from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier
@@ -86,21 +92,22 @@ class LabelShard:
         end = self.first + self.rows
         return max(1, count * end // self.labels - count * self.first // self.labels)
 
-    def gather(self, read: tuple[Tensor, ...], mask_BT: Tensor, targets: Targets) -> GatheredDocuments:
+    def gather(self, read: tuple[Tensor, ...], batch: Batch) -> GatheredDocuments:
         """Gather all workers' documents. The call and its backward pass are collective.
 
         Args:
             read: result of `Head.read` for this worker's documents.
-            mask_BT: False on padding.
-            targets: targets of this worker's documents; columns are among all labels.
+            batch: these documents.
         """
+        targets = targets_of(batch)
         if self.world == 1:
-            return GatheredDocuments(read, mask_BT, targets)
-        sizes = [*mask_BT.shape, len(targets.rows_P), targets.max_positives or len(targets.rows_P)]
-        documents, tokens, pairs, most = all_reduce_max_ints(sizes)
+            return GatheredDocuments(read, batch.mask_BT, targets)
+        device = batch.mask_BT.device
+        shapes, targets_of_ranks = zip(*all_gather_object((batch.mask_BT.shape, targets.on_host)), strict=True)
+        documents, tokens = (max(sizes) for sizes in zip(*shapes, strict=True))
         read_G = _AllGather.apply(*(_padded(x, documents, tokens) for x in read))
-        mask_GT = _all_gather(_padded_mask(mask_BT, documents, tokens))
-        own = self._own_targets(targets, documents, pairs, most)
+        mask_GT = _all_gather(_padded_mask(batch.mask_BT, documents, tokens))
+        own = self._own_targets(targets_of_ranks, documents).to(device)
         return GatheredDocuments(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
 
     def gather_tokens(self, hidden_BTD: Tensor, batch: Batch) -> GatheredDocuments:
@@ -108,8 +115,7 @@ class LabelShard:
 
         Collective.
         """
-        targets = Targets(batch.rows_P, batch.labels_P, batch.weight_B, batch.max_labels)
-        return self.gather((hidden_BTD.detach(), batch.token_ids_BT[..., None]), batch.mask_BT, targets)
+        return self.gather((hidden_BTD.detach(), batch.token_ids_BT[..., None]), batch)
 
     def mean_of_all(self, values_R: Tensor) -> Tensor:
         """Compute the mean over all labels of a value per label, (R, …) → (…). Collective."""
@@ -156,16 +162,22 @@ class LabelShard:
             return ids_GK[:documents], logits_GK[:documents]
         return _all_to_all(ids_GK)[:documents], _all_to_all(logits_GK)[:documents]
 
-    def _own_targets(self, targets: Targets, documents: int, pairs: int, most: int) -> Targets:
-        """Gather all workers' positives among this worker's labels; rows count through the gathered documents."""
-        rank, _ = rank_and_world_size()
-        pairs_P2 = torch.stack([targets.rows_P + documents * rank, targets.columns_P], 1)
-        pairs_X2 = _all_gather(nn.functional.pad(pairs_P2, (0, 0, 0, pairs - len(pairs_P2)), value=-1))
-        columns_X = pairs_X2[:, 1] - self.first
+    def _own_targets(self, of_ranks: Sequence[Targets], documents: int) -> Targets:
+        """Find all workers' positives among this worker's labels; rows count through the gathered documents."""
+        rows_X = torch.cat([one.rows_P + documents * rank for rank, one in enumerate(of_ranks)])
+        columns_X = torch.cat([one.columns_P for one in of_ranks]) - self.first
         own_X = (columns_X >= 0) & (columns_X < self.rows)
-        weight_G = _all_gather(nn.functional.pad(targets.weight_B, (0, documents - len(targets.weight_B))))
+        weight_G = torch.cat([nn.functional.pad(one.weight_B, (0, documents - len(one.weight_B))) for one in of_ranks])
+        most = max(one.max_positives or 0 for one in of_ranks)
         others = OtherLabels(self.labels, self.among_best)
-        return Targets(pairs_X2[own_X, 0], columns_X[own_X], weight_G, min(most, self.rows), others)
+        return Targets(rows_X[own_X], columns_X[own_X], weight_G, min(most, self.rows), others)
+
+
+def targets_of(batch: Batch) -> Targets:
+    """Return the positives of a batch, among all labels."""
+    host = batch.on_host
+    targets = Targets(host.rows_P, host.labels_P, host.weight_B, batch.max_labels)
+    return replace(targets, rows_P=batch.rows_P, columns_P=batch.labels_P, weight_B=batch.weight_B, original=targets)
 
 
 def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]) -> Classifier:

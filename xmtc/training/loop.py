@@ -209,8 +209,8 @@ class Loop:
                     output = module(batch, self._seed(position.step, index))
                 self.strategy.backward(output.sum / step.documents)
             outputs.append(torch.stack([output.sum.detach(), output.count.to(output.sum.dtype)]))
-        norm = self.strategy.step(MAX_GRAD_NORM)
         own_loss, own_documents = (sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True))
+        norm = self.strategy.step(MAX_GRAD_NORM)
         # One rank's wish to save or stop is that of all ranks, so that none waits for a rank that has stopped.
         wishes = float(self._wants_save(position.step + 1)), float(self.interruption.requested)
         loss, documents, tokens, save, stop = all_reduce_sum_floats([own_loss, own_documents, own_tokens, *wishes])

@@ -62,34 +62,31 @@ class PlantObjective(Objective):
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Compute this worker's share of each document's mean list loss, summed over documents."""
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
-        labels_S = self.sample_labels(documents.targets.columns_P, seed)
-        scores_NT, grades_NT, mask_NT, rows_N = self.lists(documents, labels_S)
-        loss_N = self.loss(scores_NT, grades_NT, mask_NT)
+        labels_S = self.sample_labels(documents.targets.on_host.columns_P, seed)
+        scores_BST, grades_BST = self.lists(documents, labels_S)
+        mask_BST = documents.mask_GT.unsqueeze(1).expand_as(grades_BST)
+        loss_BS = self.loss(*(x.flatten(0, 1) for x in (scores_BST, grades_BST, mask_BST))).view(scores_BST.shape[:2])
         weight_B = documents.targets.weight_B
-        lists_B = torch.zeros_like(weight_B).index_add(0, rows_N, torch.ones_like(loss_N))
+        lists_B = (grades_BST > 0).any(2).sum(1).to(loss_BS.dtype)
         if self.shard.world > 1:
             lists_B = all_reduce_sum(lists_B)
-        per_document_B = torch.zeros_like(weight_B).index_add(0, rows_N, loss_N) / lists_B.clamp(min=1)
+        per_document_B = loss_BS.sum(1) / lists_B.clamp(min=1)
         return LossOutput((per_document_B * weight_B).sum(), batch.weight_B.sum())
 
     def sample_labels(self, columns_P: Tensor, seed: int) -> Tensor:
-        """Sample labels, int64 (S,): the documents' positives that have a ranking, plus uniformly drawn labels."""
+        """Sample labels, int64 (S,): positives that have a ranking, plus uniformly drawn labels; all on the CPU."""
         generator, wanted = torch.Generator().manual_seed(seed), self.shard.share(self.settings.sampled_labels)
-        positives = columns_P.cpu().unique()
+        positives = columns_P.unique()
         positives = positives[_among(positives, self.rankable)]
         positives = positives[torch.randperm(len(positives), generator=generator)[:wanted]]
         drawn = self.rankable[distinct(wanted, len(self.rankable), generator)]
         return torch.cat([positives, drawn])[:wanted].unique()
 
-    def lists(self, documents: GatheredDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Collect scores, grades and mask (N, T) of lists with at least one graded token, and their documents (N,)."""
+    def lists(self, documents: GatheredDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor]:
+        """Collect scores and grades (B, S, T) of every document's tokens for these labels, which are on the CPU."""
         (_, ids_BT1), mask_BT = documents.read, documents.mask_GT
-        scores_BSHT = self._attention_scores(documents, labels_S.to(mask_BT.device))
-        grades_BST = self.grades(ids_BT1[..., 0], labels_S) * mask_BT.unsqueeze(1)
-        graded_BS = (grades_BST > 0).any(2)
-        rows_N, columns_N = graded_BS.nonzero(as_tuple=True)
-        scores_NT = scores_BSHT.mean(2)[rows_N, columns_N]
-        return scores_NT, grades_BST[rows_N, columns_N], mask_BT[rows_N], rows_N
+        scores_BSHT = self._attention_scores(documents, labels_S.to(mask_BT.device, non_blocking=True))
+        return scores_BSHT.mean(2), self.grades(ids_BT1[..., 0], labels_S) * mask_BT.unsqueeze(1)
 
     def _attention_scores(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         head = self.classifier.head
@@ -104,7 +101,7 @@ class PlantObjective(Objective):
         """
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
         (_, ids_BT1), targets, mask_BT = documents.read, documents.targets, documents.mask_GT
-        ranked_P = _among(targets.columns_P.cpu(), self.rankable).to(mask_BT.device)
+        ranked_P = _among(targets.on_host.columns_P, self.rankable).to(mask_BT.device)
         rows_P, labels_P = targets.rows_P[ranked_P], targets.columns_P[ranked_P]
         if len(rows_P) == 0:
             return 0.0, 0.0
@@ -118,7 +115,8 @@ class PlantObjective(Objective):
 
     def grades(self, token_ids_BT: Tensor, labels_S: Tensor) -> Tensor:
         """Look up grades (B, S, T) of every token of every document for every label."""
-        grades_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy())).to(token_ids_BT.device)
+        table_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy()))
+        grades_SV = table_SV.to(token_ids_BT.device, non_blocking=True)
         return grades_SV[:, token_ids_BT].transpose(0, 1)
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from xmtc.data.collate import Batch
-from xmtc.losses.base import Targets
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.training.label_shard import LabelShard
@@ -37,7 +36,7 @@ class VectorSums(Sums):
         self.products_PP.add_((vectors_BP.T @ vectors_BP).double())
         self.vector_P.add_(vectors_BP.double().sum(0))
         self.documents.add_(batch.weight_B.double().sum())
-        documents = shard.gather((vectors_BP,), batch.mask_BT, Targets(batch.rows_P, batch.labels_P, batch.weight_B))
+        documents = shard.gather((vectors_BP,), batch)
         rows_P, labels_P = documents.targets.rows_P, documents.targets.columns_P
         self.by_label_LP.index_add_(0, labels_P, documents.read[0][rows_P])
         self.counts_L.index_add_(0, labels_P, documents.targets.weight_B[rows_P])

@@ -52,11 +52,12 @@ class ReplicatedStrategy(StrategyBase):
                 parameter.grad = torch.zeros_like(parameter)
         norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
         norm = norm.hypot(torch.full_like(norm, outside_norm))
-        if math.isfinite(norm.item()):
+        value = norm.item()  # the host waits once
+        if math.isfinite(value):
             clip_grads_with_norm_(parameters, max_grad_norm, norm)
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return norm.item()
+        return value
 
     def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
         return parameter

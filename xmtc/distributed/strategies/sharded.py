@@ -93,8 +93,9 @@ class ShardedRowsStrategy(Strategy):
             return self._inside.step(max_grad_norm, outside_norm)
         deferred = self._deferred()
         parts = self._gradients()
-        squares = sum(float(torch.linalg.vector_norm(part, dtype=torch.float32)) ** 2 for part in parts)
-        squares = squares if all(one.finite() for one in deferred) else math.inf
+        norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
+        norms += [torch.where(one.finite(), 0.0, math.inf) for one in deferred]
+        squares = sum(norm**2 for norm in torch.stack(norms).tolist()) if norms else 0.0  # the host waits once
         norm = math.hypot(math.sqrt(all_reduce_sum_floats([squares])[0]), outside_norm)
         if self._inside_groups:
             norm = self._inside.step(max_grad_norm, norm)

@@ -43,7 +43,8 @@ def fused_logits(
     """Compute logits (B, L) without bias, in fp32; see `xmtc.models.kernels.label_attention`. Softmax only."""
     offsets = torch.nn.functional.pad(mask_BT.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
     documents = _Documents(offsets, mask_BT.shape[1])
-    tokens_N = mask_BT.flatten().nonzero()[:, 0]  # the one value that the host waits for
+    # Padding comes last and no document has it: `nonzero` would leave it out, but the host would wait for its length.
+    tokens_N = mask_BT.logical_not().flatten().argsort(stable=True)
     packed = (x_BTD.flatten(0, 1).index_select(0, tokens_N) for x_BTD in (keys_BTD, values_BTD))
     tables = (queries_LD.contiguous(), weights_LD.contiguous())
     return _Fused.apply(options, documents, *packed, *tables)  # pyright: ignore[reportReturnType]

@@ -28,26 +28,9 @@ def attend(
 
     Queries and weights may also be (B, L, D): then each document has its own labels, as with a shortlist.
     """
-    return _attend(keys_BTD, values_BTD, mask_BT, _attended(mask_BT), queries_LD, weights_LD, heads)
-
-
-def _attended(mask_BT: Tensor) -> Tensor | None:
-    """Return which tokens are attended to, (B, 1, 1, T), or None for all of them. The host waits for the device."""
-    if bool(mask_BT.all()):
-        return None
     # A row without tokens would give NaN. It attends to padding instead, and the result is dropped.
-    return (mask_BT | ~mask_BT.any(-1, keepdim=True))[:, None, None, :]
-
-
-def _attend(
-    keys_BTD: Tensor,
-    values_BTD: Tensor,
-    mask_BT: Tensor,
-    attended: Tensor | None,
-    queries_LD: Tensor,
-    weights_LD: Tensor,
-    heads: int,
-) -> Tensor:
+    # The mask is given even if it is True everywhere: to look would make the host wait for the device.
+    attended = (mask_BT | ~mask_BT.any(-1, keepdim=True))[:, None, None, :]
     queries = split_heads(queries_LD, heads)
     contexts_BHLE = F.scaled_dot_product_attention(
         queries.expand(len(keys_BTD), *queries.shape[-3:]),
@@ -76,8 +59,7 @@ def sdpa_logits(
     chunk = automatic_chunk(documents, tokens, width, options.heads, stores_scores=options.normaliser != "softmax")
     dtype = keys_BTD.dtype
     wide = at_least_fp32(keys_BTD), at_least_fp32(values_BTD)  # so that the chunks' gradients are added in fp32
-    attended = _attended(mask_BT) if options.normaliser == "softmax" else None
-    function = partial(_of_chunk, options, dtype, *wide, mask_BT, attended)
+    function = partial(_of_chunk, options, dtype, *wide, mask_BT)
     parts = zip(queries_LD.split(chunk), weights_LD.split(chunk), strict=True)
     return torch.cat([checkpoint(function, *rows, use_reentrant=False) for rows in parts], 1)
 
@@ -88,7 +70,6 @@ def _of_chunk(
     keys_BTD: Tensor,
     values_BTD: Tensor,
     mask_BT: Tensor,
-    attended: Tensor | None,
     queries_CD: Tensor,
     weights_CD: Tensor,
 ) -> Tensor:
@@ -98,6 +79,6 @@ def _of_chunk(
             queries_CD = normalise_rows(queries_CD, options.heads)
         keys, values, queries, weights = (x.to(dtype) for x in (keys_BTD, values_BTD, queries_CD, weights_CD))
         if options.normaliser == "softmax":
-            return at_least_fp32(_attend(keys, values, mask_BT, attended, queries, weights, options.heads))
+            return at_least_fp32(attend(keys, values, mask_BT, queries, weights, heads=options.heads))
         settings = {"heads": options.heads, "normaliser": options.normaliser}
         return at_least_fp32(reference_logits(keys, values, mask_BT, queries, weights, **settings))
