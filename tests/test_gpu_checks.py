@@ -1,8 +1,11 @@
 """The checks for a GPU, where there is none."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import fake_step
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = ("peft", "faiss", "ray", "deepspeed", "transformers", "sklearn")
@@ -36,3 +39,17 @@ def test_a_check_without_its_modules_leaves_the_others_alone() -> None:
     assert missed.endswith("failed: a bar")
     assert broken.endswith("failed: out of order")
     assert done.returncode == 1
+
+
+def test_a_step_of_a_large_decoder_does_not_wait(capsys):
+    assert fake_step.main(["--layers", "1", "--tokens", "64", "--labels", "100"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["tflop"] > found["useful_tflop"] > 0
+    assert found["waits_at"] is None
+
+
+def test_a_step_that_waits_names_the_operation(monkeypatch, capsys):
+    monkeypatch.setattr("xmtc.models.kernels.sdpa.attend", lambda keys, values, mask, *_, **__: bool(mask.all()))
+    assert fake_step.main(["--layers", "1", "--tokens", "64", "--labels", "100"]) == 1
+    assert "local_scalar_dense" in json.loads(capsys.readouterr().out)["waits_at"]

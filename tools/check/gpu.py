@@ -32,6 +32,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from xmtc.data.collate import Batch
+    from xmtc.models.classifier import Classifier
     from xmtc.models.kernels.options import Implementation
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +141,22 @@ def classifier_step(
     shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device
 ) -> tuple[float, int]:
     """Seconds of a LoRA step of our classifier, and the weights of the backbone that multiply every token."""
+    with device:
+        classifier, batch = (
+            lora_classifier(shape, tokens, labels),
+            random_documents(documents, tokens, shape["vocab_size"]),
+        )
+    return _seconds(lora_step(classifier, batch), repeats=5), multiplied_weights(classifier)
+
+
+def multiplied_weights(classifier: "Classifier") -> int:
+    """Weights of the backbone that multiply every token."""
+    named = classifier.encoder.named_parameters()
+    return sum(p.numel() for name, p in named if p.ndim == 2 and "embed" not in name)
+
+
+def lora_classifier(shape: dict[str, Any], tokens: int, labels: int) -> "Classifier":
+    """A random backbone in bf16 with adapters on all linear layers, and label attention, on torch's current device."""
     from xmtc.models.classifier import Classifier
     from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
     from xmtc.models.heads.config import LabelAttentionConfig
@@ -151,22 +168,24 @@ def classifier_step(
         gradient_checkpointing=True,
         window=tokens,
     )
-    with device:
-        backbone = encoder.build(shape["vocab_size"])
-        head = LabelAttentionConfig(width=512, heads=8).build(backbone.width, labels)
-        classifier, batch = Classifier(backbone, head, labels), _documents(documents, tokens, shape["vocab_size"])
+    backbone = encoder.build(shape["vocab_size"])
+    head = LabelAttentionConfig(width=512, heads=8).build(backbone.width, labels)
+    return Classifier(backbone, head, labels)
+
+
+def lora_step(classifier: "Classifier", batch: "Batch") -> Callable[[], None]:
+    """An optimizer step of what trains."""
     classifier.train()
     optimizer = torch.optim.AdamW([p for p in classifier.parameters() if p.requires_grad], lr=1e-4)
 
     def step() -> None:
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(batch.mask_BT.device.type, torch.bfloat16):
             loss = torch.nn.functional.softplus(classifier(batch)).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    named = classifier.encoder.named_parameters()
-    return _seconds(step, repeats=5), sum(p.numel() for name, p in named if p.ndim == 2 and "embed" not in name)
+    return step
 
 
 def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device) -> float:
@@ -272,7 +291,7 @@ def _extra_bytes(run: Callable[[], list[Tensor]]) -> int:
     return max(torch.cuda.max_memory_allocated() - before - returned, 1)
 
 
-def _documents(documents: int, tokens: int, vocab_size: int) -> "Batch":
+def random_documents(documents: int, tokens: int, vocab_size: int) -> "Batch":
     """Full windows of random tokens, on torch's current device."""
     from xmtc.data.collate import Batch
 
