@@ -271,6 +271,12 @@ def test_patience_puts_requests_together(model: xmtc.Model, monkeypatch: pytest.
         assert "xmtc_batch_texts_sum 4.0" in client.get("/metrics").text
 
 
+def test_a_request_does_not_wait_while_two_workers_are_idle(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xmtc.serve.batcher._PATIENCE_S", 30.0)
+    with running(model, workers=2, limits=Limits(wait_seconds=10.0)) as client:
+        assert client.post("/predict", {"texts": TEXTS[:1]}).status_code == 200
+
+
 def test_a_server_can_score_shortlists(model: xmtc.Model) -> None:
     with running(model, shortlist=2) as client:
         found = client.post("/predict", {"texts": TEXTS, "top_k": 6}).json()["predictions"]

@@ -1,11 +1,11 @@
 """Combine the texts of several requests in one pass through the model.
 
-Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. If a worker
-is idle, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a CPU
-every worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one pass
-whose threads wait for each other. A long request is cut into pieces, which wait one after the other: others get their
-turn in between, and a request that nobody waits for any more ends with the current piece. Only the event loop's thread
-accesses the state.
+Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. At the last
+idle worker, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a
+CPU every worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one
+pass whose threads wait for each other. A long request is cut into pieces, which wait one after the other: others get
+their turn in between, and a request that nobody waits for any more ends with the current piece. Only the event loop's
+thread accesses the state.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _BATCH_TOKENS = 8192
 """Estimated from characters. A batch with this many tokens does not wait for more."""
 _PIECE_CHARACTERS = _BATCH_TOKENS * _CHARACTERS_PER_TOKEN
 _PATIENCE_S = 0.003
-"""Time that a text waits for others while the model is idle."""
+"""Time that a text waits for others at the last idle worker."""
 _QUEUE_TEXTS = 512
 """Texts that may wait for the model."""
 
@@ -180,10 +180,12 @@ class Batcher:
         _deliver(batch, call)
 
     async def _gather(self) -> None:
-        """Wait for a request, then for more requests within the waiting time and the token budget."""
+        """Wait for a request and, at the last idle worker, for more within the waiting time and the token budget."""
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
+        if len(self._passes) + 1 < self._workers:
+            return
         end_s = self._queue[0].queued_s + _PATIENCE_S
         while sum(one.tokens for one in self._queue) < _BATCH_TOKENS:
             left_s = end_s - time.monotonic()
