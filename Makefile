@@ -9,12 +9,16 @@ BIN := $(VENV)/bin
 TRITON_VENV := .venv-triton
 WHEEL_VENV := .venv-wheel
 BUILD_VENV := .venv-build
+FLOORS_VENV := .venv-floors
+FLOOR_TESTS := $(addprefix tests/,models/test_adapters.py models/test_backbone.py mining distributed/test_strategies.py \
+	predict/test_predictor.py pipeline/test_pipeline.py cluster/test_smoke_llama.py)
+READY_TESTS := $(addprefix tests/,test_gpu_checks.py test_launch.py training/test_host_waits.py training/test_label_parallel.py)
 
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help quickstart install dev test test-faults test-triton test-wheel fuzz lint size format docs site \
-	site-serve gallery clean distclean
+.PHONY: help quickstart install dev test test-faults test-triton test-floors test-wheel gpu-ready fuzz lint size format docs \
+	site site-serve gallery clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -57,6 +61,16 @@ test-triton: $(TRITON_VENV)/.stamp  ## the Triton kernels in Triton's interprete
 	PYTHONPATH=. $(TRITON_VENV)/bin/python tools/check/compiled_kernels.py --widths 128
 	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton $(PYTEST_ARGS)
 
+# SWIG crashes Python where warnings are errors, before its version 4.4.
+test-floors: $(FLOORS_VENV)/.stamp  ## models, strategies and a whole run with the oldest versions that pyproject.toml allows
+	PYTHONPATH=. $(FLOORS_VENV)/bin/python -m pytest -o filterwarnings=default $(FLOOR_TESTS) $(PYTEST_ARGS)
+
+gpu-ready: $(TRITON_VENV)/.stamp test-floors  ## all that can be known about GPUs without one; minutes
+	PYTHONPATH=. $(TRITON_VENV)/bin/python tools/check/compiled_kernels.py
+	TRITON_INTERPRET=1 $(TRITON_VENV)/bin/python -m pytest tests/models -k triton
+	$(BIN)/python tools/check/fake_step.py
+	$(BIN)/python -m pytest -v $(READY_TESTS)
+
 test-wheel: $(VENV)/.stamp-dev  ## build and check the packages; install the wheel alone, predict and train with it
 	rm -rf build dist $(BUILD_VENV) $(WHEEL_VENV)
 	$(BIN)/python -m venv $(BUILD_VENV)
@@ -73,6 +87,15 @@ $(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$($(TRITON_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth"
 	$(TRITON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt triton==3.7.1  # as PyTorch 2.13 has it on GPUs
+	@touch $@
+
+# The oldest versions lie over the main environment. PyTorch, the largest, and what belongs to it stay as they are there.
+$(FLOORS_VENV)/.stamp: $(VENV)/.stamp-dev
+	test -d $(FLOORS_VENV) || $(BIN)/python -m venv $(FLOORS_VENV)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(FLOORS_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth"
+	$(BIN)/python tools/check/floors.py > $(FLOORS_VENV)/floors.txt
+	$(FLOORS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $(FLOORS_VENV)/floors.txt
 	@touch $@
 
 lint: $(VENV)/.stamp-dev  ## style and types
@@ -106,4 +129,4 @@ clean:  ## remove caches and build results; keeps runs, corpora and .venv
 	find xmtc tests tools launch -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## the same, and the environments
-	rm -rf $(VENV) $(TRITON_VENV) $(WHEEL_VENV) $(BUILD_VENV)
+	rm -rf $(VENV) $(TRITON_VENV) $(FLOORS_VENV) $(WHEEL_VENV) $(BUILD_VENV)

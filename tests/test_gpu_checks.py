@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import fake_step
+import floors
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = ("peft", "faiss", "ray", "deepspeed", "transformers", "sklearn")
@@ -53,3 +54,13 @@ def test_a_step_that_waits_names_the_operation(monkeypatch, capsys):
     monkeypatch.setattr("xmtc.models.kernels.sdpa.attend", lambda keys, values, mask, *_, **__: bool(mask.all()))
     assert fake_step.main(["--layers", "1", "--tokens", "64", "--labels", "100"]) == 1
     assert "local_scalar_dense" in json.loads(capsys.readouterr().out)["waits_at"]
+
+
+def test_floors_are_the_oldest_versions_of_all_but_pytorch():
+    extras = {
+        "train": ["ray[data]>=2.5", "deepspeed>=0.1; sys_platform == 'linux'"],
+        "quantize": [],
+        "docs": ["mkdocs>=1"],
+    }
+    found = floors.floors({"dependencies": ["torch>=2.13", "peft>=0.1"], "optional-dependencies": extras})
+    assert found == ["peft==0.1", "ray[data]==2.5", "deepspeed==0.1; sys_platform == 'linux'"]
