@@ -1,7 +1,7 @@
 """Fused label attention for GPUs, which never writes scores or per-label contexts to memory.
 
 It uses z[b,l] = Σ_m Σ_n a[b,l,m,n]·G[b,l,m,n] with G = W Vᵀ. The online softmax over tokens therefore carries one
-number per label and head instead of a context. Documents are packed without padding, so no time is spent on it.
+number per label and head instead of a context. Documents are packed, padding behind them, so no time is spent on it.
 Products use the dtype of the keys (fp32: no TF32), everything else is fp32. Label tables may have another dtype and are
 cast as they are read. The backward pass has two kernels: one over (label block, head) for the label tables, one over
 (token block, head) for keys and values. Both recompute scores and G from the log-sum-exp and the output of every
