@@ -3,6 +3,7 @@
 import io
 import shutil
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -11,11 +12,12 @@ import torch
 from rich.console import Console
 
 from xmtc.config.load import load_config
+from xmtc.estimate.estimate import estimate
 from xmtc.preflight import doctor as doctor_module
 from xmtc.preflight import machine as module
 from xmtc.preflight.doctor import check_machine, doctor, run_doctor
 from xmtc.preflight.machine import Check, check_faiss, faiss_packages
-from xmtc.preflight.places import check_source
+from xmtc.preflight.places import check_estimated_disks, check_source
 from xmtc.run.config import RunConfig
 
 QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
@@ -158,8 +160,11 @@ def test_hidden_states_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "hidden states" not in found("plant.cache_hidden=false", "finetune.cache_hidden=false")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=2**28))
     check = found(*wanted)["hidden states"]
-    assert check.status == "missing"
+    assert check.status == "note"  # its corpus is assumed
     assert "finetune.cache_hidden=false" in check.fix
+    estimated = estimate(config(*wanted))
+    (check,) = check_estimated_disks(config(*wanted), replace(estimated, size=replace(estimated.size, prepared=True)))
+    assert check.status == "missing"
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def _estimated(config: RunConfig) -> Iterator[Check]:
         yield Check("worker memory", "note", "not known", str(error))
         return
     yield from check_estimated_disks(config, found)
-    origin = "" if found.size.prepared else ", for an assumed corpus, because it is not prepared"
+    origin = "" if found.size.prepared else ", for an ASSUMED corpus: --dry-run counts yours"
     detail = f"about {found.peak / GIB:,.1f} GiB per worker, {found.trained:,} of {found.parameters:,} parameters train"
     yield Check("worker memory", "ok", detail + origin, "xmtc train CONFIG --dry-run shows the parts")
     first, *cures = label_lines(config, found.size)

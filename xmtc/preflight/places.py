@@ -38,12 +38,12 @@ def check_disks(config: RunConfig | None) -> Iterator[Check]:
 def check_estimated_disks(config: RunConfig, estimated: Estimate) -> Iterator[Check]:
     """Check the disk space for cached hidden states, and for tensors that the strategy offloads to a disk.
 
-    Without this space, training would fail.
+    Without this space, training would fail; how much it needs is certain only of a prepared corpus.
     """
     size = estimated.disk["hidden states"]
     if size:
         fix = "free disk space, or set plant.cache_hidden=false finetune.cache_hidden=false"
-        check = _room("hidden states", RunPaths.of(config).corpus, size, fix, needed=True)
+        check = _room("hidden states", RunPaths.of(config).corpus, size, fix, needed=estimated.size.prepared)
         yield replace(check, detail=f"{check.detail}; about {size / GIB:,.2f} GiB needed")
 
 
