@@ -14,6 +14,7 @@ import torch
 from sklearn.covariance import OAS
 from sklearn.linear_model import Ridge
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from xmtc.data.collate import Batch
 from xmtc.mig.ranking import TokenRanking
@@ -21,7 +22,8 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
 from xmtc.training.closed_form import PlantSums, oas, plant_attention, plant_centre, plant_values
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.ridge_rows import RIDGE, plant_ridge_rows
+from xmtc.training.prototypes import set_rows
+from xmtc.training.ridge_rows import RIDGE, VectorSums, plant_ridge_rows
 from xmtc.training.weights import BestWeights
 
 N, T, D, L, V = 120, 10, 24, 6, 40
@@ -56,9 +58,9 @@ def documents() -> list[Batch]:
     return found
 
 
-def build(settings: HeadConfig) -> tuple[Classifier, LabelShard]:
+def build(settings: HeadConfig, width: int = D, labels: int = L) -> tuple[Classifier, LabelShard]:
     torch.manual_seed(1)
-    classifier = Classifier(NoEncoder(), settings.build(D, L), L)  # pyright: ignore[reportArgumentType]
+    classifier = Classifier(NoEncoder(), settings.build(width, labels), labels)  # pyright: ignore[reportArgumentType]
     return classifier, LabelShard(classifier)
 
 
@@ -156,7 +158,7 @@ def test_shrinkage_is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose(found.numpy(), OAS(assume_centered=True).fit(x_ND).covariance_, rtol=1e-6)
 
 
-def test_rows_of_a_flat_head_are_a_ridge_regression() -> None:
+def test_rows_of_a_flat_head_have_the_directions_of_a_ridge_regression() -> None:
     classifier, shard = build(FlatConfig(dropout=0.0))
     batches, prior_L = documents(), torch.linspace(-4, -1, L)
     plant_ridge_rows(classifier, lambda sums: batches, prior_L, shard)
@@ -164,11 +166,45 @@ def test_rows_of_a_flat_head_are_a_ridge_regression() -> None:
     gold_NL = gold(batches).numpy()
     ridge = Ridge(alpha=RIDGE * vectors_ND.var(0).mean() * N).fit(vectors_ND, gold_NL)
     rows_LD = classifier.head.weights.detach().numpy()
-    scale = np.linalg.norm(rows_LD) / np.linalg.norm(ridge.coef_)
-    np.testing.assert_allclose(rows_LD, ridge.coef_ * scale, rtol=1e-3, atol=1e-3)
+    assert not rows_LD[-1].any()  # no document
+    rows_KD, expected_KD = (
+        one[:-1] / np.linalg.norm(one[:-1], axis=1, keepdims=True) for one in (rows_LD, ridge.coef_)
+    )
+    np.testing.assert_allclose(rows_KD, expected_KD, atol=1e-3)
     logits_NL = vectors_ND @ rows_LD.T + classifier.head.bias.detach().numpy()
     negatives_L = (logits_NL * (1 - gold_NL)).sum(0) / (1 - gold_NL).sum(0)
     np.testing.assert_allclose(negatives_L, prior_L.numpy(), atol=1e-3)
+
+
+def test_planted_rows_of_rare_and_common_labels_start_training_at_a_low_loss() -> None:
+    generator = torch.Generator().manual_seed(0)
+    documents, width, labels = 4000, 256, 40
+    chances_L = torch.logspace(-3, -0.5, labels)
+    gold_NL = (torch.rand(documents, labels, generator=generator) < chances_L).float()
+    states_ND = torch.cat(
+        [gold_NL, torch.randn(documents, 24, generator=generator)], 1
+    )  # fewer than the vectors' numbers
+    x_NP = torch.relu(states_ND @ torch.randn(states_ND.shape[1], width, generator=generator))
+    sums = VectorSums(labels, width, torch.device("cpu"))
+    sums.products_PP.copy_(x_NP.T.double() @ x_NP.double())
+    sums.vector_P.copy_(x_NP.double().sum(0))
+    sums.documents.fill_(documents)
+    sums.by_label_LP.copy_(gold_NL.T @ x_NP)
+    sums.counts_L.copy_(gold_NL.sum(0))
+    prior_L = torch.logit(gold_NL.mean(0).clamp(min=1 / documents))
+
+    def loss(seen_NP: Tensor, penalty: float) -> float:
+        classifier, shard = build(FlatConfig(), width, labels)
+        with torch.no_grad():
+            set_rows(classifier.head, sums.rows(shard.sum_of_all, dropout=penalty), prior_L, shard, most=1.0)
+            logits_NL = seen_NP @ classifier.head.weights.T + classifier.head.bias
+        return float(binary_cross_entropy_with_logits(logits_NL, gold_NL))
+
+    of_priors = float(binary_cross_entropy_with_logits(prior_L.expand_as(gold_NL), gold_NL))
+    dropped_NP = torch.nn.functional.dropout(x_NP, 0.5)
+    assert loss(x_NP, 0.0) < of_priors
+    assert loss(dropped_NP, 0.5) < of_priors
+    assert loss(dropped_NP, 0.0) > of_priors
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -107,7 +107,7 @@ class PlantConfig(TrainingConfig):
     """How the attention is planted: `closed_form` by least squares in one pass, `ranking` by the paper's stage 1."""
     parts: tuple[PlantedPart, ...] = ("attention", "values", "rows")
     """What is planted. `attention`: queries and keys that find a label's tokens. `values`: the directions that predict
-    labels best. `rows`: prototypes, or ridge regression in a flat head; leave it out where most labels have one
+    labels best. `rows`: prototypes, or discriminant analysis in a flat head; leave it out where most labels have one
     document (docs/benchmarks/shortlist.md)."""
     epochs: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of passes of stage 1, only with `method: ranking`. Default: 10."""

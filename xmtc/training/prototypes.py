@@ -5,6 +5,7 @@ Each worker initialises its rows from all workers' documents.
 Suffixes: B documents (of all workers), T tokens, S labels of a batch, L labels of this worker, d head width.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,10 +36,13 @@ class Responses(NamedTuple):
     negative_L: Tensor
 
 
-def set_rows(head: Head, found: Responses, prior_L: Tensor, shard: LabelShard) -> None:
-    """Set rows with a median gap of `GAP`, and biases such that a negative scores the label's prior. Collective."""
+def set_rows(head: Head, found: Responses, prior_L: Tensor, shard: LabelShard, most: float = math.inf) -> None:
+    """Set rows times a factor, and biases such that a negative scores the label's prior. Collective.
+
+    The factor makes the median gap `GAP`, but is at most `most`.
+    """
     gap_L = shard.of_all(found.positive_L - found.negative_L)
-    scale = GAP / float(gap_L[gap_L > 0].median()) if bool((gap_L > 0).any()) else 0.0
+    scale = min(GAP / float(gap_L[gap_L > 0].median()), most) if bool((gap_L > 0).any()) else 0.0
     head.weights.copy_(found.rows_Ld * scale)
     head.bias.copy_(prior_L - found.negative_L * scale)
 
@@ -120,4 +124,4 @@ def plant_prototypes(
         sums.add(head, shard.gather_tokens(classifier.encode(batch), batch))
     if shard.world == 1:
         sums.all_reduce(labels=True)
-    set_rows(classifier.head, sums.rows(shard.sum_of_all), prior_L, shard)
+    set_rows(head, sums.rows(shard.sum_of_all), prior_L, shard)

@@ -1,9 +1,14 @@
 """Plant the rows of a head that scores documents by one vector: ridge regression of the labels on these vectors.
 
+Regression makes rows of rare labels tiny and those of common ones huge, so each row gets the length that it has in
+discriminant analysis. Documents are not normal, so all rows are shorter if labels would be further apart than `GAP`.
+
 Each worker plants its rows from all workers' documents.
 
 Suffixes: B documents, L labels of this worker, P width of the vectors.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -51,17 +56,31 @@ class VectorSums(Sums):
         mean_P = self.vector_P / self.documents.clamp(min=1)
         return self.by_label_LP.double() - self.counts_L.double().unsqueeze(1) * mean_P
 
-    def rows(self, members: int = 1) -> Responses:
-        """Compute w[l] = (Σ + λI)⁻¹ (Yᵀx/N)[l] of centred vectors x and labels Y, and mean responses to documents.
+    def rows(self, sum_of_all: Callable[[Tensor], Tensor], *, members: int = 1, dropout: float = 0.0) -> Responses:
+        """Compute w[l] = s[l] A⁻¹ (μ[l] − μ) and the mean responses to documents. Collective.
+
+        A = Σ + λI + p/(1 − p) · diag(mean x²): dropout of a share p is, on average, such a penalty (Wager et al. 2013).
+        A label's distance (μ[l] − μ)ᵀA⁻¹(μ[l] − μ) is too large by h / n[l] on average, for n[l] documents and
+        h = tr(A⁻¹Σ). With the mean true distance δ² of the labels, s[l] = δ² / (δ² + h / n[l]) (empirical Bayes).
 
         Args:
+            sum_of_all: sums a value over the labels of all workers.
             members: number of equal parts of a vector, each of which is to score by itself.
+            dropout: p.
         """
         covariance_PP, counts_L = self.covariance(), self.counts_L.double()
-        covariance_PP.diagonal().add_(RIDGE * covariance_PP.diagonal().mean().clamp(min=1e-12))
-        targets_PL = self.centred().T / self.documents
-        parts = torch.arange(len(covariance_PP)).chunk(members)
-        rows_LP = torch.cat([torch.linalg.solve(covariance_PP[part][:, part], targets_PL[part]) for part in parts]).T
+        variance_P, squares_P = covariance_PP.diagonal(), self.products_PP.diagonal() / self.documents.clamp(min=1)
+        penalty_P = RIDGE * variance_P.mean().clamp(min=1e-12) + dropout / (1 - dropout) * squares_P
+        means_LP = self.centred() / counts_L.clamp(min=1).unsqueeze(1)
+        rows_LP, noise = torch.empty_like(means_LP), torch.zeros_like(self.documents)
+        for part in torch.arange(len(covariance_PP), device=covariance_PP.device).chunk(members):
+            own_PP = covariance_PP[part][:, part]
+            factor_PP = torch.linalg.cholesky(own_PP + penalty_P[part].diag())
+            rows_LP[:, part] = torch.cholesky_solve(means_LP[:, part].T, factor_PP).T
+            noise += torch.cholesky_solve(own_PP, factor_PP).trace()
+        excess = (counts_L * (rows_LP * means_LP).sum(1) - noise * (counts_L > 0)).sum()
+        distance = (sum_of_all(excess) / sum_of_all(counts_L.sum()).clamp(min=1)).clamp(min=1e-3 * noise)
+        rows_LP *= (distance / (distance + noise / counts_L.clamp(min=1))).unsqueeze(1)
         own_L, all_L = (rows_LP * self.by_label_LP).sum(1), rows_LP @ self.vector_P
         positive_L = own_L / counts_L.clamp(min=1)
         negative_L = (all_L - own_L) / (self.documents - counts_L).clamp(min=1)
@@ -70,7 +89,7 @@ class VectorSums(Sums):
 
 @torch.no_grad()
 def plant_ridge_rows(classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard) -> None:
-    """Set the head's rows to a ridge regression, and its bias so that a negative scores the label's prior. Collective.
+    """Set the head's rows, see `VectorSums.rows`, and its bias so that a negative scores the label's prior. Collective.
 
     Args:
         classifier: classifier whose head `ScoresByProduct`; its rows and biases are changed in place.
@@ -84,4 +103,5 @@ def plant_ridge_rows(classifier: Classifier, read: ReadFor, prior_L: Tensor, sha
     for batch in read(sums):
         sums.add(head.vectors(classifier.read(batch), batch.mask_BT), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
-    set_rows(head, sums.rows(head.members), prior_L, shard)
+    rows = sums.rows(shard.sum_of_all, members=head.members, dropout=head.dropped)
+    set_rows(head, rows, prior_L, shard, most=1.0)

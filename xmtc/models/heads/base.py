@@ -88,9 +88,11 @@ class ScoresByProduct(Head):
 
     Attributes:
         members: number of equal parts of a vector, each of which scores by itself; logits are the mean over them.
+        dropped: share of the vector's numbers that `read` drops in training.
     """
 
     members = 1
+    dropped = 0.0
 
     @override
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:

@@ -20,7 +20,7 @@ class FlatHead(ScoresByProduct, GivesEvidence):
     def __init__(self, settings: FlatConfig | TwoTowerConfig, pooling: Pooling, labels: int) -> None:
         super().__init__(settings)
         self.pooling = pooling
-        self.dropout = Dropout(settings.dropout)
+        self.dropout, self.dropped = Dropout(settings.dropout), settings.dropout
         rows = torch.empty(labels, pooling.width, dtype=getattr(torch, settings.row_dtype))
         self.weights = nn.Parameter(rows.normal_(std=pooling.width**-0.5))
         self.bias = nn.Parameter(torch.zeros(labels))
