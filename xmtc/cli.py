@@ -28,6 +28,7 @@ from xmtc.cli_options import (
     Precision,
     PrintConfig,
     Release,
+    Reranker,
     TextColumn,
     Version,
     check_arguments,
@@ -225,6 +226,7 @@ def predict(
     include: Include = None,
     exclude: Exclude = None,
     language: Annotated[str | None, typer.Option("--language", help="Language of the names, such as de.")] = None,
+    reranker: Reranker = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.artefact.info import read_description
@@ -237,7 +239,9 @@ def predict(
     columns = text_columns(text_column, id_column, trained_on)
     read = texts_to_predict(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
-    predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, language=language, **filters)
+    predict_texts(
+        model, text or [], read, top_k=top_k, evidence=evidence, language=language, reranker=reranker, **filters
+    )
 
 
 @app.command()
@@ -264,6 +268,7 @@ def score(
     ] = None,
     release: Release = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
+    reranker: Reranker = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of a finished or another job.")
     ] = False,
@@ -295,6 +300,7 @@ def score(
         shortlist=shortlist,
         release=None if release is None else as_bar(release),
         evidence=evidence,
+        reranker=reranker,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
         columns=text_columns(text_column, id_column, read_description(folder).columns),
@@ -461,6 +467,7 @@ def explain(
     top_k: Annotated[int, typer.Option(min=0, help="How many predicted labels to explain.")] = 5,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    reranker: Reranker = None,
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
     from xmtc.artefact.info import read_description
@@ -477,7 +484,7 @@ def explain(
         trained_on = read_description(model).columns
         columns = text_columns(text_column, id_column, trained_on)
         text = find_document(files, columns, doc_id or "", sources, trained_on)
-    sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
+    sections = explain_text(Model.from_pretrained(model, reranker=reranker), text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))
     print_sections(sections, Console())

@@ -164,8 +164,9 @@ def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[s
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
     fused = [to_plain(scorer) for scorer in config.model.scorers]
     if fused:  # before the head, for a first result
-        found.insert(0, (Stage.SCORERS, config_hash(plant, fused, config.refits_scorers)))
-    found += [(Stage.REFIT, config_hash(finetune, fused))] if config.refits_scorers else []
+        fitted = [to_plain(scorer) for scorer in config.model.fitted]
+        found.insert(0, (Stage.SCORERS, config_hash(plant, fitted, config.refits_scorers)))
+        found += [(Stage.REFIT, config_hash(finetune, fitted))] if config.refits_scorers else []
     evaluate = config_hash(finetune, corpus, fused, config.model.fusion, config.evaluate)
     return [*found, (Stage.EVALUATE, evaluate)]
 

@@ -106,7 +106,7 @@ def now(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrenc
     """Fit and apply the same fusions as a run does."""
     ensemble = ensemble.fitted(pairs, worker.dev.label_matrix(), occurrences)
     ablation = Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences))
-    fused, arms = ablation.fused(), ablation.arms()
+    fused, arms = ablation.candidates(ablation.logits()), ablation.arms()
     found = ablation.cross_fit.fused(list(arms.values()))
     return {("fused", ""): fused} | dict(zip(arms, found, strict=True))
 

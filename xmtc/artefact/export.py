@@ -208,7 +208,7 @@ def load_model(directory: Path) -> ModelParts:
     ensemble = None
     if info.model.scorers:
         ensemble = Ensemble.load(
-            directory / SCORERS, info.model.scorers, info.model.fusion, has_head=info.model.head.scores
+            directory / SCORERS, info.model.fitted, info.model.fusion, has_head=info.model.head.scores
         )
     index = LabelIndex.open(directory, len(labels))
     profile = Profile.load(directory)

@@ -10,17 +10,20 @@ from typing import cast
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from xmtc.data.arrays import Matrix
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import fit_fusion
+from xmtc.fusion.fusion import candidates_of, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
+from xmtc.fusion.reranking import Reranking
 from xmtc.scorers.base import Candidates
 
 MOST_AT_ONCE = 16
 """Fusions fitted at the same time, each on its copy of the pairs."""
+_HALVES = slice(None, None, 2), slice(1, None, 2)
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class CrossFit:
     occurrences: Occurrences
     exclusive: bool
 
-    def fused(self, arms: Sequence[Arm]) -> Iterator[Candidates]:
-        """Fuse all documents by each arm; one thread fits and applies a fusion.
+    def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
+        """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion.
 
         Raises:
             DataError: see `fit_fusion`.
@@ -63,13 +66,29 @@ class CrossFit:
         work = [delayed(self._half)(arm, *half) for arm in arms for half in self._halves]
         with threadpool_limits(1, "blas"):
             pool = Parallel(min(cpu_count(), MOST_AT_ONCE), prefer="threads", return_as="generator")
-            found = cast(Iterator[Candidates], pool(work))
+            found = cast(Iterator[NDArray[np.float64]], pool(work))
             for even, odd in zip(found, found, strict=True):
-                shape = self.pairs.label_ids_NK.shape
-                ids_NK, scores_NK = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
-                ids_NK[::2], ids_NK[1::2] = even.label_ids_NK, odd.label_ids_NK
-                scores_NK[::2], scores_NK[1::2] = even.scores_NK, odd.scores_NK
-                yield Candidates(ids_NK, scores_NK)
+                logits_NK = np.empty(self.pairs.label_ids_NK.shape)
+                logits_NK[::2], logits_NK[1::2] = even, odd
+                yield logits_NK
+
+    def fused(self, arms: Sequence[Arm]) -> Iterator[Candidates]:
+        """Fuse all documents by each arm, see `logits`."""
+        for logits_NK in self.logits(arms):
+            yield candidates_of(self.pairs, logits_NK, exclusive=self.exclusive)
+
+    def reranked(self, pairs: Pairs, logits_NK: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Change the logits of each half by what a language model says, fitted on the other half.
+
+        Args:
+            pairs: the pairs, with its scores.
+            logits_NK: see `logits`.
+        """
+        changed_NK, counts_L = np.empty_like(logits_NK), self.occurrences.counts_L
+        for one, other in (_HALVES, _HALVES[::-1]):
+            fitted = Reranking.fit(pairs.take(one), logits_NK[one], self.gold_NL[one], counts_L)
+            changed_NK[other] = fitted.logits(pairs.take(other), logits_NK[other], counts_L)
+        return changed_NK
 
     @cached_property
     def _halves(self) -> list[tuple[Pairs, Matrix, Pairs]]:
@@ -77,10 +96,9 @@ class CrossFit:
         pairs = self.pairs
         if self.occurrences.any_together:
             pairs = replace(pairs, given_PP=self.occurrences.between(pairs.label_ids_NK))
-        even, odd = slice(None, None, 2), slice(1, None, 2)
-        return [(pairs.take(a), self.gold_NL[a], pairs.take(b)) for a, b in ((odd, even), (even, odd))]
+        return [(pairs.take(a), self.gold_NL[a], pairs.take(b)) for a, b in (_HALVES[::-1], _HALVES)]
 
-    def _half(self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs) -> Candidates:
+    def _half(self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs) -> NDArray[np.float64]:
         with threadpool_limits(1, "openmp"):  # of this thread
             fusion = fit_fusion(arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config)
-            return fusion.fuse(fused.only(arm.places), exclusive=self.exclusive)
+            return fusion.logits(fused.only(arm.places))

@@ -26,10 +26,11 @@ from xmtc.errors import DataError
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.combination import Combination
 from xmtc.fusion.config import CombinationKind, FusionConfig
-from xmtc.fusion.log_odds import LogOdds
+from xmtc.fusion.log_odds import LogOdds, inputs_of
 from xmtc.fusion.logistic import Logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
+from xmtc.fusion.reranking import RERANKER, Reranking
 from xmtc.scorers.base import Candidates, SparseScored
 from xmtc.scorers.regrouping import Regrouping
 
@@ -52,6 +53,7 @@ class Fusion:
         combination: function of the inputs.
         occurrences: training documents of labels, and of pairs of labels if there is `first`.
         first: the fusion whose probabilities the co-occurrence reads; None if it does not take part.
+        reranking: what a language model changes, where it was asked; None if the fusion has none.
     """
 
     names: tuple[str, ...]
@@ -59,11 +61,17 @@ class Fusion:
     combination: Combination
     occurrences: Occurrences
     first: "Fusion | None" = None
+    reranking: Reranking | None = None
 
     @property
     def counts_L(self) -> NDArray[np.int64]:
         """Number of training documents of each label."""
         return self.occurrences.counts_L
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of what has a share of a logit: the scorers, and the reranker if there is one."""
+        return self.names if self.reranking is None else (*self.names, RERANKER)
 
     def complete(self, pairs: Pairs) -> Pairs:
         """Add the scores of the co-occurrence, if it takes part and they are missing."""
@@ -73,14 +81,18 @@ class Fusion:
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute fused logits (N, K); meaningless if the label id is -1."""
-        return self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
+        logits_NK = self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
+        return logits_NK if self.reranking is None else self.reranking.logits(pairs, logits_NK, self.counts_L)
 
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Split the logit into shares, (S + 2, N, K): of each scorer, of the label's count, and of the intercept."""
+        """Split the logit into shares: of each of `sources`, of the label's count, and of the intercept, (…, N, K)."""
         terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
         scorers = len(self.names) * _PER_SCORER
         by_scorer = terms_XNK[:scorers].reshape(len(self.names), _PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
-        return np.concatenate([by_scorer, terms_XNK[scorers:]])
+        if self.reranking is None:
+            return np.concatenate([by_scorer, terms_XNK[scorers:]])
+        scale_N1, own_NK = self.reranking.parts(pairs, self.counts_L)
+        return np.concatenate([scale_N1 * by_scorer, own_NK[None], scale_N1 * terms_XNK[scorers:]])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (X, N, K)."""
@@ -91,16 +103,9 @@ class Fusion:
 
         Args:
             pairs: candidates, scored by the scorers that the fusion was fitted for.
-            exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
-                sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
+            exclusive: see `candidates_of`.
         """
-        logits_NK = self.logits(pairs)
-        if not exclusive:
-            return _best_first(pairs, logits_NK, expit(logits_NK))
-        logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
-        any_N1 = pairs.used.any(axis=1, keepdims=True)
-        sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
-        return _best_first(pairs, logits_NK, np.exp(logs_NK - sums_N1))
+        return candidates_of(pairs, self.logits(pairs), exclusive=exclusive)
 
     def extended(self, labels: int) -> "Fusion":
         """Return the fusion with this many more labels, which are treated like the rarest existing label."""
@@ -131,6 +136,8 @@ class Fusion:
         self.occurrences.save(folder)
         if self.first is not None:
             self.first.save(folder / _FIRST)
+        if self.reranking is not None:
+            self.reranking.save(folder)
 
     @classmethod
     def load(cls, folder: Path) -> "Fusion":
@@ -145,7 +152,7 @@ class Fusion:
         tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))
         maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
         first = cls.load(folder / _FIRST) if names[-1:] == (CO_OCCURRENCE,) else None
-        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first)
+        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first, Reranking.load(folder))
 
 
 def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrences: Occurrences) -> Pairs:
@@ -155,32 +162,23 @@ def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrenc
     return replace(pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]]))
 
 
-def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
-    used_NK = pairs.used
-    inputs = []
-    for scores_NK, to_log_odds in zip(pairs.scores_SNK, maps, strict=True):
-        missing_NK = (scores_NK == 0) | ~used_NK
-        log_odds_NK = np.where(missing_NK, to_log_odds.log_odds_Q[0], to_log_odds(scores_NK))
-        best_N1 = np.where(used_NK, log_odds_NK, -np.inf).max(axis=1, keepdims=True)
-        best_N1 = np.where(np.isfinite(best_N1), best_N1, 0)
-        order_NK = np.argsort(np.where(missing_NK, np.inf, -scores_NK), axis=1, kind="stable")
-        rank_NK = np.empty(order_NK.shape, np.float64)
-        np.put_along_axis(rank_NK, order_NK, np.arange(order_NK.shape[1], dtype=np.float64)[None], axis=1)
-        rank_NK = np.where(missing_NK, (~missing_NK).sum(axis=1, keepdims=True), rank_NK)
-        inputs += [log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(rank_NK)]
-    counts_NK = np.log1p(counts_L[pairs.label_ids_NK])
-    return np.stack([*inputs, counts_NK, np.ones(used_NK.shape)]).astype(np.float64)
+def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bool = False) -> Candidates:
+    """Return candidates with the probabilities of their logits, best first; equal ones by ascending label id.
 
-
-def _best_first(pairs: Pairs, logits_NK: NDArray[np.float64], scores_NK: NDArray[np.float64]) -> Candidates:
-    """Sort candidates by their logits, because the float32 scores of large logits tie; equal ones by ascending id.
+    They are sorted by logits, because the float32 probabilities of large logits tie.
 
     Args:
         pairs: candidates.
         logits_NK: their logits.
-        scores_NK: what to return of them; 0 where there is no candidate.
+        exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
+            sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
     """
+    scores_NK = expit(logits_NK)
+    if exclusive:
+        logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
+        any_N1 = pairs.used.any(axis=1, keepdims=True)
+        sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
+        scores_NK = np.exp(logs_NK - sums_N1)
     order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
     ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
     ordered_NK = np.take_along_axis(np.where(pairs.used, scores_NK, 0), order_NK, axis=1)

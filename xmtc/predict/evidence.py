@@ -18,6 +18,7 @@ from xmtc.data.words import Vocabulary
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.fusion.pairs import Pairs
+from xmtc.fusion.reranking import RERANKER
 from xmtc.scorers.base import Contribution, Features
 
 _WORD = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]+")
@@ -127,7 +128,7 @@ class FusedShares:
     """The shares of the fused logits of some labels of one document.
 
     Attributes:
-        names: S scorers; the co-occurrence of labels is one of them if the fusion has it.
+        names: S scorers; the co-occurrence of labels and the reranker are among them if the fusion has them.
         shares_SK: each scorer's share of the logit.
         without_SK: each scorer's base: its share if it did not know the label.
         constant_K: share of the label's count and the intercept.
@@ -146,12 +147,13 @@ class FusedShares:
         copies = ensemble.fusion.complete(pairs).take(
             np.zeros(1 + len(columns), np.int64)
         )  # in copy 1 + k, no scorer knows label k
-        scores_SNK = copies.scores_SNK.copy()
-        scores_SNK[:, np.arange(1, 1 + len(columns)), columns] = 0
-        shares = ensemble.fusion.shares(replace(copies, scores_SNK=scores_SNK))
-        count, known = len(ensemble.fusion.names), shares[:, 0, columns]
+        for scores in (copies.scores_SNK, copies.ranked_NK):
+            if scores is not None:
+                scores[..., np.arange(1, 1 + len(columns)), columns] = 0
+        shares = ensemble.fusion.shares(copies)
+        count, known = len(ensemble.fusion.sources), shares[:, 0, columns]
         without = shares[:count, np.arange(1, 1 + len(columns)), columns]
-        return cls(ensemble.fusion.names, known[:count], without, known[count:].sum(axis=0))
+        return cls(ensemble.fusion.sources, known[:count], without, known[count:].sum(axis=0))
 
 
 def fused_explanations(
@@ -186,7 +188,7 @@ def _fused_explanation(
     gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
     adds, documents, names, rest = np.zeros(len(plain.words)), defaultdict(float), defaultdict(float), 0.0
     for name, gain in gains.items():
-        if name == CO_OCCURRENCE:
+        if name in (CO_OCCURRENCE, RERANKER):
             rest += gain
             continue
         parts, by_document, by_name, left = _parts(reasons.get(name), plain, ensemble, text)

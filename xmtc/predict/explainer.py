@@ -19,7 +19,7 @@ from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import GivesEvidence
 from xmtc.predict.evidence import Explanation, fused_explanations, merge_words, word_sums
-from xmtc.predict.fused_scores import FusedScores, features_of
+from xmtc.predict.fused_scores import FusedScores
 from xmtc.predict.tokenised import Tokenised, TokenisedTexts
 from xmtc.scorers.base import Features
 
@@ -57,26 +57,17 @@ class Explainer:
             document: text and offsets.
             batch: batch with only this document, on the model's device. Its hidden states are reused, if it has any.
             label_ids: S labels.
-            scored: the document's features, and its candidates with every scorer's scores, if known; the labels must be
-                among the candidates.
+            scored: the document's features, and its candidates with every scorer's scores, if scorers are fused; the
+                labels must be among the candidates.
             attention: whether to report the attention of head and encoder. If false, the batch's windows are not read.
 
         Raises:
             ConfigError: the head gives no evidence.
         """
         plain = self._of_head(document, batch, label_ids, attention=attention)
-        if self.ensemble is None or not len(label_ids):
+        if self.ensemble is None or scored is None or not len(label_ids):
             return plain
-        features, pairs = scored or self._scored(self.ensemble, document.text, batch, label_ids)
-        return fused_explanations(plain, self.ensemble, features, pairs, label_ids.tolist(), document.text)
-
-    def _scored(
-        self, ensemble: Ensemble, text: str, batch: Batch, label_ids: NDArray[np.integer]
-    ) -> tuple[Features, Pairs]:
-        words = ensemble.vocabulary.words([text])
-        with torch.inference_mode():
-            features, head = features_of(self.classifier, ensemble, lambda rows: words, batch)
-        return features, ensemble.pairs(features, head, label_ids)
+        return fused_explanations(plain, self.ensemble, *scored, label_ids.tolist(), document.text)
 
     def _of_head(
         self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool

@@ -24,6 +24,8 @@ from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
 
 WordsOf = Callable[[NDArray[np.int64]], Words]
 """Returns the words of documents, given their rows in the split or block."""
+Rank = Callable[[NDArray[np.int64], Pairs], Pairs]
+"""Adds a language model's scores to the pairs of documents, given their rows; see `Ensemble.ranked`."""
 
 _PADDING_LOGIT = -1e4
 _EDGE = 1e-7
@@ -40,6 +42,7 @@ class FusedScores:
         shortlist: finds the labels that the head scores. Default: all.
         only: labels that may be predicted. Default: all.
         exclusive: whether a document has exactly one label.
+        rank: asks a language model. Default: nobody asks one.
     """
 
     def __init__(
@@ -51,9 +54,10 @@ class FusedScores:
         shortlist: ShortlistScores | None = None,
         only: LabelFilter | None = None,
         exclusive: bool = False,
+        rank: Rank | None = None,
     ) -> None:
         self.classifier, self.ensemble, self.words = classifier, ensemble, words
-        self.shortlist, self.only, self.exclusive = shortlist, only, exclusive
+        self.shortlist, self.only, self.exclusive, self.rank = shortlist, only, exclusive, rank
         self._last: tuple[Features, Pairs] | None = None
 
     @property
@@ -81,10 +85,18 @@ class FusedScores:
         logits_BK = np.where(used_BK, logit(np.clip(scores_BK, _EDGE, 1 - _EDGE)), _PADDING_LOGIT)
         return self._padded(np.where(used_BK, ids_BK, -1), logits_BK)
 
-    def pairs(self, batch: Batch) -> tuple[Features, Pairs]:
-        """Find the batch's candidates, with every scorer's scores; also return the features that they are based on."""
-        features, head = features_of(self.classifier, self.ensemble, self.words, batch, self.shortlist)
-        self._last = features, self.ensemble.pairs(features, head, self.only.candidates if self.only else None)
+    def pairs(self, batch: Batch, also: NDArray[np.integer] | None = None) -> tuple[Features, Pairs]:
+        """Find the batch's candidates, with every scorer's scores; also return the features that they are based on.
+
+        Args:
+            batch: the documents.
+            also: labels that are always candidates. Default: those that must be predicted, if any.
+        """
+        features, head = self._features(batch)
+        pairs = self.ensemble.pairs(features, head, self.only.candidates if self.only and also is None else also)
+        if self.rank is not None:
+            pairs = self.rank(batch.documents_B.cpu().numpy(), pairs)
+        self._last = features, pairs
         return self._last
 
     def scored(self, place: int) -> tuple[Features, Pairs]:
@@ -93,32 +105,28 @@ class FusedScores:
         features, pairs = self._last
         return features.take(slice(place, place + 1)), pairs.take(slice(place, place + 1))
 
+    def _features(self, batch: Batch) -> tuple[Features, Scored | None]:
+        """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
+        states_BD = None
+        if self.ensemble.needs_states:
+            if batch.fixed_BKD is None:  # once for the states and the head
+                batch = replace(batch, hidden_BTD=self.classifier.encode(batch))
+            states_BD = self.classifier.pool_mean(batch).cpu().numpy()
+        head = self._head_scores(batch) if self.ensemble.has_head else None
+        return Features(self.words(batch.documents_B.cpu().numpy()), states_BD), head
+
+    def _head_scores(self, batch: Batch) -> Scored:
+        if self.shortlist is None:
+            return DenseScored(self.classifier(batch).float().cpu().numpy())
+        ids_BN, logits_BN = self.shortlist(batch)
+        ids, logits = ids_BN.cpu().numpy(), logits_BN.float().cpu().numpy()
+        starts = np.arange(len(ids) + 1) * ids.shape[1]
+        scores = sparse.csr_array((logits.ravel(), ids.ravel(), starts), shape=(len(ids), self.classifier.labels))
+        scores.sort_indices()
+        return SparseScored(scores)
+
     def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
         missing = max(0, self.size - ids_BK.shape[1])
         ids_BK = np.pad(ids_BK, ((0, 0), (0, missing)), constant_values=-1)
         logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=_PADDING_LOGIT)
         return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))
-
-
-def features_of(
-    classifier: Classifier, ensemble: Ensemble, words: WordsOf, batch: Batch, shortlist: ShortlistScores | None = None
-) -> tuple[Features, Scored | None]:
-    """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
-    states_BD = None
-    if ensemble.needs_states:
-        if batch.fixed_BKD is None:
-            batch = replace(batch, hidden_BTD=classifier.encode(batch))  # once for the states and the head
-        states_BD = classifier.pool_mean(batch).cpu().numpy()
-    head = _head_scores(classifier, batch, shortlist) if ensemble.has_head else None
-    return Features(words(batch.documents_B.cpu().numpy()), states_BD), head
-
-
-def _head_scores(classifier: Classifier, batch: Batch, shortlist: ShortlistScores | None) -> Scored:
-    if shortlist is None:
-        return DenseScored(classifier(batch).float().cpu().numpy())
-    ids_BN, logits_BN = shortlist(batch)
-    ids, logits = ids_BN.cpu().numpy(), logits_BN.float().cpu().numpy()
-    starts = np.arange(len(ids) + 1) * ids.shape[1]
-    scores = sparse.csr_array((logits.ravel(), ids.ravel(), starts), shape=(len(ids), classifier.labels))
-    scores.sort_indices()
-    return SparseScored(scores)

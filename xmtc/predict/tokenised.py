@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.data.documents import UnlabelledDocuments
+from xmtc.data.documents import Documents, UnlabelledDocuments
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,8 @@ def tokenised(
     found = encode(list(texts), add_special_tokens=False)
     ids_N = [np.array(one.ids[:max_length], np.int32) for one in found]
     return TokenisedTexts(ids_N, texts, [np.array(one.offsets[:max_length]) for one in found] if offsets else ())
+
+
+def decoded(tokenizer: PreTrainedTokenizerFast, documents: Documents, rows: NDArray[np.integer]) -> list[str]:
+    """Decode the tokens of some documents, of a corpus too, which keeps no texts."""
+    return [str(tokenizer.decode(documents.tokens(row), skip_special_tokens=True)) for row in rows.tolist()]

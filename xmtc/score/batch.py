@@ -97,6 +97,8 @@ class BlockScorer:
         self.settings, self.labels = settings, pa.array(parts.labels.labels, pa.string())
         tokens, bfloat16 = settings.tokens_per_batch, settings.bfloat16
         self.model = Model(parts, device, tokens_per_batch=tokens, bfloat16=bfloat16)
+        if settings.reranker is not None:
+            self.model.rerank_by(settings.reranker)
         self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)
         self.workers = workers if device.type == "cpu" else 1
 

@@ -47,6 +47,7 @@ def predict_texts(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     language: str | None = None,
+    reranker: str | None = None,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
@@ -61,11 +62,12 @@ def predict_texts(
         include: see `Model.predict`.
         exclude: see `Model.predict`.
         language: see `Model.predict`.
+        reranker: address of a language model, see `Model.rerank_by`.
 
     Raises:
         DataError: a text has no tokens, or the model has no such label or language.
     """
-    model = Model.from_pretrained(path)
+    model = Model.from_pretrained(path, reranker=reranker)
     for place, text in read:
         if not model.tokenizer.encode(text, add_special_tokens=False):
             raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")

@@ -1,7 +1,6 @@
 """Settings of the server. Imports nothing large."""
 
 import importlib.util
-import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from xmtc.config.load import load_overrides
 from xmtc.errors import ConfigError
 from xmtc.files import read_file, reading
 from xmtc.fusion.config import Bar
+from xmtc.storage.config import is_loopback
 
 TOKEN_VARIABLE = "XMTC_TOKEN"
 Order = Literal["uncertain", "rare", "file"]
@@ -55,6 +55,8 @@ class Tuning:
     what they include."""
     release: Bar | None = None
     """What must be expected of a text to be released, such as `expected_recall>=0.8`; only the others are queued."""
+    reranker: str | None = None
+    """Address of a language model, for a model with a reranker; null: it answers without."""
     user_header: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9-]+$")] = None
     """Header in which a proxy names the person, such as `X-Forwarded-User`, for annotations; null: name of the token.
     The proxy must remove what clients send in it."""
@@ -83,16 +85,6 @@ class ServeConfig(Tuning):
                 f"--host {self.host}: other machines can reach this address, so it needs a token: write one of at "
                 f"least {_SHORTEST_TOKEN} characters into a file for --token-file, or set {TOKEN_VARIABLE}"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_config(

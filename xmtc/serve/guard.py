@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xmtc.serve.config import Limits, is_loopback, tokens_of
+from xmtc.serve.config import Limits, tokens_of
 from xmtc.serve.metrics import Metrics
 from xmtc.serve.refusals import RequestError, problem_response
+from xmtc.storage.config import is_loopback
 
 OPEN_PATHS = ("/", "/docs", "/health", "/ready")
 OPEN_PREFIX = "/assets/"

@@ -5,13 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_text
 from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.ensemble import Ensemble
+from xmtc.fusion.fusion import candidates_of
 from xmtc.fusion.occurrences import CO_OCCURRENCE
+from xmtc.fusion.pairs import Pairs
+from xmtc.fusion.reranking import RERANKER
 from xmtc.scorers.base import Candidates
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker
@@ -28,31 +34,44 @@ class Ablation:
         worker: worker of this rank.
         ensemble: fitted ensemble whose scorers made the pairs.
         cross_fit: pairs and labels of dev.
+        ranked: the pairs with the scores of a language model, if it was asked.
     """
 
     worker: Worker
     ensemble: Ensemble
     cross_fit: CrossFit
+    ranked: Pairs | None = None
 
-    def fused(self) -> Candidates:
-        """Fuse dev by all scorers."""
-        return next(self.cross_fit.fused([self._arm(self._kind, *self.ensemble.names)]))
+    def logits(self) -> NDArray[np.float64]:
+        """Compute the logits of dev by all scorers but the language model."""
+        return next(self.cross_fit.logits([self._arm(self._kind, *self.ensemble.names)]))
 
-    def write(self, fused: Candidates) -> None:
-        """Print the metrics of `fused`, and write JSON: `fused`, `alone` and `without` by scorer, each with metrics.
+    def candidates(self, logits_NK: NDArray[np.float64], *, reranked: bool = True) -> Candidates:
+        """Return what the logits give, changed by the language model if it was asked."""
+        if self.ranked is not None and reranked:
+            logits_NK = self.cross_fit.reranked(self.ranked, logits_NK)
+        return candidates_of(self.cross_fit.pairs, logits_NK, exclusive=self.cross_fit.exclusive)
+
+    def write(self, logits_NK: NDArray[np.float64]) -> None:
+        """Print the metrics of all scorers, and write JSON: `fused`, `alone` and `without` by scorer, with metrics.
 
         A scorer alone is calibrated by a linear fusion. Fusions without a scorer, or without the co-occurrence of
         labels, are of the same kind as the fitted ensemble's.
+
+        Args:
+            logits_NK: those of `logits`.
         """
-        arms = self.arms()
+        arms, fused = self.arms(), self.candidates(logits_NK)
         result: dict[str, Any] = {"names": self.ensemble.names, "fused": self._measured(fused)}
         metrics = ", ".join(f"{name} {result['fused'][name]:.3f}" for name in METRICS if name in result["fused"])
         print_line(f"dev, all scorers: {metrics}; intervals follow")
         result |= {group: {} for group, _ in arms}
         with self.worker.progress.task("leave out scorers", len(arms), "fusions") as task:
-            for (group, name), found in zip(arms, self.cross_fit.fused(list(arms.values())), strict=True):
-                result[group][name] = self._measured(found)
+            for (group, name), found_NK in zip(arms, self.cross_fit.logits(list(arms.values())), strict=True):
+                result[group][name] = self._measured(self.candidates(found_NK, reranked=group == "without"))
                 task.advance(1)
+        if self.ranked is not None:
+            result.setdefault("without", {})[RERANKER] = self._measured(self.candidates(logits_NK, reranked=False))
         write_text(self.worker.paths.evaluation("dev") / layout.SCORERS, json.dumps(result, indent=2) + "\n")
 
     def arms(self) -> Mapping[tuple[str, str], Arm]:

@@ -14,7 +14,7 @@ from xmtc.models.label_rows import may_name, name_unseen_labels
 from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.fused_scores import FusedPredictor, load_ensemble, reranker_of
 from xmtc.stages.head_scores import HeadPredictor, build_index
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.worker import Worker
@@ -50,7 +50,8 @@ def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
     if not model.scorers:
         return HeadPredictor(worker)
     ensemble = load_ensemble(worker, has_head=model.head.scores)
-    return FusedPredictor(worker, ensemble, cached=not worker.config.trains_encoder)
+    reranker = reranker_of(worker, cached=True)
+    return FusedPredictor(worker, ensemble, cached=not worker.config.trains_encoder, reranker=reranker)
 
 
 def _evaluate_split(

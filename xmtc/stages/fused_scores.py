@@ -3,13 +3,16 @@
 Suffixes: N documents, L labels, K predictions.
 """
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import logit
 
 from xmtc.data.corpus import Split
-from xmtc.distributed.collectives import all_gather_object, run_collectively
+from xmtc.distributed.collectives import all_gather_object, broadcast_object, run_collectively
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.cross_fit import CrossFit
@@ -17,10 +20,14 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused_scores import FusedScores
+from xmtc.predict.tokenised import decoded
 from xmtc.scorers.base import Candidates
 from xmtc.stages.ablation import Ablation, best_of
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
+
+if TYPE_CHECKING:
+    from xmtc.scorers.reranker import Reranker
 
 _BLOCK = 512  # documents whose scores of all labels are in memory at once
 _LOWEST = -30.0  # logit of labels that are not candidates, below that of every candidate
@@ -29,7 +36,17 @@ _LOWEST = -30.0  # logit of labels that are not candidates, below that of every 
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
     """Load the fitted scorers, without a fusion."""
     model = worker.config.model
-    return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
+    return Ensemble.load(worker.paths.scorers, model.fitted, model.fusion, has_head=has_head)
+
+
+def reranker_of(worker: Worker, *, cached: bool) -> "Reranker | None":
+    """Make what asks the run's language model, if there is one; `cached` keeps answers, for another attempt."""
+    settings = worker.config.model.reranker
+    if settings is None:
+        return None
+    from xmtc.scorers.reranker import Reranker
+
+    return Reranker(settings, worker.corpus.labels.names, worker.paths.answers if cached else None)
 
 
 class FusedPredictor:
@@ -42,13 +59,14 @@ class FusedPredictor:
         worker: worker of this rank.
         ensemble: scorers, with or without the head, and the settings of their fusion.
         cached: whether to read states of dev from disk, which are those of the untrained encoder.
+        reranker: language model that ranks the labels of some documents of each split. Default: none.
 
     Attributes:
         ensemble: the ensemble; it has a fusion once dev is predicted.
     """
 
-    def __init__(self, worker: Worker, ensemble: Ensemble, *, cached: bool) -> None:
-        self.worker, self.ensemble, self._cached = worker, ensemble, cached
+    def __init__(self, worker: Worker, ensemble: Ensemble, *, cached: bool, reranker: "Reranker | None" = None) -> None:
+        self.worker, self.ensemble, self._cached, self._reranker = worker, ensemble, cached, reranker
         self._occurrences = Occurrences.of(worker.train.label_matrix())
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
@@ -58,6 +76,8 @@ class FusedPredictor:
             found = self._fit(pairs)
         else:
             assert self.ensemble.fusion is not None, "dev is predicted first"
+            if self._reranker is not None:
+                pairs = self._ranked(self._reranker, split, pairs, self.ensemble.fusion.fuse(pairs))
             found = self.ensemble.fusion.fuse(pairs, exclusive=self._exclusive)
         predictions = best_of(found, worker.config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
@@ -67,9 +87,33 @@ class FusedPredictor:
         worker, gold_NL, exclusive = self.worker, self.worker.dev.label_matrix(), self._exclusive
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
         ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences, exclusive))
-        fused = ablation.fused()
-        run_collectively(lambda: ablation.write(fused), here=worker.is_first)
-        return fused
+        logits_NK = ablation.logits()
+        if self._reranker is not None:
+            ranked = self._ranked(self._reranker, worker.dev, pairs, ablation.candidates(logits_NK))
+            self.ensemble = self.ensemble.reranked(ranked, logits_NK, gold_NL)
+            ablation = replace(ablation, ranked=ranked)
+        run_collectively(lambda: ablation.write(logits_NK), here=worker.is_first)
+        return ablation.candidates(logits_NK)
+
+    def _ranked(self, reranker: "Reranker", split: Split, pairs: Pairs, fused: Candidates) -> Pairs:
+        """Let the language model rank the best labels of some documents of a split, drawn by the seed. Collective.
+
+        Raises:
+            ConfigError: half of them or more got no answer; on all ranks.
+        """
+        worker, count = self.worker, min(reranker.settings.documents, len(split))
+        rows = np.sort(np.random.default_rng(worker.config.seed).choice(len(split), count, replace=False))
+        best_NB = fused.label_ids_NK[:, : reranker.settings.best]
+        scores_NB = np.zeros(best_NB.shape, np.float32)
+
+        def ask() -> None:
+            with worker.progress.task(f"ask {reranker.settings.model}: {split.name}", count) as task:
+                reranker.on_result = lambda _: task.advance(1)
+                scores_NB[rows] = reranker(decoded(worker.tokenizer, split, rows), best_NB[rows])
+            reranker.check(scores_NB[rows])
+
+        run_collectively(ask, here=worker.is_first)
+        return pairs.ranked(best_NB, broadcast_object(scores_NB))
 
     @property
     def _exclusive(self) -> bool:

@@ -21,7 +21,7 @@ from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import names_of_labels
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.fused_scores import FusedPredictor, load_ensemble, reranker_of
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.worker import Worker
@@ -32,9 +32,11 @@ T = TypeVar("T")
 
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
-    config = worker.config
+    config, reranker = worker.config, reranker_of(worker, cached=False)
+    if reranker is not None:  # to fail now rather than after training
+        run_collectively(reranker.check, here=worker.is_first)
     states_ND = _states(worker, worker.train, cached=config.caches_states) if config.scores_states else None
-    fitted = _fit(worker, Features(worker.train.words(), states_ND), config.model.scorers)
+    fitted = _fit(worker, Features(worker.train.words(), states_ND), config.model.fitted)
     vocabulary, doc_ids = worker.corpus.vocabulary(), worker.train.doc_ids()
     ensemble = Ensemble(vocabulary, fitted, doc_ids, config.model.fusion, has_head=False)
     run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
@@ -46,7 +48,7 @@ def refit(worker: Worker) -> None:
     """Fit the scorers that read hidden states again, on those of the trained encoder."""
     load_best(worker)
     features = Features(worker.train.words(), _states(worker, worker.train, cached=False))
-    fitted = _fit(worker, features, [one for one in worker.config.model.scorers if "states" in one.needs])
+    fitted = _fit(worker, features, [one for one in worker.config.model.fitted if "states" in one.needs])
     ensemble = load_ensemble(worker, has_head=False)
     refitted = replace(ensemble, scorers=ensemble.scorers | fitted)
     run_collectively(lambda: refitted.save(worker.paths.scorers), here=worker.is_first)
@@ -77,7 +79,7 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
     Raises:
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
-    every, train = worker.config.model.scorers, worker.train
+    every, train = worker.config.model.fitted, worker.train
     needed = any("label_states" in one.needs for one in wanted)
     embed = (lambda texts: worker.embed(texts).numpy()) if needed else None
     names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)

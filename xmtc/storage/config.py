@@ -1,6 +1,7 @@
 """The `storage` section: local copies of what is at a URI."""
 
 import hashlib
+import ipaddress
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,16 @@ _LONGEST_NAME = 60
 def is_remote(path: str) -> bool:
     """Whether a path of the configuration is a URI, such as `s3://bucket/corpora/laws` or `file:///mnt/laws`."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @config
