@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from scorer_cases import training, unseen
-from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.errors import CheckpointError, ConfigError
 from xmtc.fusion import boosted
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.config import FusionConfig
@@ -284,11 +284,25 @@ def test_saved_and_loaded(tmp_path: Path, config: FusionConfig) -> None:
     np.testing.assert_array_equal(Fusion.load(tmp_path).logits(pairs), fusion.logits(pairs))
 
 
-def test_nothing_right_is_refused() -> None:
+@both_kinds
+@pytest.mark.parametrize("right", [False, True])
+def test_equal_outcomes_give_one_cautious_probability(config: FusionConfig, *, right: bool) -> None:
     scored, gold = scored_twice(10)
-    nothing = sparse.csr_array(gold.shape, dtype=np.bool_)
-    with pytest.raises(DataError, match="shares labels with train"):
-        fit_fusion(["a", "b"], Pairs.of(scored, 5), nothing, OCCURRENCES, FusionConfig())
+    pairs = Pairs.of(scored, 5)
+    everything = sparse.csr_array(np.full(gold.shape, right))
+    fusion = fit_fusion(["a", "b"], pairs, everything, OCCURRENCES, config)
+    wrong = 0.5 / (pairs.used.sum() + 1)  # half a pseudo-observation of each outcome
+    np.testing.assert_allclose(expit(fusion.logits(pairs))[pairs.used], 1 - wrong if right else wrong, rtol=1e-3)
+
+
+@pytest.mark.parametrize("documents", [1, 2, 3])
+def test_a_dev_split_that_is_too_small_to_halve_is_fused_as_a_whole(documents: int) -> None:
+    scored, gold = scored_twice(10)
+    pairs, few = Pairs.of(scored, 5).take(np.arange(documents)), gold[:documents]
+    arm = Arm(["a", "b"], [0, 1], FusionConfig(kind="linear"))
+    (found,) = CrossFit(pairs, few, OCCURRENCES, exclusive=False).fused([arm])
+    assert len(found.label_ids_NK) == documents
+    assert np.isfinite(found.scores_NK).all()
 
 
 def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:

@@ -3,6 +3,7 @@
 Suffixes: N documents, K candidates, L labels, P pairs.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +16,13 @@ from threadpoolctl import threadpool_limits
 
 from xmtc.data.arrays import Matrix
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import candidates_of, fit_fusion
+from xmtc.fusion.fusion import candidates_of, fit_fusion, right_pairs
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import Reranking
 from xmtc.scorers.base import Candidates
 
+logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 16
 """Fusions fitted at the same time, each on its copy of the pairs."""
 _HALVES = slice(None, None, 2), slice(1, None, 2)
@@ -58,11 +60,7 @@ class CrossFit:
     exclusive: bool
 
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
-        """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion.
-
-        Raises:
-            DataError: see `fit_fusion`.
-        """
+        """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion."""
         work = [delayed(self._half)(arm, *half) for arm in arms for half in self._halves]
         with threadpool_limits(1, "blas"):
             pool = Parallel(min(cpu_count(), MOST_AT_ONCE), prefer="threads", return_as="generator")
@@ -96,7 +94,15 @@ class CrossFit:
         pairs = self.pairs
         if self.occurrences.any_together:
             pairs = replace(pairs, given_PP=self.occurrences.between(pairs.label_ids_NK))
-        return [(pairs.take(a), self.gold_NL[a], pairs.take(b)) for a, b in (_HALVES[::-1], _HALVES)]
+        return [(*self._learned(pairs, a), pairs.take(b)) for a, b in (_HALVES[::-1], _HALVES)]
+
+    def _learned(self, pairs: Pairs, half: slice) -> tuple[Pairs, Matrix]:
+        """Return the half to fit on, or everything if no candidate of the half is right, or all are."""
+        part, gold_NL = pairs.take(half), self.gold_NL[half]
+        if len(np.unique(right_pairs(part, gold_NL)[part.used])) == 2:
+            return part, gold_NL
+        logger.warning("dev is too small to halve: metrics of fused scorers are those of documents they were fitted on")
+        return pairs, self.gold_NL
 
     def _half(self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs) -> NDArray[np.float64]:
         with threadpool_limits(1, "openmp"):  # of this thread

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.words import Vocabulary
-from xmtc.errors import CheckpointError
+from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading, replacing
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import Fusion, fit_fusion
+from xmtc.fusion.fusion import Fusion, fit_fusion, right_pairs
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import Reranking
@@ -88,8 +88,13 @@ class Ensemble:
         """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
 
         Raises:
-            DataError: see `fit_fusion`.
+            DataError: no candidate is right.
         """
+        if not right_pairs(pairs, gold_NL).any():
+            raise DataError(
+                "the fusion of the scorers cannot be fitted, because no label that they find for dev is right: give a "
+                "dev split that shares labels with train"
+            )
         return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
 
     def reranked(self, pairs: Pairs, logits_NK: NDArray[np.float64], gold_NL: Matrix) -> "Ensemble":

@@ -22,7 +22,6 @@ from scipy.special import expit
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
-from xmtc.errors import DataError
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.combination import Combination
 from xmtc.fusion.config import CombinationKind, FusionConfig
@@ -188,7 +187,7 @@ def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bo
 def fit_fusion(
     names: Sequence[str], pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences, config: FusionConfig
 ) -> Fusion:
-    """Fit maps and a combination on documents that the scorers were not fitted on.
+    """Fit maps and a combination on documents that the scorers were not fitted on, even if all candidates are right.
 
     Args:
         names: S names of scorers.
@@ -196,20 +195,14 @@ def fit_fusion(
         gold_NL: boolean labels of the same documents.
         occurrences: training documents of labels and of pairs of labels.
         config: see `FusionConfig`.
-
-    Raises:
-        DataError: no candidate is right, or all are.
     """
-    right_NK = _right(pairs, gold_NL)
-    right_P = right_NK[pairs.used]
-    if right_P.all() or not right_P.any():
-        raise DataError(
-            "the fusion of the scorers cannot be fitted, because none or all of the labels that they find are right: "
-            "give a dev split that shares labels with train"
-        )
+    right_NK = right_pairs(pairs, gold_NL)
     if not config.co_occurrence:
         occurrences = Occurrences.without_pairs(occurrences.counts_L)
-    kind = config.kind if config.kind != "auto" else _better(names, pairs, right_NK, occurrences)
+    if len(np.unique(right_NK[pairs.used])) < 2:  # nothing to tell apart
+        kind = "linear"
+    else:
+        kind = config.kind if config.kind != "auto" else _better(names, pairs, right_NK, occurrences)
     return _fit(names, pairs, right_NK, occurrences, kind)
 
 
@@ -258,6 +251,6 @@ def _fit(
     return Fusion(tuple(names), maps, combination, occurrences, first if occurrences.any_together else None)
 
 
-def _right(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
+def right_pairs(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
     """Mark the candidates that are the document's labels, (N, K); padding is False."""
     return SparseScored(gold_NL).at(pairs.label_ids_NK) > 0
