@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from xmtc.data.fields import FieldText
 from xmtc.data.manifest import ShardInfo, file_info
+from xmtc.data.windows import first_tokens
 from xmtc.data.words import Vocabulary, document_frequencies
 
 SHARD_SCHEMA = pa.schema(
@@ -115,7 +116,7 @@ def make_shard(
     rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])
     doc_ids, texts = rows["doc_id"].to_pylist(), rows["text"].to_pylist()
     ends = rows["field_ends"].to_pylist()
-    encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    encoded = first_tokens(tokenizer, texts, max_length)
     tokens = [np.array(one.ids, dtype=np.int32) for one in encoded]
     keep = [i for i, ids in enumerate(tokens) if (ids != pad_id).any()]
     truncated = sum(len(tokens[i]) > max_length for i in keep)

@@ -1,14 +1,45 @@
-"""Cut long documents into overlapping windows that fit the backbone, and map every token to a window.
+"""Cut long documents: to the tokens that are read, and into overlapping windows that fit the backbone.
 
 Suffixes: T document tokens, W windows of a document, U window tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
 
 Ids = NDArray[np.int64]
+_CHARACTERS, _MARGIN = 8, 64
+
+
+def first_tokens(tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offsets: bool = False) -> list[Encoding]:
+    """Tokenise texts as far as needed: a token takes 200 bytes while a text is tokenised, and a text may have 20 MB.
+
+    Args:
+        tokenizer: adds no special tokens here.
+        texts: texts of any length.
+        most: tokens that are read; the result has more of them if the text has.
+        offsets: whether spans of characters are needed, which take time.
+    """
+    encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
+    needed, found = most + _MARGIN, dict[int, Encoding]()  # the last tokens of a beginning may differ
+    left, characters = list(range(len(texts))), _CHARACTERS * needed
+    while left:
+        parts = [_beginning(texts[i], characters) for i in left]
+        found |= zip(left, encode(parts, add_special_tokens=False), strict=True)
+        left = [i for i, part in zip(left, parts, strict=True) if len(part) < len(texts[i]) and len(found[i]) < needed]
+        characters *= 8
+    return [found[i] for i in range(len(texts))]
+
+
+def _beginning(text: str, characters: int) -> str:
+    """Cut a long text, before a blank if there is one."""
+    if len(text) <= characters:
+        return text
+    end = max(text.rfind(blank, 0, characters) for blank in " \n")
+    return text[: end if end > 0 else characters]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
 from xmtc.data.readers.base import SPLITS, Document
 from xmtc.data.tokenizer import load_pretrained
+from xmtc.data.windows import first_tokens
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
@@ -100,7 +101,7 @@ def size_of_corpus(corpus: Corpus) -> Size:
 
 SAMPLE = 400
 """Number of texts in the sample."""
-_SECONDS = 60.0
+_SECONDS, _LONGEST = 60.0, 100_000  # tokens
 _SEED = 13
 T = TypeVar("T")
 R = TypeVar("R")
@@ -172,13 +173,13 @@ class Survey:
         return float(np.mean([len(set(words_of(text))) for text in self.texts]))
 
     def token_ids(self, tokenizer: str) -> list[NDArray[np.int32]]:
-        """Tokenise the sampled texts, without truncation.
+        """Tokenise the sampled texts; very long ones are cut.
 
         Raises:
             ConfigError: there is no such tokenizer on this machine.
         """
         backend = load_pretrained(tokenizer).backend_tokenizer
-        return [np.array(one.ids, np.int32) for one in backend.encode_batch(self.texts, add_special_tokens=False)]
+        return [np.array(one.ids, np.int32) for one in first_tokens(backend, self.texts, _LONGEST)]
 
 
 def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:

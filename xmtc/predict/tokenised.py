@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.documents import Documents, UnlabelledDocuments
+from xmtc.data.windows import first_tokens
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,7 @@ def tokenised(
     texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int, *, offsets: bool = True
 ) -> TokenisedTexts:
     """Tokenise texts on all cores, cut to `max_length` tokens; a text may have no tokens."""
-    backend = tokenizer.backend_tokenizer
-    encode = backend.encode_batch if offsets else backend.encode_batch_fast  # the fast one computes no offsets
-    found = encode(list(texts), add_special_tokens=False)
+    found = first_tokens(tokenizer.backend_tokenizer, texts, max_length, offsets=offsets)
     ids_N = [np.array(one.ids[:max_length], np.int32) for one in found]
     return TokenisedTexts(ids_N, texts, [np.array(one.offsets[:max_length]) for one in found] if offsets else ())
 
