@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -107,15 +107,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@runtime_checkable
-class Countable(Protocol):
-    """A reader that can count its rows."""
-
-    def count(self) -> int | None:
-        """Count the rows of all files, or estimate them."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Survey:
     """Counts of a source.
@@ -200,8 +191,8 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
                 whole = False
                 break
     rows = counted.rows
-    if not whole and isinstance(reader, Countable) and (count := reader.count()):
-        rows = max(rows, count)
+    if not whole:
+        rows = max(rows, reader.count() or 0)
     return counted.survey(config, reader.provides(), rows, len(reader.label_info().names), exact=whole)
 
 

@@ -96,6 +96,14 @@ class Reader(Protocol):
         """Return the names of the fields of documents; with several, each `Document.text` is a `FieldText`."""
         return ONE_FIELD
 
+    def count(self) -> int | None:
+        """Count the rows, or estimate them; None if that would take about as long as reading them.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        return None
+
     def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:
         """Yield all documents, in an order that is the same on every run.
 

@@ -136,11 +136,7 @@ class TableReader(Reader):
         return self._format.counts_exactly
 
     def count(self) -> int | None:
-        """Count the rows of all files, or estimate them; None if that would take too long.
-
-        Raises:
-            DataError: a file cannot be read.
-        """
+        """The rows of all files."""
         counts = [self._format.count(path) for _, path in self._settings.files.by_split()]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
