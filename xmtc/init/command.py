@@ -18,7 +18,6 @@ from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
 from xmtc.data.readers.base import shown_column
-from xmtc.data.readers.table_config import CsvConfig
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
@@ -28,7 +27,7 @@ from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.files import write_text
 from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
-from xmtc.init.facts import check_header, read_facts
+from xmtc.init.facts import read_facts
 from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, Roles, choose_roles
 from xmtc.models.heads.config import HeadSettings
@@ -177,8 +176,6 @@ def label_doubts(found: Survey, roles: Roles) -> list[str]:
 def _roles(files: DataFiles, answers: Answers) -> Roles:
     first = files.local[files.by_split["train"][0]]
     columns = read_facts(files.format().rows(first, None), files.place)
-    if files.settings is CsvConfig:
-        check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
     return choose_roles(columns, answers, files.place)

@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
-from xmtc.data.readers.base import Rejected, shown_column
+from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import absent, labels_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
@@ -24,7 +24,6 @@ SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
 _REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells
 _FIRST = 50_000
-_LONGEST_NAME = 100  # characters; longer names of columns are texts
 _SECONDS = 10.0
 
 
@@ -120,20 +119,6 @@ def _are_codes(parts: set[str]) -> bool:
     """Whether most of them are not natural-language words, but have upper case, digits or underscores."""
     codes = sum(any(letter.isdigit() or letter == "_" for letter in part) or part.isupper() for part in parts)
     return codes >= 0.8 * len(parts)
-
-
-def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
-    """Refuse a CSV file whose first line is a document.
-
-    Raises:
-        DataError: a name is as long as a text, or is the value of many cells below it.
-    """
-    for column in columns:
-        if len(column.name) > _LONGEST_NAME or list(column.cells).count(column.name) > 0.01 * column.rows:
-            raise DataError(
-                f"{place}: the first line has {shown_column(column.name)} where the name of a column is expected; add "
-                "a line with names above it, such as text,labels"
-            )
 
 
 @dataclass(frozen=True)

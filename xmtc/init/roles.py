@@ -135,7 +135,7 @@ def _check_header(columns: Sequence[ColumnFacts], place: str) -> None:
     if not numbered and any(_is_named_by_a_cell(column) for column in columns):
         raise DataError(
             f"{place}: the first line looks like a document and not like the names of {len(columns)} columns; "
-            "add a line with their names above it"
+            "add a line with their names above it, such as text,labels"
         )
 
 
