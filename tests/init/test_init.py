@@ -161,6 +161,7 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
     [
         (ROWS[:3], r"3 documents with text \(and 0 bad rows\); at least 20 are needed"),
         ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same label in 'labels'"),
+        ([{**row, "labels": [row["id"]]} for row in ROWS], "no label of 'labels' has two documents.*--label-sep"),
     ],
 )
 def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):

@@ -30,7 +30,6 @@ _LABELS = (
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS = 8  # labels of a document have fewer words than its text
 _SEVERAL_INDICATORS = 3
-_FEW_ROWS = 20  # with at most this many rows, labels need not repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,6 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     if (problem := by_name[labels].problem(separator)) is not None:
         raise DataError(f"{place}: {labels!r} {problem}")
     found = Labels.of(by_name[labels], separator)
-    _check_labels(found, labels, separator, place)
     task, reason = _task(found, answers.task)
     used = {*text, labels, identifier, split}
     return Roles(
@@ -213,21 +211,6 @@ def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
     ]
     named = [column for column in found if column.name.lower() in _IDS]
     return (named or found)[0].name if named or found else None
-
-
-def _check_labels(found: Labels, column: str, separator: str | None, place: str) -> None:
-    """Refuse labels from which nothing can be learnt."""
-    if not found.counts:
-        raise DataError(f"{place}: column {column!r} has no labels; name another one with --labels")
-    if found.repeated == 0 and found.rows > _FEW_ROWS:
-        hint = (
-            "name another column with --labels"
-            if separator
-            else "give --label-separator, or another column with --labels"
-        )
-        raise DataError(
-            f"{place}: no label of {column!r} occurs twice in {found.rows:,} rows, so none can be learnt; {hint}"
-        )
 
 
 def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
