@@ -1,7 +1,8 @@
 """Words of texts in every script, equal for equal texts: after NFKC and case folding, with their combining marks.
 
 A word is a run of letters, digits and underscores. Scripts that write no spaces between words (Han, Kana, Thai, Lao,
-Khmer, Myanmar) give overlapping pairs of characters, as search engines index them.
+Khmer, Myanmar) give overlapping pairs of characters, as search engines index them; so does a run of more than
+32 characters of another script with marks, which has lost its spaces.
 """
 
 import functools
@@ -20,7 +21,7 @@ _SIMPLE = (
 """Characters without marks, of scripts with spaces."""
 _OTHER = re.compile(f"[^{_SIMPLE}]")
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-_LOOKED_AT = 300  # characters
+_LOOKED_AT, _LONGEST = 300, 32  # characters
 _IGNORED = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 
 
@@ -64,8 +65,9 @@ def _found(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words of a normalised text with their places in it."""
     words, _, characters = _patterns()
     for match in words.finditer(text):
-        if match.group(1) is None:
-            yield match.group(), *match.span()
+        word = match.group()
+        if match.group(1) is None and (len(word) <= _LONGEST or _OTHER.search(word) is None):
+            yield word, *match.span()
             continue
         places = [one.span() for one in characters.finditer(text, *match.span())]
         for (start, end), (_, after) in zip(places, places[1:] or [places[0]], strict=False):
