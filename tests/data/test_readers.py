@@ -100,6 +100,15 @@ def test_files_that_cannot_be_read(tmp_path):
     cases = {
         "cut short": (lines("a.jsonl.gz", packed[:-12]), lines("a.jsonl.zst", frames[:-12])),
         "is empty": (lines("b.jsonl", b""),),
+def test_csv_with_blanks_after_commas(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text('text, labels\n"one, two", "x"\nthree, y\n')
+    assert [(one.text, one.labels) for one in read(kind="csv", files={"train": str(path)})] == [
+        ("one, two", ("x",)),
+        ("three", ("y",)),
+    ]
+
+
         "no such file": (str(tmp_path / "none.jsonl"),),
         "is a folder": (str(tmp_path),),
         "not UTF-8": (lines("c.jsonl", '{"text": "é"}'.encode("latin-1")),),

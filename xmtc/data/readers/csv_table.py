@@ -47,7 +47,7 @@ class CsvTable(TableFormat):
         csv.field_size_limit(_LONGEST_FIELD)
         delimiter = self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
         with open_text(path) as lines:
-            rows = csv.reader(lines, delimiter=delimiter, strict=True)
+            rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
             try:
                 for cells in rows:
                     yield rows.line_num, cells
