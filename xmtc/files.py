@@ -34,7 +34,7 @@ MALFORMED = (
     OverflowError,
 )
 """Errors that reading a damaged or foreign file raises."""
-_REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"))  # they are no OSError
+_REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"), ("lzma", "LZMAError"))  # no OSErrors
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
 

@@ -1,7 +1,9 @@
+import bz2
 import csv
 import gzip
 import json
 import re
+import lzma
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +35,44 @@ def read(**settings: Any) -> list[Document | Rejected]:
     return list(reader(**settings).read(serial, Progress(enabled=False)))
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.zst"])
-def test_jsonl_plain_and_compressed(tmp_path, ending):
-    data = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-    packed = {"jsonl": data, "jsonl.gz": gzip.compress(data), "jsonl.zst": zstandard.compress(data)}[ending]
-    path = tmp_path / f"train.{ending}"
-    path.write_bytes(packed)
-    assert read(kind="jsonl", files={"train": str(path)}, columns=COLUMNS) == EXPECTED
+PACKED = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_every_reader_of_text_unpacks(tmp_path, ending):
+    def write(name: str, content: str) -> str:
+        data = content.encode("utf-8-sig")
+        half = len(data) // 2 if ending else 0  # files may consist of several compressed ones
+        path = tmp_path / f"{name}{ending}"
+        path.write_bytes(b"".join(PACKED[ending](part) for part in (data[:half], data[half:]) if part))
+        return str(path)
+
+    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS))
+    assert read(kind="jsonl", files={"train": train}, columns=COLUMNS) == EXPECTED
+    columns = COLUMNS | {"label_separator": ";"}
+    for name, tab in (("train.csv", ","), ("train.tsv", "\t")):
+        rows = [["id", "title", "text", "labels"], ["a", "First", "one two", "x; y"], ["b", "", "three", "y"]]
+        train = write(name, "".join(tab.join(row) + "\n" for row in rows))
+        assert read(kind="csv", files={"train": train}, columns=columns) == EXPECTED
+    skos = (
+        "<http://e/x> a <http://www.w3.org/2004/02/skos/core#Concept>; <http://www.w3.org/2004/02/skos/core#prefLabel>"
+    )
+    for name, content in (
+        ("labels.csv", "label,name\nhttp://e/x,Axe\n"),
+        ("labels.jsonl", '{"label": "http://e/x", "name": "Axe"}\n'),
+        ("labels.ttl", f'{skos} "Axe"@en .'),
+    ):
+        assert LabelFileConfig(path=write(name, content)).read().names == {"http://e/x": "Axe"}
+    write("train_labels.txt", "x y\ny\n")
+    write("train_raw_texts.txt", "one two\nthree\n")
+    found = [(row.text, row.labels) for row in read(kind="xc_repository", directory=str(tmp_path))]
+    assert found == [("one two", ("x", "y")), ("three", ("y",))]
 
 
 def test_csv_and_tsv_with_label_separator(tmp_path):
@@ -96,9 +129,10 @@ def test_files_that_cannot_be_read(tmp_path):
         return str(tmp_path / name)
 
     row = json.dumps({"text": "a text " * 50, "labels": ["x"]}).encode() + b"\n"
-    packed, frames = gzip.compress(row * 500), zstandard.compress(row * 500)
+    cut = [lines(f"a.jsonl{ending}", PACKED[ending](row * 500)[:-12]) for ending in PACKED if ending]
+    foreign = [lines(f"d.jsonl{ending}", row) for ending in PACKED if ending]
     cases = {
-        "cut short": (lines("a.jsonl.gz", packed[:-12]), lines("a.jsonl.zst", frames[:-12])),
+        "cut short": (*cut, *foreign),
         "is empty": (lines("b.jsonl", b""),),
 def test_csv_with_blanks_after_commas(tmp_path):
     path = tmp_path / "train.csv"

@@ -15,6 +15,7 @@ from xmtc.data.readers.files import check_file, open_text
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
 from xmtc.data.readers.table import TableFormat
 from xmtc.data.readers.table_config import (
+    COMPRESSIONS,
     TABLES,
     ArrowConfig,
     CsvConfig,
@@ -85,7 +86,8 @@ def find_files(data: str) -> DataFiles:
     else:
         settings = table_of(check_file(local))
         if settings is None:
-            raise DataError(f"{data}: xmtc init reads {', '.join(TABLES)} (also .gz, .zst) and folders of these")
+            known = ", ".join([*TABLES, *COMPRESSIONS])
+            raise DataError(f"{data}: xmtc init reads files of these kinds, and folders of them: {known}")
         found = DataFiles(data, {"train": (data,)}, {data: local}, settings)
     return _with_delimiter(found)
 

@@ -1,4 +1,4 @@
-"""CSV and TSV files with a header line; plain, .gz or .zst."""
+"""CSV and TSV files with a header line; plain, .gz, .zst, .bz2 or .xz."""
 
 import csv
 from collections.abc import Iterator

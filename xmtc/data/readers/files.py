@@ -2,6 +2,8 @@
 
 import io
 import json
+import lzma
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from xmtc.errors import DataError
 from xmtc.files import RepeatedKeyError, once_each, reading
 
 _BLOCK = 1 << 20
+_UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def check_file(path: Path) -> Path:
@@ -59,7 +62,7 @@ def content_hash(paths: Sequence[Path]) -> str:
 
 @contextmanager
 def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIOWrapper]:
-    """Open the text of a plain, .gz, .zst or .bz2 file: UTF-8, without a byte-order mark.
+    """Open the text of a plain, .gz, .zst, .bz2 or .xz file: UTF-8, without a byte-order mark.
 
     Args:
         path: the file.
@@ -93,7 +96,7 @@ def json_object(line: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError("malformed JSON: a number of thousands of digits, or thousands of lists in lists") from None
     if not isinstance(row, dict):
-        raise ValueError(f"a JSON {type(row).__name__}, not an object")
+        raise ValueError(f"a JSON {type(row).__name__}, not an object on each line")
     return row
 
 
@@ -132,36 +135,14 @@ def wrong_width(found: int, expected: int) -> str:
     return f"{found} cells, but the header has {expected} columns; check the row's quotes and delimiters"
 
 
-def _open_bytes(path: Path) -> io.BufferedReader:
-    """Open a file and decompress its content."""
-    return io.BufferedReader(_Raw(pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK)), _BLOCK)
+def _open_bytes(path: Path) -> Any:
+    """Open a file for reading bytes, decompressed."""
+    if path.suffix == ".xz":  # which Arrow does not know
+        return lzma.open(path)
+    return pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK)
 
 
 def _first_undecodable(path: Path) -> int:
     """Find the first line that is not UTF-8, numbered from 1."""
-    with _open_bytes(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
-    raise AssertionError(f"{path}: every line is UTF-8")
-
-
-class _Raw(io.RawIOBase):
-    """A pyarrow stream as a raw stream, whose `readinto` may fill less than the buffer."""
-
-    def __init__(self, stream: pa.NativeFile):
-        self._stream = stream
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview, /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    with _open_bytes(path) as data, io.TextIOWrapper(data, "utf-8", "surrogateescape", newline="\n") as lines:
+        return next(number for number, line in enumerate(lines, start=1) if _UNDECODED.search(line))

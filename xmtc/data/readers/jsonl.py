@@ -1,4 +1,4 @@
-"""JSON lines: one object on each line; plain, .gz or .zst."""
+"""JSON lines: one object on each line; plain, .gz, .zst, .bz2 or .xz."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -14,7 +14,7 @@ from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns, Name
 if TYPE_CHECKING:
     from xmtc.data.readers.table import TableFormat, TableReader
 
-COMPRESSIONS = (".gz", ".zst", ".bz2")
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 Paths = str | tuple[str, ...] | None
 
 
@@ -99,7 +99,7 @@ class TableConfig(ReaderSettings):
 
 @config
 class JsonlConfig(TableConfig):
-    """JSON lines, one document on each line; plain, .gz or .zst."""
+    """JSON lines, one document on each line; plain, .gz, .zst, .bz2 or .xz."""
 
     kind: Literal["jsonl"] = "jsonl"
     endings: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
@@ -113,8 +113,8 @@ class JsonlConfig(TableConfig):
 
 @config
 class CsvConfig(TableConfig):
-    """CSV or TSV files with a header line, one document in each row; plain, .gz or .zst. Labels are one string, so
-    that `columns.label_separator` is usually needed.
+    """CSV or TSV files with a header line, one document in each row; plain, .gz, .zst, .bz2 or .xz. Labels are one
+    string, so that `columns.label_separator` is usually needed.
     """
 
     kind: Literal["csv"] = "csv"

@@ -21,6 +21,7 @@ from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.label_file import sound_rows
 from xmtc.data.readers.table import Row
+from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
 
@@ -154,7 +155,7 @@ class XcRepositoryReader(Reader):
         if not self._root.is_dir():
             raise DataError(f"{self._root}: no such folder (data.source.directory)")
         looked = ", ".join(name for names in by_form.values() for name in names)
-        what = f"several layouts ({', '.join(there)})" if there else f"none of {looked} (plain, .gz or .zst)"
+        what = f"several layouts ({', '.join(there)})" if there else f"none of {looked} (plain or compressed)"
         raise DataError(f"{self._root}: holds {what}; set data.source.form")
 
     def _split_files(self, split: str) -> list[Path]:
@@ -164,13 +165,13 @@ class XcRepositoryReader(Reader):
         return self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
 
     def _find(self, names: tuple[str, ...]) -> Path | None:
-        paths = [self._root / f"{name}{ending}" for name in names for ending in ("", ".gz", ".zst")]
+        paths = [self._root / f"{name}{ending}" for name in names for ending in ("", *COMPRESSIONS)]
         return next((path for path in paths if path.is_file()), None)
 
     def _need(self, names: tuple[str, ...]) -> Path:
         found = self._find(names)
         if found is None:
-            raise DataError(f"{self._root}: no {' or '.join(names)} (plain, .gz or .zst)")
+            raise DataError(f"{self._root}: no {' or '.join(names)} (plain or compressed)")
         return found
 
 
