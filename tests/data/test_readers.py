@@ -1,9 +1,10 @@
 import bz2
 import csv
+import datetime
 import gzip
 import json
-import re
 import lzma
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -99,6 +100,45 @@ def test_csv_keeps_line_breaks_and_rejects_short_rows(tmp_path):
         read(kind="csv", files={"train": str(path)}, columns={"text": "body"})
 
 
+def test_csv_with_blanks_after_commas(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text('text, labels\n"one, two", "x"\nthree, y\n')
+    assert [(one.text, one.labels) for one in read(kind="csv", files={"train": str(path)})] == [
+        ("one, two", ("x",)),
+        ("three", ("y",)),
+    ]
+
+
+NUMERIC = [
+    "2019",
+    "1,5",
+    "-3.25",
+    "1e-05",
+    "2020-01-02",
+    "31/12/2020",
+    "2020-01-02 10:30:00",
+    "2020-01-02T10:30Z",
+    "12 %",
+]
+
+
+@pytest.mark.parametrize("cell", [*NUMERIC, 7, 7.5, datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3, 4)])
+def test_fields_of_numbers_and_dates_are_refused(tmp_path, cell):
+    rows = [{"when": cell if i % 3 else None, "text": f"text {i}", "labels": ["x"]} for i in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    columns = {"text": ["when", "text"]}
+    with pytest.raises(DataError, match=r"a\.parquet: column 'when' holds only numbers or dates, .*: leave it out"):
+        read(kind="parquet", files={"train": str(tmp_path / "a.parquet")}, columns=columns)
+
+
+@pytest.mark.parametrize("odd", ["1984 by Orwell", "101 2054 3021", "a7"])
+def test_one_text_among_numbers_makes_a_field_of_texts(tmp_path, odd):
+    rows = [{"title": str(i), "text": f"text {i}", "labels": ["x"]} for i in range(40)] + [{"title": odd, "labels": []}]
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": ""} | row for row in rows])
+    found = read(kind="jsonl", files={"train": str(path)}, columns={"text": ["title", "text"]})
+    assert [row.text for row in found[-2:]] == ["39\ntext 39", odd]
+
+
 def test_parquet_with_lists_and_own_splits(tmp_path):
     for name in ("train", "dev"):
         pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / f"{name}.parquet")
@@ -134,15 +174,6 @@ def test_files_that_cannot_be_read(tmp_path):
     cases = {
         "cut short": (*cut, *foreign),
         "is empty": (lines("b.jsonl", b""),),
-def test_csv_with_blanks_after_commas(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text('text, labels\n"one, two", "x"\nthree, y\n')
-    assert [(one.text, one.labels) for one in read(kind="csv", files={"train": str(path)})] == [
-        ("one, two", ("x",)),
-        ("three", ("y",)),
-    ]
-
-
         "no such file": (str(tmp_path / "none.jsonl"),),
         "is a folder": (str(tmp_path),),
         "not UTF-8": (lines("c.jsonl", '{"text": "é"}'.encode("latin-1")),),
@@ -163,7 +194,7 @@ def test_csv_with_blanks_after_commas(tmp_path):
         ('{"text": "a"}', "no column 'labels'; there are: text"),
         ('{"text": " ", "labels": ["x"]}', "no text in 'text'"),
         ('{"text": null, "labels": ["x"]}', "no text in 'text'"),
-        ('{"text": 3, "labels": ["x"]}', "'text' is a int, not a string"),
+        ('{"text": 3, "labels": ["x"]}', "'text' is a number or a date"),
         ('{"text": "a", "labels": {"x": 1}}', "not a list of labels"),
         ('{"text": "a", "labels": ["x", {"code": "y"}]}', "'labels' holds a dict, which is not a label"),
         ('{"text": "cut \\ud83d", "labels": ["x"]}', "hold half of a character"),

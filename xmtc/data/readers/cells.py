@@ -134,6 +134,8 @@ def named(cell: Any, names: Sequence[str] | None) -> Any:
         if len(cell) == len(names) > 2:
             labels_of(cell)
         return [named(one, names) for one in cell]
+    if isinstance(cell, Real | Decimal | date | time):
+        raise ValueError("is a number or a date, which is no text; leave the column out")
     return None if absent(cell) or not 0 <= cell < len(names) else names[int(cell)]
 
 

@@ -1,7 +1,9 @@
 """Which columns of a table, or keys of a JSON object, make a document."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
@@ -9,13 +11,16 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.fields import FieldText
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
-from xmtc.data.readers.cells import labels_of, text_of, word_of
+from xmtc.data.readers.cells import absent, labels_of, text_of, word_of
+from xmtc.errors import DataError
 
 SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
 """What a split column may say -> the split."""
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
 T = TypeVar("T")
+_NUMERIC = re.compile(r"\s*[-+$€£]?\d[\d.,:/-]*(?:[eE][-+]?\d+|[T ]\d+:[\d:.+-]*Z?)?\s*%?")
+"""One number or date; a text may consist of several."""
 
 
 @config
@@ -101,6 +106,33 @@ class ColumnsConfig:
         if split is None:
             raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
         return split
+
+
+class NumericColumns:
+    """Finds text columns of a file that hold only numbers or dates.
+
+    Args:
+        names: the text columns.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._seen = dict.fromkeys(names, 0)
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        """Look at a row."""
+        for name in [name for name in self._seen if not absent(row.get(name))]:
+            if _NUMERIC.fullmatch(str(row[name])):
+                self._seen[name] += 1
+            else:
+                del self._seen[name]
+
+    def check(self, path: Path, least: int = 20) -> None:
+        """Raise DataError if a column has so many cells, and they are all numbers or dates."""
+        for name, cells in self._seen.items():
+            if cells >= least:
+                raise DataError(
+                    f"{path}: column {name!r} holds only numbers or dates, which are no text: leave it out of the text"
+                )
 
 
 def _read(convert: Callable[[Any], T], column: str, row: Mapping[str, Any]) -> T:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
-from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.columns import ColumnsConfig, NumericColumns
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table_config import TableConfig
 from xmtc.track.progress import Progress
@@ -107,11 +107,15 @@ class TableReader(Reader):
         """The rows of one file after the other."""
         columns = self._settings.columns
         for split, path in self._settings.files.by_split():
+            numeric = NumericColumns(columns.text_columns())
             for row in self._format.rows(path, columns):
                 if isinstance(row, Rejected):
                     yield row
                 else:
+                    numeric.see(row.cells)
+                    numeric.check(path, least=1000)  # no need to read it all
                     yield columns.document(row.cells, row.where, f"{path.name}:{row.number}", split)
+            numeric.check(path)
 
     @override
     def label_info(self) -> LabelInfo:
@@ -135,6 +139,7 @@ class TableReader(Reader):
         """Whether `count` does not estimate."""
         return self._format.counts_exactly
 
+    @override
     def count(self) -> int | None:
         """The rows of all files."""
         counts = [self._format.count(path) for _, path in self._settings.files.by_split()]
