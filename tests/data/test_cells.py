@@ -1,9 +1,11 @@
 """What a cell says: labels, identifiers and texts are the same, whatever holds them."""
 
 import datetime
+import json
 import unicodedata
 import uuid
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,40 @@ def test_lists_of_classes_are_no_vectors() -> None:
     assert labels_of([3, 3, 10])[0] == ("3", "10")
     assert labels_of({"b", "a"})[0] == ("a", "b")
     assert labels_of("a; b;;a", ";") == (("a", "b"), 0)
+
+
+LISTS = [["law"], ["law", "tax"], [], ["it's", 'a "b"', "c d"], ["naïve", "法律"], ["a, b", "c;d"], ["x", None]]
+
+
+@pytest.mark.parametrize("labels", LISTS, ids=str)
+@pytest.mark.parametrize(
+    "write",
+    [json.dumps, partial(json.dumps, ensure_ascii=False), str, lambda one: f" {one}\n", lambda one: str((*one,))],
+)
+@pytest.mark.parametrize("separator", [None, ","])
+def test_the_text_of_a_list_is_the_list(labels: list[str], write: Any, separator: str | None) -> None:
+    assert labels_of(write(labels), separator)[0] == labels_of(labels)[0]
+
+
+@pytest.mark.parametrize("labels", [["law", "tax"], ["law" * 9] * 9, [1, 2, 30], [1.0, 2.0], ["article 5", "x 2"]])
+def test_the_text_that_numpy_writes_for_a_list_is_the_list(labels: list[Any]) -> None:
+    assert labels_of(str(np.array(labels))) == labels_of(labels)
+    assert labels_of("['law' 'tax']") == (("law", "tax"), 0)
+    assert labels_of("['law', nan]") == (("law",), 1)
+
+
+def test_other_texts_in_brackets_are_labels() -> None:
+    for text in ("[unknown]", "[1,1'-biphenyl]-4-ol", "[see 12 14]", "[" * 9_000, "(a)", "(1)", "{x}", "['a']; ['b']"):
+        assert labels_of(text) == ((text,), 0)
+    with pytest.raises(ValueError, match="vector of 3 zeros and ones"):
+        labels_of("[0, 1, 0]")
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u200f", "\u202b", "\u2069", "\u00ad", "\u00a0"])
+def test_unseen_marks_around_a_label_are_no_part_of_it(unseen: str) -> None:
+    assert label_of(f"{unseen} law{unseen}") == label_of(f"law{unseen}\n") == "law"
+    assert label_of(unseen) is None
+    assert labels_of([unseen, "law"]) == (("law",), 1)
 
 
 def test_class_numbers_have_names() -> None:

@@ -174,7 +174,8 @@ def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):
 @pytest.mark.parametrize(
     ("written", "separator", "words"),
     [
-        (str, ",", "labels are lists written as text, such as "),
+        (str, ",", None),
+        (str, None, None),
         (";".join, None, "labels look like combinations: split at ';', there would be 6"),
         (";".join, ";", None),
     ],

@@ -1,9 +1,8 @@
 """What a prepared corpus holds, in a few lines, and a warning where its labels look like something else than labels."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 import numpy as np
 
@@ -19,8 +18,6 @@ _MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
 """From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
 _REPEATED = 0.25
 """From this share of parts on that another label has too, as well."""
-_LIST = re.compile(r"""^[\[({]\s*(['"]).*|.*(['"])\s*[\])}]$|^\[\s*\]$""", re.DOTALL)
-"""A list as Python or JSON writes it, or an end of one that was split."""
 _ABSENT = frozenset({"nan", "none", "null", "n/a"})
 ONE_LABEL = 0.98
 """From this share of documents with exactly one label on, labels may be combinations."""
@@ -61,11 +58,11 @@ def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
         counts: documents of each label.
         alone: whether nearly every document has one label, so that several may be joined to one.
     """
-    found = list(chain(_list_warning(list(counts)), _absent_warning(counts), _near_warning(counts)))
+    found = [*_absent_warning(counts), *_near_warning(counts)]
     if not alone and counts.keys() == {"0", "1"}:
         found.append("the only labels are 0 and 1: if lists of them are vectors, write the names of the ones instead")
     if alone:
-        found += combination_warning([label for label in counts if not _LIST.match(label)])
+        found += combination_warning(list(counts))
     return found
 
 
@@ -96,16 +93,6 @@ def _commonest(corpus: Corpus) -> str:
     return ", ".join(
         f"{quoted_label(table.labels[i])}{name} ({counts[i]:,})" for i, name in zip(best, named, strict=True)
     )
-
-
-def _list_warning(labels: Sequence[str]) -> Iterator[str]:
-    lists = [label for label in labels if _LIST.match(label)]
-    if lists:
-        yield (
-            f"{len(lists):,} of {len(labels):,} labels are lists written as text, such as {quoted_label(lists[0])}: "
-            "write the column as a list (JSON lines, Parquet), or as one string with a separator and set "
-            "data.source.columns.label_separator"
-        )
 
 
 def _near_warning(labels: Iterable[str]) -> Iterator[str]:

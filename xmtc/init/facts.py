@@ -97,7 +97,7 @@ class ColumnFacts:
         distinct cells, or, if most labels are rare, parts repeat although cells do not. Neither holds for names such as
         `Trade, foreign`.
         """
-        if self.kind != "text":
+        if self.kind != "text" or any(len(one) > 1 for one in self.parts(None)):  # texts of lists
             return None
         best, most = None, 1 - self.distinct_share
         for separator in SEPARATORS:

@@ -1,10 +1,13 @@
 """What a cell says, whatever holds it: JSON, CSV, Arrow, NumPy, pandas or Python. Every label goes through here."""
 
+import ast
+import json
 import math
 import re
 import struct
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from numbers import Integral, Real
@@ -12,6 +15,11 @@ from typing import Any
 from uuid import UUID
 
 _NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>"})
+_UNSEEN = r"[\s\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
+"""Blanks, and marks that nobody sees, such as those of writing from right to left."""
+_AROUND = re.compile(f"^{_UNSEEN}|{_UNSEEN}$")
+_FOREIGN = [(r"""(?<=['"])\s+(?=['"])""", ", "), (r"(?<=[\d.])\s+(?=[\d-])", ", "), (r"\bnan\b", "None")]
+"""What is no Python in a list that NumPy or pandas writes: no commas between strings or numbers, and NaN."""
 _ZERO, _ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
 
 
@@ -53,8 +61,6 @@ def word_of(value: Any) -> str | None:
     value = plain(value)
     if isinstance(value, bool | Integral | UUID):
         return str(value)
-    if isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str):
-        raise ValueError(f"holds a {type(value).__name__}, which is not a label; name another column")
     if absent(value):
         return None
     if isinstance(value, str):
@@ -67,7 +73,7 @@ def word_of(value: Any) -> str | None:
 
 
 def label_of(value: Any) -> str | None:
-    """Return a label as text, without blanks around it, in Unicode's composed form (NFC); None if there is none.
+    """Return a label in Unicode's composed form (NFC), without blanks or unseen marks around it; None if it is absent.
 
     An IRI in angle brackets, as Annif and RDF write it, is the IRI.
 
@@ -77,21 +83,21 @@ def label_of(value: Any) -> str | None:
     word = word_of(value)
     if word is None:
         return None
-    label = unicodedata.normalize("NFC", word.strip())
-    return label[1:-1] if label.startswith("<") and label.endswith(">") and "://" in label else label
+    label = word.strip() if word.isascii() else unicodedata.normalize("NFC", _AROUND.sub("", word))
+    return label[1:-1] if label.startswith("<") and label.endswith(">") and "://" in label else label or None
 
 
 def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...], int]:
     """Return the labels of a document without repetitions, and the number of absent entries of a list.
 
     Args:
-        cell: one label, or an array, list or set of labels.
+        cell: one label, or an array, list or set of labels, or such a list as text.
         separator: separator of labels in text; None: text is one label.
 
     Raises:
         ValueError: the cell is something else, such as a vector of zeros and ones. The message does not quote it.
     """
-    cell = plain(cell)
+    cell = _list_in(plain(cell))
     if isinstance(cell, Mapping):
         raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
     is_list = isinstance(cell, Sequence | Set) and not isinstance(cell, str)
@@ -107,6 +113,18 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     return tuple(found), len(given) - len(labels) if is_list else 0
 
 
+def _list_in(cell: Any) -> Any:
+    """Parse the text that JSON, Python, NumPy or pandas writes for a list; return anything else unchanged."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "(", "{")):
+        return cell
+    parsers = [lambda text, odd=odd, good=good: ast.literal_eval(re.sub(odd, good, text)) for odd, good in _FOREIGN]
+    for parse in (json.loads, *parsers):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            found = parse(cell.strip())
+            return found if isinstance(found, Mapping | Sequence | Set) else cell
+    return cell
+
+
 def text_of(cell: Any) -> str | None:
     """Return a text; None if there is none.
 
@@ -114,11 +132,13 @@ def text_of(cell: Any) -> str | None:
         ValueError: the cell is something else.
     """
     cell = plain(cell)
-    if not isinstance(cell, str | Mapping | Sequence | Set) and absent(cell):
+    if absent(cell):
         return None
+    if isinstance(cell, Real | Decimal | date | time):
+        raise ValueError("is a number or a date, which is no text; leave the column out")
     if not isinstance(cell, str):
         raise ValueError(f"is a {type(cell).__name__}, not a string; name another column")
-    return None if absent(cell) else cell
+    return cell
 
 
 def named(cell: Any, names: Sequence[str] | None) -> Any:
@@ -134,8 +154,6 @@ def named(cell: Any, names: Sequence[str] | None) -> Any:
         if len(cell) == len(names) > 2:
             labels_of(cell)
         return [named(one, names) for one in cell]
-    if isinstance(cell, Real | Decimal | date | time):
-        raise ValueError("is a number or a date, which is no text; leave the column out")
     return None if absent(cell) or not 0 <= cell < len(names) else names[int(cell)]
 
 
