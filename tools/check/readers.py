@@ -10,9 +10,11 @@ Expected labels come from how a case was made, not from xmtc. A case ends in one
 """
 
 import argparse
+import bz2
 import datetime
 import gzip
 import json
+import lzma
 import random
 import sys
 import tempfile
@@ -184,6 +186,17 @@ def _json(case: Case) -> bytes:
         raise CannotHoldError from error
 
 
+def _texts_of_lists(case: Case, write: Callable[[list[Any]], str]) -> pd.DataFrame:
+    _only(case.shape == "list" and case.kind not in ("classes", "bytes", "decimals", "dates"))
+    return pd.DataFrame({"title": case.titles, "text": case.texts, "labels": [write(cell) for cell in case.cells]})
+
+
+def _python_lists(case: Case, path: Path) -> dict[str, Any]:
+    """As pandas writes a column of lists."""
+    _texts_of_lists(case, str).to_csv(path, index=False)
+    return {"kind": "csv"}
+
+
 def _only(holds: bool) -> None:
     if not holds:
         raise CannotHoldError
@@ -286,13 +299,17 @@ CONTAINERS: dict[str, Callable[[Case, Path], dict[str, Any]]] = {
     "jsonl": _bytes("jsonl", _json),
     "jsonl.gz": _bytes("jsonl", lambda case: gzip.compress(_json(case))),
     "jsonl.zst": _bytes("jsonl", lambda case: zstandard.compress(_json(case))),
+    "jsonl.bz2": _bytes("jsonl", lambda case: bz2.compress(_json(case))),
+    "jsonl.xz": _bytes("jsonl", lambda case: lzma.compress(_json(case))),
     "csv": _csv(","),
+    "csv, Python's lists": _python_lists,
     "tsv": _csv("\t"),
     "parquet": _parquet(_arrow),
     "parquet, large types": _parquet(lambda case: _arrow(case, _large)),
     "parquet, dictionaries": _parquet(lambda case: _arrow(case, _dictionary)),
     "parquet, pandas": _parquet(_pandas),
     "parquet, nullable pandas": _parquet(lambda case: _pandas(case, dtype_backend="numpy_nullable")),
+    "parquet, JSON lists": _parquet(lambda case: pa.Table.from_pandas(_texts_of_lists(case, json.dumps))),
     "arrow file": _ipc(pa.ipc.new_file),
     "arrow stream": _ipc(pa.ipc.new_stream),
     "Python lists": _parquet(_memory(lambda cells: cells)),
