@@ -26,6 +26,7 @@ from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_
 from xmtc.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
+_AHEAD = 1_000  # characters, in which a run of words ends
 
 WORDS_FILES = ("words.json", "words.safetensors")
 """Files of a vocabulary: terms, and in how many documents each occurs."""
@@ -126,11 +127,11 @@ class Vocabulary:
         counts_PV = count_words(parts, self.ngrams).over(self)
         return Words(sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self)
 
-    def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield each occurrence of a term of the vocabulary: its column and first character in `text`."""
+    def places(self, text: str, end: int) -> Iterator[tuple[int, int]]:
+        """Yield each occurrence of a term of the vocabulary up to `end`: its column and first character in `text`."""
         start = 0
         for number, part in enumerate(field_parts(text, len(self.fields))):
-            for term, first, _ in term_spans(part, self.ngrams):
+            for term, first, _ in term_spans(part[: max(end + _AHEAD - start, 0)], self.ngrams):
                 if term in self.ids:
                     yield number * len(self) + self.ids[term], start + first
             start += len(part)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,8 @@ def merge_words(
     Returns:
         The words that have tokens, in order, and the sum over the tokens outside words.
     """
-    spans = [match.span() for match in _WORD.finditer(text)]
+    read = max((end for _, end in offsets), default=0)  # a long text is read in part
+    spans = [match.span() for match in takewhile(lambda match: match.start() < read, _WORD.finditer(text))]
     starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
     sums, counts, outside = np.zeros(len(spans)), np.zeros(len(spans), np.int64), 0.0
     for (start, end), contribution in zip(offsets, contributions_T, strict=True):
@@ -171,8 +173,9 @@ def fused_explanations(
     """
     fused = FusedShares.of(ensemble, pairs, labels)
     reasons = {name: scorer.contributions(features, labels) for name, scorer in ensemble.scorers.items()}
+    places = _places(plain[0].words, text, ensemble.vocabulary)
     return [
-        _fused_explanation(one, fused, place, ensemble, {name: found[place] for name, found in reasons.items()}, text)
+        _fused_explanation(one, fused, place, ensemble, {name: found[place] for name, found in reasons.items()}, places)
         for place, one in enumerate(plain)
     ]
 
@@ -183,7 +186,7 @@ def _fused_explanation(
     place: int,
     ensemble: Ensemble,
     reasons: Mapping[str, Sequence[Contribution]],
-    text: str,
+    places: Mapping[int, Sequence[int]],
 ) -> Explanation:
     gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
     adds, documents, names, rest = np.zeros(len(plain.words)), defaultdict(float), defaultdict(float), 0.0
@@ -191,7 +194,7 @@ def _fused_explanation(
         if name in (CO_OCCURRENCE, RERANKER):
             rest += gain
             continue
-        parts, by_document, by_name, left = _parts(reasons.get(name), plain, ensemble, text)
+        parts, by_document, by_name, left = _parts(reasons.get(name), plain, places)
         total = sum(parts.values()) + sum(by_document.values()) + sum(by_name.values())
         if total <= 0:
             rest += gain
@@ -220,7 +223,7 @@ def _fused_explanation(
 
 
 def _parts(
-    reasons: Sequence[Contribution] | None, plain: Explanation, ensemble: Ensemble, text: str
+    reasons: Sequence[Contribution] | None, plain: Explanation, places: Mapping[int, Sequence[int]]
 ) -> tuple[Mapping[int, float], Mapping[int, float], Mapping[str, float], float]:
     """Split the positive part of a score (without `reasons`, the head's) into words, documents, names and rest."""
     if reasons is None:
@@ -229,25 +232,24 @@ def _parts(
     found = [one for one in reasons if one.value > 0]
     documents = {one.number: one.value for one in found if one.source == "document"}
     terms = {one.number: one.value for one in found if one.source == "term"}
-    words, left = _by_word(terms, plain.words, text, ensemble.vocabulary)
+    words, left = _by_word(terms, places)
     return words, documents, {one.name: one.value for one in found if one.source == "name"}, left
 
 
-def _by_word(
-    terms: Mapping[int, float], words: Sequence[Evidence], text: str, vocabulary: Vocabulary
-) -> tuple[dict[int, float], float]:
-    """Divide each term's value evenly among its occurrences in its field, each at the word where it starts."""
-    places: dict[int, list[int]] = {term: [] for term in terms}
-    starts, ends = np.array([word.start for word in words]), np.array([word.end for word in words])
-    for term, start in vocabulary.places(text):
-        if term in places and len(starts):
-            word = int(np.searchsorted(starts, start, side="right")) - 1
-            if word >= 0 and start < ends[word]:
-                places[term].append(word)
+def _places(words: Sequence[Evidence], text: str, vocabulary: Vocabulary) -> dict[int, list[int]]:
+    """Map each term of the vocabulary to the words at which it starts in its field."""
+    starts, found = [word.start for word in words], defaultdict[int, list[int]](list)
+    for term, start in vocabulary.places(text, words[-1].end if words else 0):
+        word = bisect_right(starts, start) - 1
+        if word >= 0 and start < words[word].end:
+            found[term].append(word)
+    return found
+
+
+def _by_word(terms: Mapping[int, float], places: Mapping[int, Sequence[int]]) -> tuple[dict[int, float], float]:
+    """Divide each term's value evenly among the words at which it starts; return the words' values and the rest."""
     values: dict[int, float] = defaultdict(float)
-    left = 0.0
     for term, value in terms.items():
-        for word in places[term]:
+        for word in places.get(term, ()):
             values[word] += value / len(places[term])
-        left += 0.0 if places[term] else value
-    return values, left
+    return values, sum(value for term, value in terms.items() if term not in places)

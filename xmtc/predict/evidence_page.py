@@ -24,7 +24,7 @@ from xmtc.predict.predictor import Model, Prediction
 from xmtc.track.console import printable
 
 BAR_WORDS = 12
-_BAR_WIDTH = 30
+_BAR_WIDTH, _UNREAD = 30, 20_000  # characters
 PLAIN = 0.08
 """Words whose contribution is below this fraction of the strongest word's are not coloured."""
 _SPREAD = 0.25
@@ -179,7 +179,7 @@ def _key(word: Evidence) -> tuple[str, str]:
 
 
 def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Stretch]:
-    """Split the whole text into pieces, each word with its colour."""
+    """Split the text into pieces, each word with its colour; a long rest that is not read is cut."""
     largest = max((abs(value) for value in values), default=0.0) or 1.0
     pieces, at = [], 0
     for word, value in zip(explanation.words, values, strict=True):
@@ -188,7 +188,9 @@ def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: 
         side = ("for" if value > 0 else "against") if strength >= PLAIN else ""
         pieces.append(Stretch(word.text, side, round(strength, 3), _with_field(form.format(value), word.field)))
         at = word.end
-    pieces.append(Stretch(text[at:], "unread" if any(c.isalnum() for c in text[at:]) else ""))
+    rest, more = text[at : at + _UNREAD], len(text) - at - _UNREAD
+    rest += f" … and {more:,} characters more" if more > 0 else ""
+    pieces.append(Stretch(rest, "unread" if any(c.isalnum() for c in rest) else ""))
     return [piece for piece in pieces if piece.text]
 
 

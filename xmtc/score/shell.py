@@ -16,6 +16,7 @@ from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import label_source, table_of
+from xmtc.data.windows import first_tokens
 from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import DataError
 from xmtc.predict.arguments import as_threshold
@@ -69,7 +70,7 @@ def predict_texts(
     """
     model = Model.from_pretrained(path, reranker=reranker)
     for place, text in read:
-        if not model.tokenizer.encode(text, add_special_tokens=False):
+        if not first_tokens(model.tokenizer.backend_tokenizer, [text], 1)[0].ids:
             raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")
     least = min(model.default_top_k, _LEAST)
     found = model.predict(
