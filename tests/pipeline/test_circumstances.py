@@ -59,7 +59,7 @@ BARE = {
 }
 MODELS = {
     "scorers": (f"model.scorers={WORDS}", "model.head={kind: none}", "plant.parts=[]"),
-    "head and scorers": (f"model.scorers={WORDS}", *BRIEF),
+    "head and scorers": (f"model.scorers={WORDS}", "plant.parts=[]", BRIEF[1]),
 }
 
 
@@ -90,13 +90,20 @@ def test_a_dev_split_that_measures_nothing_is_refused_before_a_head_is_trained(t
     assert not (tmp_path / "runs" / "tiny" / "checkpoints").exists()
 
 
-def test_single_label_of_one_class(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (BRIEF, "no token could be ranked for any label: .* or all have the same labels"),
+        (("data.task=single_label", "finetune.loss={kind: cross_entropy}"), "there is nothing to tell apart"),
+    ],
+    ids=["planting", "one label each"],
+)
+def test_what_needs_two_classes_refuses_one_in_one_line(tmp_path, settings, words):
     path = tiny_runs.write_config(tmp_path)
-    rewrite(tmp_path, lambda split, rows: labelled(rows, ["law"]))
-    settings = ("data.task=single_label", "plant.parts=[]", "finetune.loss={kind: cross_entropy}", *BRIEF[1:])
-    run = train_run(tiny_runs.load(path, f"model.scorers={WORDS}", "model.head={kind: flat}", *settings))
-    (found,) = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(["lawery lawing"], top_k=1)
-    assert (found[0].label, found[0].predicted) == ("law", True)
+    rewrite(tmp_path, FOLDS["one label everywhere"])
+    with pytest.raises(DataError, match=words) as caught:
+        train_run(tiny_runs.load(path, *settings))
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unfinished_run_continues_on_changed_data_as_one_that_begins_with_them(tmp_path, monkeypatch):
@@ -187,7 +194,8 @@ def test_a_model_answers_where_it_is_moved_and_cannot_be_written(tmp_path, backb
     path = tiny_runs.write_config(tmp_path / "here")
     settings = (f"model.encoder={json.dumps(encoder)}", "data.tokenizer=null", f"model.scorers={WORDS}")
     phases = "finetune.phases=[{epochs: 1, encoder_layers: -1, encoder_learning_rate: 1.0e-3}]"
-    run = train_run(tiny_runs.load(path, *settings, "plant.epochs=1", phases))
+    few = "data.limit={train: 24, dev: 8, test: 4}"
+    run = train_run(tiny_runs.load(path, *settings, "plant.epochs=1", phases, few))
     before = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS, top_k=3)
     alone = [xmtc.Model.from_pretrained(run / "model", device="cpu").predict([text], top_k=3)[0] for text in TEXTS]
     assert [[one.label for one in found] for found in alone] == [[one.label for one in found] for found in before]
@@ -221,7 +229,7 @@ def test_long_documents_are_prepared_scored_and_explained(tmp_path, xmtc, monkey
 
     def lengthen(split: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for row, size in zip(rows, (1_000_000, 20_000_000 if split == "train" else 1_000_000), strict=False):
-            row["text"] = f"{row['text']} {filler * 90}"[:size]
+            row["text"] = f"{row['text']} {filler * 120}"[:size]
         return [*rows, {"id": f"{split} Thai", "text": "กฎหมาย" * 50_000, "labels": ["law"]}]
 
     rewrite(tmp_path, lengthen)
