@@ -356,7 +356,7 @@ def test_xc_repository_sparse_matrix(tmp_path):
     assert first == Document("train:1", "first text", ("0", "2"), "train")
     assert bare == Document("train:2", "second text", (), "train")
     assert isinstance(rejected, Rejected)
-    assert rejected.reason == "no text"
+    assert rejected.reason == "no text in 'text'"
     assert rejected.where.endswith("trn_X_Y.txt:4")
     assert source.label_info().names == {"0": "zero", "1": "one", "2": "two"}
     names = "zero\none\rhalf\ntwo\n"

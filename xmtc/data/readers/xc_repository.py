@@ -12,10 +12,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from xmtc.data.fields import FieldText
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, check_characters, quoted_cell
-from xmtc.data.readers.cells import label_of, labels_of, text_of, word_of
+from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, quoted_cell
+from xmtc.data.readers.cells import label_of
+from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.config import XcForm, XcRepositoryConfig
 from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
@@ -42,7 +42,7 @@ _FILES: dict[XcForm, dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
 _JSON_LABELS = ("lbl.json",)
-_FIELDS = ("title", "content")
+_JSON = ColumnsConfig(id="uid", text=("title", "content"), labels="target_ind")
 
 
 class XcRepositoryReader(Reader):
@@ -104,7 +104,7 @@ class XcRepositoryReader(Reader):
     @override
     def fields(self) -> tuple[str, ...]:
         """Title and content, or one text."""
-        return _FIELDS if self._form() == "json" else super().fields()
+        return _JSON.fields() if self._form() == "json" else super().fields()
 
     def _read_json(self, split: str, labels: list[str]) -> Iterator[Document | Rejected]:
         for row in JsonLines().rows(self._split_files(split)[0], None):
@@ -117,13 +117,8 @@ class XcRepositoryReader(Reader):
         unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
         if unknown:
             return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-        try:
-            text = FieldText.join([text_of(row.cells.get(field)) or "" for field in _FIELDS])
-            doc_id = word_of(row.cells.get("uid")) or f"{split}:{row.number}"
-        except ValueError as problem:
-            return Rejected(row.where, f"{' or '.join(_FIELDS)} or uid {problem}")
-        ids = tuple(dict.fromkeys(labels[i] for i in targets))
-        return _checked(row.where, doc_id, text, ids, split)
+        cells = {name: row.cells.get(name) for name in _JSON.names()} | {_JSON.labels: [labels[i] for i in targets]}
+        return _JSON.document(cells, row.where, f"{split}:{row.number}", split)
 
     def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
         labels_path, texts_path = self._split_files(split)
@@ -137,11 +132,11 @@ class XcRepositoryReader(Reader):
                     raise DataError(f"{short}: ends after {number - 1} documents, but {other.name} has more")
                 where = f"{labels_path}:{number + first - 1}"
                 try:
-                    ids = _matrix_row(labels) if header is not None else labels_of(labels.split())[0]
+                    ids = _matrix_row(labels) if header is not None else labels.split()
+                    cells = {"text": text.strip(), "labels": ids}
+                    yield ColumnsConfig().document(cells, where, f"{split}:{number}", split)
                 except ValueError as problem:
                     yield Rejected(where, str(problem))
-                    continue
-                yield _checked(where, f"{split}:{number}", text.strip(), ids, split)
         if header is not None and header[:1] != [str(number)]:
             raise DataError(f"{labels_path}:1: announces {header[:1]} documents, but {number} follow")
 
@@ -175,7 +170,7 @@ class XcRepositoryReader(Reader):
         return found
 
 
-def _matrix_row(line: str) -> tuple[str, ...]:
+def _matrix_row(line: str) -> list[str]:
     """Parse the labels of `3:1 17:1`, without entries of value 0.
 
     Raises:
@@ -189,7 +184,7 @@ def _matrix_row(line: str) -> tuple[str, ...]:
                 found[str(int(label))] = None
         except ValueError:
             raise ValueError(f"{quoted_cell(entry)} is not `label:value`, two numbers; see data.source.form") from None
-    return tuple(found)
+    return list(found)
 
 
 def _names_of_uids(path: Path) -> dict[str, str]:
@@ -207,13 +202,3 @@ def _names_of_uids(path: Path) -> dict[str, str]:
             )
         names[uid] = label_of(row.cells.get("title")) or str(index)
     return names
-
-
-def _checked(where: str, doc_id: str, text: str, labels: tuple[str, ...], split: str) -> Document | Rejected:
-    if not text.strip():
-        return Rejected(where, "no text")
-    try:
-        check_characters(doc_id, text, *labels)
-    except ValueError as problem:
-        return Rejected(where, str(problem))
-    return Document(doc_id, text, labels, split)
