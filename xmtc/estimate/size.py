@@ -154,11 +154,6 @@ class Survey:
         return self.label_counts.total() / max(self.total, 1)
 
     @property
-    def words(self) -> float:
-        """Mean number of words of a document in the sample."""
-        return float(np.mean([len(words_of(text)) for text in self.texts]))
-
-    @property
     def distinct_words(self) -> float:
         """Mean number of different words of a document in the sample."""
         return float(np.mean([len(set(words_of(text))) for text in self.texts]))
