@@ -140,7 +140,7 @@ def test_wrong_split_files(mimic4):
     path = mimic4 / "splits.csv"
     for text, message in (
         ("hadm_id,fold\n11,train\n", r"needs the columns hadm_id \(or _id\) and split; there are: hadm_id, fold"),
-        ("hadm_id,split\n11,training\n", "split 'training' is none of train, dev"),
+        ("hadm_id,split\n11,moon\n", "split 'moon' is none of "),
         ("hadm_id,split\n11,train\n12,dev\n11,test\n", "admission 11 is in two splits; leave one"),
         ("hadm_id,split\n7,train\n", "none of its admissions has a note"),
     ):

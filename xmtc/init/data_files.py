@@ -2,13 +2,12 @@
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from xmtc.config.shape import adapter
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.files import check_file, open_text
@@ -19,6 +18,7 @@ from xmtc.data.readers.table_config import (
     TABLES,
     ArrowConfig,
     CsvConfig,
+    SplitFilesConfig,
     TableConfig,
     table_of,
 )
@@ -59,15 +59,13 @@ class DataFiles:
     labels: str | None = None
 
     @property
-    def options(self) -> dict[str, str]:
+    def options(self) -> dict[str, Any]:
         """Further settings of the source."""
         return {} if self.delimiter is None else {"delimiter": self.delimiter}
 
     def format(self) -> TableFormat:
         """Build the format that reads the files."""
-        section = {"kind": self.settings.kind, "files": {"train": self.place}, **self.options}
-        settings: TableConfig = adapter(self.settings).validate_json(json.dumps(section))
-        return settings.format()
+        return self.settings(files=SplitFilesConfig(train=self.place), **self.options).format()
 
 
 def find_files(data: str) -> DataFiles:

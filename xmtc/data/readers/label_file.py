@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xmtc.data.readers.arrow_table import ParquetTable
 from xmtc.data.readers.base import LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.cells import label_of, labels_of
-from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import missing_column
-from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.skos import REPLACEMENTS, SKOS_FORMATS, SkosTable
 from xmtc.data.readers.table import Row, TableFormat
-from xmtc.data.readers.table_config import COMPRESSIONS, LabelFileConfig
+from xmtc.data.readers.table_config import COMPRESSIONS, JsonlConfig, LabelFileConfig, format_of
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -122,4 +119,4 @@ def _format(path: Path, name: str | None) -> TableFormat:
     ending = next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
     if ending in SKOS_FORMATS:
         return SkosTable(SKOS_FORMATS[ending], name)
-    return {".csv": CsvTable(), ".tsv": CsvTable(), ".parquet": ParquetTable()}.get(ending, JsonLines())
+    return format_of(path, JsonlConfig)

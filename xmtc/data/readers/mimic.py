@@ -19,10 +19,13 @@ from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns
+from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.config import MimicConfig, SplitConfig
-from xmtc.data.readers.files import check_file, content_hash
-from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes, whole_numbers
-from xmtc.data.readers.stream_csv import Column, Rows
+from xmtc.data.readers.files import content_hash
+from xmtc.data.readers.label_file import sound_rows
+from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes
+from xmtc.data.readers.stream_csv import Column
+from xmtc.data.readers.table_config import CsvConfig, format_of
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 from xmtc.files import reading
@@ -55,8 +58,6 @@ _LAYOUTS = {
         only=(("category", "Discharge summary"), ("iserror", "")),
     ),
 }
-_SPLIT_NAMES = {"train": "train", **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"), "test": "test"}
-_ID_COLUMNS = ("hadm_id", "_id")
 
 
 class MimicReader(Reader):
@@ -159,27 +160,18 @@ def read_split_file(path: Path) -> Column:
     Raises:
         DataError: the file cannot be read, lacks a column, names another split, or two of them for an admission.
     """
-    table = _table(path)
-    ids = next((name for name in _ID_COLUMNS if name in table.columns), None)
-    if ids is None or "split" not in table.columns:
-        there = shown_columns(table.columns)
-        raise DataError(f"{path}: needs the columns hadm_id (or _id) and split; {there}")
-    rows = table[[ids, "split"]].drop_duplicates()
-    again = rows[ids][rows[ids].duplicated()]
-    if not again.empty:
-        raise DataError(f"{path}: admission {again.iloc[0]} is in two splits; leave one of the rows out")
-    unknown = sorted(set(rows["split"].astype(str)) - set(_SPLIT_NAMES))
-    if unknown:
-        raise DataError(f"{path}: split {quoted_cell(unknown[0])} is none of {', '.join(_SPLIT_NAMES)}")
-    return rows["split"].map(_SPLIT_NAMES).set_axis(whole_numbers(rows[ids], path))
-
-
-def _table(path: Path) -> Rows:
-    check_file(path)
-    with reading(path, what="cannot be read as a table"):
-        if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        return pd.read_feather(path) if path.suffix == ".feather" else pd.read_csv(path)
+    found: dict[int, str] = {}
+    for row in sound_rows(format_of(path, CsvConfig), path):
+        admission, split = row.cells.get("hadm_id", row.cells.get("_id")), row.cells.get("split")
+        if admission is None or split is None:
+            raise DataError(f"{row.where}: needs the columns hadm_id (or _id) and split; {shown_columns(row.cells)}")
+        if split not in SPLIT_NAMES:
+            raise DataError(f"{row.where}: split {quoted_cell(split)} is none of {', '.join(SPLIT_NAMES)}")
+        with reading(path, what=f"the admission in row {row.number} is no number"):
+            admission = int(admission)
+        if found.setdefault(admission, SPLIT_NAMES[split]) != SPLIT_NAMES[split]:
+            raise DataError(f"{row.where}: admission {admission} is in two splits; leave one of the rows out")
+    return pd.Series(found, dtype=object)
 
 
 def _stratified(notes: Notes, codes: Codes, settings: SplitConfig) -> Column:

@@ -169,6 +169,11 @@ def table_of(path: Path) -> _Table | None:
     return TABLES.get(suffixes[-1]) if suffixes else None
 
 
+def format_of(path: Path, otherwise: _Table) -> "TableFormat":
+    """Return the format of a file, by its extension, or another one if that is unknown."""
+    return (table_of(path) or otherwise)(files=SplitFilesConfig(train=str(path))).format()
+
+
 def document_columns(source: ReaderSettings) -> DocumentColumns | None:
     """Return the columns with the documents of a source; None if it has no table of documents."""
     return source.columns.of_documents() if isinstance(source, TableConfig) else None
