@@ -78,17 +78,8 @@ class ColumnFacts:
         for cell in self.cells:
             try:
                 yield list(labels_of(cell, separator)[0])
-            except ValueError:  # see `problem`
+            except ValueError:  # `choose_roles` says why
                 yield []
-
-    def problem(self, separator: str | None) -> str | None:
-        """Say why it cannot be the label column, such as vectors of zeros and ones."""
-        try:
-            for cell in self.cells:
-                labels_of(cell, separator)
-        except ValueError as problem:
-            return str(problem)
-        return None
 
     def separator(self) -> str | None:
         """Infer the separator of labels in the cells; None if each cell is one label or a list.

@@ -6,6 +6,7 @@ from typing import Literal
 
 from xmtc.data.config import Task
 from xmtc.data.readers.base import shown_column, shown_columns
+from xmtc.data.readers.cells import labels_of
 from xmtc.errors import DataError
 from xmtc.init.facts import ColumnFacts, Labels
 
@@ -100,8 +101,11 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     taken.add(labels)
     identifier = answers.id or _identifier([column for column in columns if column.name not in taken])
     separator = by_name[labels].separator() if answers.label_separator is None else answers.label_separator or None
-    if (problem := by_name[labels].problem(separator)) is not None:
-        raise DataError(f"{place}: {labels!r} {problem}")
+    try:
+        for cell in by_name[labels].cells:
+            labels_of(cell, separator)
+    except ValueError as problem:
+        raise DataError(f"{place}: {labels!r} {problem}") from None
     found = Labels.of(by_name[labels], separator)
     task, reason = _task(found, answers.task)
     used = {*text, labels, identifier, split}
