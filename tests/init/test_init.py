@@ -99,7 +99,7 @@ def test_tables_of_every_kind_are_the_same_table():
     one = _table(pd.Series(texts), pd.Series(["x", None, "y"]), ["text"], "labels")
     assert one["labels"].to_pylist() == [["x"], [], ["y"]]
     assert _table(texts, [1, 0, 1], ["text"], "labels")["labels"].to_pylist() == [["1"], ["0"], ["1"]]
-    with pytest.raises(DataError, match="item 1 is a int, not a string"):
+    with pytest.raises(DataError, match="item 1 is a number or a date, not a text"):
         _table(["a", 3, "b"], labels, ["text"], "labels")
     with pytest.raises(DataError, match=r"'text' .*body"):
         _table({"body": texts}, None, ["text"], "labels")

@@ -18,8 +18,9 @@ _NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>"})
 _UNSEEN = r"[\s\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
 """Blanks, and marks that nobody sees, such as those of writing from right to left."""
 _AROUND = re.compile(f"^{_UNSEEN}|{_UNSEEN}$")
-_FOREIGN = [(r"""(?<=['"])\s+(?=['"])""", ", "), (r"(?<=[\d.])\s+(?=[\d-])", ", "), (r"\bnan\b", "None")]
-"""What is no Python in a list that NumPy or pandas writes: no commas between strings or numbers, and NaN."""
+_ITEM = r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[-+\w.]++"""
+_ITEMS = re.compile(rf"[\[({{](?>\s*+(?:{_ITEM})\s*+,?+)*+\s*+[\])}}]")
+"""A list as Python, NumPy (without commas) or pandas (with NaN) writes it."""
 _ZERO, _ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
 
 
@@ -117,11 +118,12 @@ def _list_in(cell: Any) -> Any:
     """Parse the text that JSON, Python, NumPy or pandas writes for a list; return anything else unchanged."""
     if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "(", "{")):
         return cell
-    parsers = [lambda text, odd=odd, good=good: ast.literal_eval(re.sub(odd, good, text)) for odd, good in _FOREIGN]
-    for parse in (json.loads, *parsers):
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            found = parse(cell.strip())
-            return found if isinstance(found, Mapping | Sequence | Set) else cell
+    text = cell.strip()
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    if _ITEMS.fullmatch(text) and not re.fullmatch(r"\([^,]+\)", text):
+        with suppress(ValueError, SyntaxError):
+            return [None if one == "nan" else ast.literal_eval(one) for one in re.findall(_ITEM, text)]
     return cell
 
 
@@ -135,7 +137,7 @@ def text_of(cell: Any) -> str | None:
     if absent(cell):
         return None
     if isinstance(cell, Real | Decimal | date | time):
-        raise ValueError("is a number or a date, which is no text; leave the column out")
+        raise ValueError("is a number or a date, not a text; name another column")
     if not isinstance(cell, str):
         raise ValueError(f"is a {type(cell).__name__}, not a string; name another column")
     return cell

@@ -130,9 +130,7 @@ class NumericColumns:
         """Raise DataError if a column has so many cells, and they are all numbers or dates."""
         for name, cells in self._seen.items():
             if cells >= least:
-                raise DataError(
-                    f"{path}: column {name!r} holds only numbers or dates, which are no text: leave it out of the text"
-                )
+                raise DataError(f"{path}: column {name!r} holds only numbers or dates, no text: leave it out")
 
 
 def _read(convert: Callable[[Any], T], column: str, row: Mapping[str, Any]) -> T:
