@@ -88,6 +88,14 @@ def clinic(data: Path, out: Path) -> None:
     pd.read_parquet(data / "codiesp/labels.parquet").to_csv(out / "labels.csv", index=False)
 
 
+def spanish(data: Path, out: Path) -> None:
+    """The same clinical cases in Spanish, which they were written in; names of codes are English."""
+    for split, name in (("train", "train"), ("dev", "test")):
+        table = pd.read_parquet(data / f"codiesp/{split}.parquet")[["doc_id", "text_es", "labels"]]
+        table.rename(columns={"text_es": "text"}).to_json(out / f"{name}.jsonl", orient="records", lines=True)
+    pd.read_parquet(data / "codiesp/labels.parquet").to_csv(out / "labels.csv", index=False)
+
+
 def bare(data: Path, out: Path) -> None:
     """3,000 laws; the labels are the 20 most frequent subjects, and about half of the laws have none."""
     table = pd.read_parquet(data / "eurlex57k/train.parquet").sample(6_750, random_state=2)
@@ -96,7 +104,7 @@ def bare(data: Path, out: Path) -> None:
     _divide(table[["title", "text", "labels"]], 3_750, out, "csv")
 
 
-TASKS = {"laws": laws, "library": library, "reviews": reviews, "sentences": sentences, "clinic": clinic, "bare": bare}
+TASKS = {task.__name__: task for task in (laws, library, reviews, sentences, clinic, spanish, bare)}
 
 
 def _divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
