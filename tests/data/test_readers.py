@@ -127,9 +127,7 @@ def test_fields_of_numbers_and_dates_are_refused(tmp_path, cell):
     rows = [{"when": cell if i % 3 else None, "text": f"text {i}", "labels": ["x"]} for i in range(40)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     columns = {"text": ["when", "text"]}
-    with pytest.raises(
-        DataError, match=r"a\.parquet: column 'when' holds only numbers or dates, .*: leave"
-    ):
+    with pytest.raises(DataError, match=r"a\.parquet: column 'when' holds only numbers or dates, .*: leave"):
         read(kind="parquet", files={"train": str(tmp_path / "a.parquet")}, columns=columns)
 
 
