@@ -98,13 +98,15 @@ def fit_logistic(
 
     Args:
         inputs_PX: inputs; the last column is 1.
-        right_P: outcomes. Equal ones give an intercept alone, from half a pseudo-observation of each outcome.
+        right_P: outcomes. If they are equal, the result is `towards_X`, or an intercept
+            from half a pseudo-observation of each outcome.
         penalty: penalty in pseudo-observations of inputs of unit variance.
         towards_X: t; zeros by default, and then the intercept has no penalty.
     """
     right = right_P.sum()
     if right in (0, len(right_P)):
-        return np.append(np.zeros(inputs_PX.shape[1] - 1), np.log((right + 0.5) / (len(right_P) - right + 0.5)))
+        alone_X = np.append(np.zeros(inputs_PX.shape[1] - 1), np.log((right + 0.5) / (len(right_P) - right + 0.5)))
+        return alone_X if towards_X is None else towards_X
     spread_X = inputs_PX.std(axis=0)
     spread_X = np.where(spread_X > 1e-9, spread_X, 1.0)
     shrink_X = penalty * spread_X**2
