@@ -108,6 +108,9 @@ def test_other_texts_in_brackets_are_labels() -> None:
         assert labels_of(text) == ((text,), 0)
     with pytest.raises(ValueError, match="vector of 3 zeros and ones"):
         labels_of("[0, 1, 0]")
+    for text in ("[{'id': 28, 'name': 'Action'}]", '[{"id": 28}]', "{'law': 0.5}", "[['law'], ['tax']]"):
+        with pytest.raises(ValueError, match=r"not a list of labels|which is not a label"):
+            labels_of(text)
 
 
 @pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u200f", "\u202b", "\u2069", "\u00ad", "\u00a0"])

@@ -124,6 +124,9 @@ def _list_in(cell: Any) -> Any:
     if _ITEMS.fullmatch(text) and not re.fullmatch(r"\([^,]+\)", text):
         with suppress(ValueError, SyntaxError):
             return [None if one == "nan" else ast.literal_eval(one) for one in re.findall(_ITEM, text)]
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # objects, which are refused
+        found = ast.literal_eval(text)
+        return found if isinstance(found, list | dict) else cell
     return cell
 
 
