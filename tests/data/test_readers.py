@@ -177,6 +177,7 @@ def test_files_that_cannot_be_read(tmp_path):
         "no such file": (str(tmp_path / "none.jsonl"),),
         "is a folder": (str(tmp_path),),
         "not UTF-8": (lines("c.jsonl", '{"text": "é"}'.encode("latin-1")),),
+        "perhaps UTF-16": [lines(f"{form}.jsonl", row.decode().encode(form)) for form in ("utf-16", "utf-16-le")],
     }
     for message, paths in cases.items():
         for path in paths:

@@ -17,7 +17,7 @@ from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
 from xmtc.files import RepeatedKeyError, once_each, reading
 
-_BLOCK = 1 << 20
+_BLOCK, _HEAD = 1 << 20, 1 << 10
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
@@ -73,6 +73,10 @@ def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIO
     """
     check_file(path)
     with reading(path, fix="the file is damaged or cut short"):
+        with _open_bytes(path) as data:
+            head = data.read(_HEAD)
+        if head.count(0) > len(head) / 4:
+            raise DataError(f"{path}: not UTF-8 text, but perhaps UTF-16; convert the file")
         try:
             with _open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text:
                 yield text
