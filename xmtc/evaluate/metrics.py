@@ -205,7 +205,7 @@ def _propensity_scored_precision(k: int) -> Metric:
 
 def _propensity_scored_ndcg(k: int) -> Metric:
     def compute(judged: "Judged") -> Ratio:
-        """Propensity-scored nDCG. Two variants are in use; this is xclib's: each document's gain, attained and best
+        """Propensity-scored nDCG, in xclib's variant: each document's gain, attained and best
         attainable, is first divided by nDCG's normaliser.
         """
         scale_N = judged.ideal_gains(k)
@@ -246,9 +246,7 @@ def _macro_f1(sums: "LabelSums") -> "NDArray[np.floating]":
 
 
 def _macro_f1_predicted(sums: "LabelSums") -> "NDArray[np.floating]":
-    """The same sum over the labels present in the split or predicted: a label predicted only wrongly counts as 0, so
-    that predicting more rare labels is not free.
-    """
+    """The same over the labels present in the split or predicted. A label predicted only wrongly counts as 0."""
     return sums.share(sums.f1_GR, sums.found_GR)
 
 
@@ -290,10 +288,7 @@ def _mean_average_precision(judged: "Judged") -> float:
 
 
 def _micro_auc(judged: "Judged") -> float | None:
-    """Area under the ROC curve of all (document, label) pairs, from histograms of all scores gathered while scoring.
-    Null if only kept predictions are available, because those cannot give it; `xmtc evaluate RUN` keeps the values
-    that training measured.
-    """
+    """Area under the ROC curve of all (document, label) pairs, from histograms of scores; null for predictions files."""
     return judged.auc and judged.auc.micro
 
 
