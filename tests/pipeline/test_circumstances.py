@@ -185,6 +185,7 @@ def obeying_rights() -> list[str]:
     return [] if os.geteuid() else ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("backbone", ["packaged, with adapters", "without a token for padding"])
 def test_a_model_answers_where_it_is_moved_and_cannot_be_written(tmp_path, backbone):
     encoder = {"kind": "hugging_face", "window": 30, "lora": {"r": 2}}
@@ -220,6 +221,7 @@ def test_a_model_answers_where_it_is_moved_and_cannot_be_written(tmp_path, backb
     assert list((work / "scored").glob("part-*.parquet"))
 
 
+@pytest.mark.faults
 def test_long_documents_are_prepared_scored_and_explained(tmp_path, xmtc, monkeypatch):
     """Texts of 1 and 20 MB among short ones; their beginnings say what they are about."""
     monkeypatch.chdir(tmp_path)
