@@ -288,7 +288,7 @@ def _mean_average_precision(judged: "Judged") -> float:
 
 
 def _micro_auc(judged: "Judged") -> float | None:
-    """Area under the ROC curve of all (document, label) pairs, from histograms of scores; null for predictions files."""
+    """Area under the ROC curve of all (document, label) pairs, from histograms of scores; null for prediction files."""
     return judged.auc and judged.auc.micro
 
 
