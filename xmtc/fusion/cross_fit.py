@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from xmtc.data.arrays import Matrix
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import candidates_of, fit_fusion, right_pairs
+from xmtc.fusion.fusion import candidates_of, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import Reranking
@@ -99,7 +99,7 @@ class CrossFit:
     def _learned(self, pairs: Pairs, half: slice) -> tuple[Pairs, Matrix]:
         """Return the half to fit on, or everything if no candidate of the half is right, or all are."""
         part, gold_NL = pairs.take(half), self.gold_NL[half]
-        if len(np.unique(right_pairs(part, gold_NL)[part.used])) == 2:
+        if len(np.unique(part.right(gold_NL)[part.used])) == 2:
             return part, gold_NL
         logger.warning("dev is too small to halve: metrics of fused scorers are those of documents they were fitted on")
         return pairs, self.gold_NL

@@ -22,7 +22,7 @@ from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading, replacing
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import Fusion, fit_fusion, right_pairs
+from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import Reranking
@@ -90,7 +90,7 @@ class Ensemble:
         Raises:
             DataError: no candidate is right.
         """
-        if not right_pairs(pairs, gold_NL).any():
+        if not pairs.right(gold_NL).any():
             raise DataError(
                 "the fusion of the scorers cannot be fitted, because no label that they find for dev is right: give a "
                 "dev split that shares labels with train"

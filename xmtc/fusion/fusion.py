@@ -30,7 +30,7 @@ from xmtc.fusion.logistic import Logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import RERANKER, Reranking
-from xmtc.scorers.base import Candidates, SparseScored
+from xmtc.scorers.base import Candidates
 from xmtc.scorers.regrouping import Regrouping
 
 LEAST_FOR_TREES = 2_000
@@ -196,7 +196,7 @@ def fit_fusion(
         occurrences: training documents of labels and of pairs of labels.
         config: see `FusionConfig`.
     """
-    right_NK = right_pairs(pairs, gold_NL)
+    right_NK = pairs.right(gold_NL)
     if not config.co_occurrence:
         occurrences = Occurrences.without_pairs(occurrences.counts_L)
     if len(np.unique(right_NK[pairs.used])) < 2:  # nothing to tell apart
@@ -249,8 +249,3 @@ def _fit(
     else:
         combination = Logistic.fit(inputs_PX, right_P, label_P, occurrences.counts_L)
     return Fusion(tuple(names), maps, combination, occurrences, first if occurrences.any_together else None)
-
-
-def right_pairs(pairs: Pairs, gold_NL: Matrix) -> NDArray[np.bool_]:
-    """Mark the candidates that are the document's labels, (N, K); padding is False."""
-    return SparseScored(gold_NL).at(pairs.label_ids_NK) > 0

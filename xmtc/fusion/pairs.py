@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
-from xmtc.scorers.base import Scored
+from xmtc.scorers.base import Scored, SparseScored
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,10 @@ class Pairs:
             given_PP = given_PP[kept_P][:, kept_P]
         ranked_NK = None if self.ranked_NK is None else self.ranked_NK[rows]
         return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows], given_PP, ranked_NK)
+
+    def right(self, gold_NL: Matrix) -> NDArray[np.bool_]:
+        """Mark the candidates that are the document's labels, (N, K); padding is False."""
+        return SparseScored(gold_NL).at(self.label_ids_NK) > 0
 
     def ranked(self, label_ids_NB: NDArray[np.int32], scores_NB: NDArray[np.float32]) -> "Pairs":
         """Add the scores of a language model for some of the candidates; -1 pads the labels, and 0 the scores."""

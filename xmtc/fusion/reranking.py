@@ -18,7 +18,6 @@ from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.fusion.log_odds import LogOdds, inputs_of
 from xmtc.fusion.logistic import fit_logistic
 from xmtc.fusion.pairs import Pairs
-from xmtc.scorers.base import SparseScored
 
 RERANKER = "reranker"
 """Name of its share of a logit."""
@@ -52,7 +51,7 @@ class Reranking:
             counts_L: number of training documents of each label.
         """
         assert pairs.ranked_NK is not None, "nobody was asked"
-        right_NK, known_NK = SparseScored(gold_NL).at(pairs.label_ids_NK) > 0, pairs.ranked_NK > 0
+        right_NK, known_NK = pairs.right(gold_NL), pairs.ranked_NK > 0
         found = LogOdds.fit(pairs.ranked_NK[known_NK], right_NK[known_NK])
         used_NK = pairs.used & known_NK.any(axis=1, keepdims=True)
         inputs_XNK = np.concatenate([logits_NK[None], _inputs(pairs, found, counts_L)])
