@@ -20,7 +20,9 @@ import yaml
 import tiny_runs
 from xmtc import pipeline
 from xmtc.config.load import load_config
+from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
+from xmtc.stages.measuring import quick_metrics
 
 COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
 
@@ -341,6 +343,33 @@ def test_ctrl_c_in_every_stage_and_resume(xmtc, tiny, trained, monkeypatch):
     ours, theirs = (json.loads((root / "eval/test/metrics.json").read_text()) for root in (run, expected))
     assert ours["ci95"]["ndcg@5"] == theirs["ci95"]["ndcg@5"]
     assert ours["bins"] == theirs["bins"]
+
+
+def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch):
+    tree = yaml.safe_load(tiny.read_text())
+    tree["finetune"]["phases"] = [{"epochs": 50}]
+    tiny.write_text(yaml.safe_dump(tree))
+    run, epochs = tiny.parent / "runs" / "tiny", []
+    outcome = xmtc("train", tiny, "--finish")
+    assert outcome.code == 1
+    assert f"--finish: {run}: no epoch of finetune" in outcome.err
+
+    def measure(worker, predictions, gold):
+        epochs.append({name: table.clone() for name, table in worker.classifier.head.label_tables().items()})
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+        return quick_metrics(worker, predictions, gold)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("xmtc.stages.finetune.quick_metrics", measure)
+        assert xmtc("train", tiny).code == 130
+    outcome = xmtc("train", tiny, "--finish")
+    assert outcome.code == 0, outcome.err
+    head = Model.from_pretrained(run / "model").classifier.head
+    for name, table in head.label_tables().items():
+        assert torch.equal(table, epochs[0][name])
+    assert re.search(r"finetune +done", xmtc("status", run).out)
+    assert "finetune: already done, skipped" in xmtc("train", tiny).err
 
 
 def test_ctrl_c_from_outside(tiny):

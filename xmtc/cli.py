@@ -105,6 +105,9 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a finished run whose data have changed since.")
     ] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Make a model of the best epoch so far of an interrupted run.")
+    ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     run = load_run(config_file(config), overrides, print_config)
@@ -117,7 +120,7 @@ def train(
         return
     from xmtc.pipeline import train_run
 
-    train_run(run, overwrite=overwrite)
+    train_run(run, overwrite=overwrite, finish=finish)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,12 +31,13 @@ from xmtc.storage.fetch import remote_parts
 from xmtc.track.console import print_line
 
 
-def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
+def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = False) -> Path:
     """Run the whole job; finished stages are skipped.
 
     Args:
         config: configuration of the run.
         overwrite: replace a finished run whose data have changed since.
+        finish: do not train the remaining epochs of an interrupted run; its best epoch so far becomes the model.
 
     Returns:
         The run directory.
@@ -58,7 +60,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False) -> Path:
             seeds={"run": config.seed},
             world_size=max(1, config.distributed.max_workers),
         ) as state:
-            _run_stages(copies, local, state)
+            _run_stages(copies, local, state, finish=finish)
     print_summary(copies.paths)
     if copies.run_uri is not None:
         print(f"these are copies of {copies.run_uri}")
@@ -78,16 +80,16 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
             )
 
 
-def _run_stages(copies: RunCopies, local: RunConfig, state: RunState) -> None:
+def _run_stages(copies: RunCopies, local: RunConfig, state: RunState, *, finish: bool) -> None:
     with _stage(state, copies, Stage.PREPARE, config_hash(copies.config.data)):
         corpus = _prepare(copies, local)
         corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
     with in_use(corpus.path, corpus.fingerprint):
-        _run_with_corpus(copies, local, state, corpus)
+        _run_with_corpus(copies, local, state, corpus, finish=finish)
 
 
-def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpus: Corpus) -> None:
+def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpus: Corpus, *, finish: bool) -> None:
     config, paths = copies.config, copies.paths
     for line in label_lines(config, size_of_corpus(corpus)):
         print_line(line)
@@ -101,6 +103,8 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
         if start:
             state.set_fingerprint("initial model", *start)
         for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start):
+            if finish and stage is Stage.FINETUNE:
+                _finish(paths, state, fingerprint)
             if not _is_done(state, stage, fingerprint):
                 with _stage(state, copies, stage, fingerprint):
                     run_workers(stage, copies)
@@ -125,6 +129,18 @@ def _stage(state: RunState, copies: RunCopies, stage: Stage, fingerprint: str) -
         copies.publish_run()
         yield
     copies.publish_run()
+
+
+def _finish(paths: RunPaths, state: RunState, fingerprint: str) -> None:
+    """Declare fine-tuning done, with the best epoch so far.
+
+    Raises:
+        ConfigError: no epoch has been measured.
+    """
+    record = state.record.stages[Stage.FINETUNE]
+    if record.fingerprint != fingerprint or not paths.best_of(Stage.FINETUNE).is_file():
+        raise ConfigError(f"--finish: {paths.root}: no epoch of {Stage.FINETUNE} has been measured; leave --finish out")
+    state.set_stage(Stage.FINETUNE, replace(record, state="done"))
 
 
 def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:

@@ -78,6 +78,10 @@ class RunDirectory:
         """Return the folder with resumable state and best weights of a stage."""
         return self.root / "plant" / "checkpoints" if stage is Stage.PLANT else self.root / "checkpoints"
 
+    def best_of(self, stage: Stage) -> Path:
+        """Return the file with the weights of a stage's best epoch so far."""
+        return self.checkpoints_of(stage) / "best.safetensors"
+
     @property
     def model(self) -> Path:
         """The exported model."""

@@ -36,7 +36,7 @@ def finetune(worker: Worker) -> None:
 def load_best(worker: Worker) -> dict[str, Tensor]:
     """Load the weights of the best epoch into the classifier. Return what was trained, by the classifier's names."""
     objective = nn.ModuleDict({"classifier": worker.classifier})  # which the file's names begin with
-    trained = load_into(objective, worker.paths.checkpoints_of(Stage.FINETUNE) / "best.safetensors")
+    trained = load_into(objective, worker.paths.best_of(Stage.FINETUNE))
     return {name.removeprefix("classifier."): tensor for name, tensor in trained.items()}
 
 

@@ -52,7 +52,7 @@ def train(
             strategy,
             CheckpointStore(paths.checkpoints_of(stage), config.track.keep_last, paths.mirror),
             tracker,
-            BestWeights(paths.checkpoints_of(stage) / "best.safetensors", objective, trained),
+            BestWeights(paths.best_of(stage), objective, trained),
             [callback.build(context) for callback in settings.callbacks],
         )
         Loop(objective, sampler, phases, about, services).run()
