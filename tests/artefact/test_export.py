@@ -22,7 +22,7 @@ from xmtc.fusion.decision import Decision
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
-from xmtc.models.poolings.config import FirstPoolingConfig
+from xmtc.models.poolings.config import PlainPoolingConfig
 
 VOCAB = 30522
 LABELS = LabelTable(["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None)
@@ -157,7 +157,7 @@ def test_what_stands_on_a_pretrained_model_is_exported_whole(tmp_path, lora):
     """It loads where the pretrained model cannot be had any more."""
     source = shutil.copytree(resolve_pretrained("packaged:all-MiniLM-L6-v2"), tmp_path / "pretrained")
     base = HuggingFaceConfig(name=str(source), window=24, lora=lora)
-    config = model_config(MaxPoolConfig(base=base), FlatConfig(pooling=FirstPoolingConfig()))
+    config = model_config(MaxPoolConfig(base=base), FlatConfig(pooling=PlainPoolingConfig(kind="first")))
     classifier = export(tmp_path / "model", config)
     shutil.rmtree(source)
     parts = load_model(tmp_path / "model")

@@ -12,7 +12,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
 from xmtc.models.heads.config import FlatConfig
-from xmtc.models.poolings.config import FirstPoolingConfig
+from xmtc.models.poolings.config import PlainPoolingConfig
 
 
 def build(family: str, seed: int = 0, **settings):
@@ -60,7 +60,7 @@ def test_a_bidirectional_decoder_sees_the_next_token(family, attention):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_first_token_is_pooled_where_it_sees_the_others(family):
     encoder = HuggingFaceConfig(from_config=tiny(family))
-    model = ModelConfig(encoder=encoder, head=FlatConfig(pooling=FirstPoolingConfig()), overlap=4)
+    model = ModelConfig(encoder=encoder, head=FlatConfig(pooling=PlainPoolingConfig(kind="first")), overlap=4)
     if family not in DECODERS:
         model.build(VOCAB, 3)
         return

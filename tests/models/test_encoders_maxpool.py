@@ -6,7 +6,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.heads.config import FlatConfig
-from xmtc.models.poolings.config import FirstPoolingConfig
+from xmtc.models.poolings.config import PlainPoolingConfig
 
 BERT = HuggingFaceConfig(from_config=tiny("bert"))
 VARIANTS = ("cls_max", "cls_attention", "all_max_attention")
@@ -81,7 +81,7 @@ def test_a_window_of_only_padding_stays_finite():
 
 
 def test_own_parameters_are_the_top_layer(batch):
-    encoder, head = MaxPoolConfig(base=BERT, last_layers=2), FlatConfig(pooling=FirstPoolingConfig())
+    encoder, head = MaxPoolConfig(base=BERT, last_layers=2), FlatConfig(pooling=PlainPoolingConfig(kind="first"))
     classifier = ModelConfig(encoder=encoder, head=head, overlap=2).build(VOCAB, labels=3)
     assert classifier(batch).shape == (2, 3)
     top = f"encoder.{len(classifier.encoder.layers()) - 1}"
@@ -99,7 +99,7 @@ def test_a_pooling_past_the_enriched_token_is_refused(variant):
     encoder = MaxPoolConfig(base=BERT, variant=variant)
     with pytest.raises(ValueError, match=rf"head\.pooling .* encoder\.variant: {variant} .*\{{kind: first\}}"):
         ModelConfig(encoder=encoder, head=FlatConfig())
-    ModelConfig(encoder=encoder, head=FlatConfig(pooling=FirstPoolingConfig()))
+    ModelConfig(encoder=encoder, head=FlatConfig(pooling=PlainPoolingConfig(kind="first")))
     ModelConfig(encoder=MaxPoolConfig(base=BERT), head=FlatConfig())
 
 

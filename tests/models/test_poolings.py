@@ -4,19 +4,16 @@ import torch
 from xmtc.errors import ConfigError
 from xmtc.models.poolings.config import (
     AttentionPoolingConfig,
-    FirstPoolingConfig,
-    LastPoolingConfig,
-    MaxPoolingConfig,
-    MeanPoolingConfig,
+    PlainPoolingConfig,
     SummaryPoolingConfig,
 )
 from xmtc.models.poolings.pooling import FixedPoolings
 
 CONFIGS = [
-    FirstPoolingConfig(),
-    LastPoolingConfig(),
-    MeanPoolingConfig(),
-    MaxPoolingConfig(),
+    PlainPoolingConfig(kind="first"),
+    PlainPoolingConfig(kind="last"),
+    PlainPoolingConfig(),
+    PlainPoolingConfig(kind="max"),
     AttentionPoolingConfig(),
     AttentionPoolingConfig(heads=2, normaliser="sparsemax"),
     AttentionPoolingConfig(heads=4, normaliser="entmax15"),
@@ -68,10 +65,10 @@ def test_weights_are_shares_of_unpadded_tokens(config, batch):
 
 def test_each_pooling_is_what_its_name_says(batch):
     hidden, mask = batch
-    torch.testing.assert_close(build(FirstPoolingConfig())(hidden, mask)[:3], hidden[:3, 0])
-    torch.testing.assert_close(build(LastPoolingConfig())(hidden, mask)[2], hidden[2, 2])
-    torch.testing.assert_close(build(MeanPoolingConfig())(hidden, mask)[2], hidden[2, :3].mean(0))
-    torch.testing.assert_close(build(MaxPoolingConfig())(hidden, mask)[2], hidden[2, :3].amax(0))
+    torch.testing.assert_close(build(PlainPoolingConfig(kind="first"))(hidden, mask)[:3], hidden[:3, 0])
+    torch.testing.assert_close(build(PlainPoolingConfig(kind="last"))(hidden, mask)[2], hidden[2, 2])
+    torch.testing.assert_close(build(PlainPoolingConfig())(hidden, mask)[2], hidden[2, :3].mean(0))
+    torch.testing.assert_close(build(PlainPoolingConfig(kind="max"))(hidden, mask)[2], hidden[2, :3].amax(0))
     attention = AttentionPoolingConfig(heads=2).build(8)  # fresh queries are 0, which is the mean
     torch.testing.assert_close(attention(hidden, mask)[2], hidden[2, :3].mean(0))
 

@@ -17,7 +17,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.two_tower import TwoTowerHead
 from xmtc.models.label_rows import TextVectors, refresh
-from xmtc.models.poolings.config import AttentionPoolingConfig, MeanPoolingConfig
+from xmtc.models.poolings.config import AttentionPoolingConfig, PlainPoolingConfig
 from xmtc.pipeline import train_run
 
 HEAD = "model.head={kind: two_tower, width: 16, dropout: 0.0, scale: 5.0}"
@@ -29,7 +29,7 @@ def documents() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(2, 5, 12) * mask_BT[..., None], mask_BT
 
 
-@pytest.mark.parametrize("pooling", [MeanPoolingConfig(), AttentionPoolingConfig(heads=2)])
+@pytest.mark.parametrize("pooling", [PlainPoolingConfig(), AttentionPoolingConfig(heads=2)])
 def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
     torch.manual_seed(0)
     head = TwoTowerConfig(width=8, pooling=pooling, dropout=0.0).build(12, 6)

@@ -17,7 +17,7 @@ from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import EmbeddingConfig, MultilevelConfig
 from xmtc.models.heads.config import FlatConfig
-from xmtc.models.poolings.config import AttentionPoolingConfig, FirstPoolingConfig, MaxPoolingConfig, MeanPoolingConfig
+from xmtc.models.poolings.config import AttentionPoolingConfig, PlainPoolingConfig
 from xmtc.predict import ranking
 from xmtc.predict.evidence import merge_words
 from xmtc.predict.evidence_page import explain_text
@@ -88,7 +88,9 @@ def test_a_single_label_model_predicts_the_best_label(tmp_path):
     assert model.predict(TEXTS) == model.predict(TEXTS, top_k=5, threshold="tuned") == best
 
 
-@pytest.mark.parametrize("pooling", [MeanPoolingConfig(), MaxPoolingConfig(), AttentionPoolingConfig(heads=2)])
+@pytest.mark.parametrize(
+    "pooling", [PlainPoolingConfig(), PlainPoolingConfig(kind="max"), AttentionPoolingConfig(heads=2)]
+)
 def test_a_pooled_model_takes_its_logits_apart(tmp_path, pooling):
     encoder = MultilevelConfig(embedding=EmbeddingConfig(width=16), width=16, local_radius=3, window=24)
     folder = export(tmp_path / "m", FlatConfig(pooling=pooling), encoder=encoder)
@@ -204,7 +206,7 @@ def test_unknown_attributes_of_the_package_are_errors():
 
 def test_a_model_that_reads_only_the_first_token_says_so(tmp_path):
     encoder = MaxPoolConfig(base=HuggingFaceConfig(from_config=BERT, window=24), variant="cls_attention", last_layers=2)
-    folder = export(tmp_path / "m", FlatConfig(pooling=FirstPoolingConfig()), encoder=encoder)
+    folder = export(tmp_path / "m", FlatConfig(pooling=PlainPoolingConfig(kind="first")), encoder=encoder)
     section = explain_text(xmtc.Model.from_pretrained(folder, device="cpu"), TEXTS[0], [], 1)[0]
     assert not any(word.contribution for word in section.explanation.words)
     assert "reads only a special token" in section.spread

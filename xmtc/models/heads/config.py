@@ -14,7 +14,7 @@ from typing_extensions import override
 from xmtc.config.base import config
 from xmtc.config.members import Members
 from xmtc.models.kernels.options import Normaliser, Options
-from xmtc.models.poolings.config import FirstToken, MeanPoolingConfig, PoolingConfig, TokenPoolingConfig
+from xmtc.models.poolings.config import FirstToken, PlainPoolingConfig, PoolingConfig, TokenPoolingConfig
 
 if TYPE_CHECKING:
     from xmtc.models.heads.base import Head
@@ -152,7 +152,7 @@ class FlatConfig(_Pooled):
     """Flat one-vs-all head: a pooled document vector times one row per label."""
 
     kind: Literal["flat"] = "flat"
-    pooling: PoolingConfig = MeanPoolingConfig()
+    pooling: PoolingConfig = PlainPoolingConfig()
     """Pooling of a document's hidden states into one vector."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the pooled vector."""
@@ -188,7 +188,7 @@ class TwoTowerConfig(_Pooled):
     kind: Literal["two_tower"] = "two_tower"
     width: Annotated[int, Field(ge=1)] = 256
     """Width of document and label vectors."""
-    pooling: TokenPoolingConfig = MeanPoolingConfig()
+    pooling: TokenPoolingConfig = PlainPoolingConfig()
     """Pooling of a document's hidden states into one vector. Label texts are mean-pooled."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the document vector."""

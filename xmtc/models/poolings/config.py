@@ -20,73 +20,41 @@ class _Pools:
     """The properties of a pooling that messages and checks need before it is built.
 
     Attributes:
-        first_token: the role of the first token in the pooled vector.
         trains: whether the pooling has parameters.
         reads_fixed: whether it reads only a document's `FixedPoolings`.
     """
 
-    first_token: ClassVar[FirstToken] = "as_others"
     trains: ClassVar[bool] = False
     reads_fixed: ClassVar[bool] = False
 
-
-@config
-class FirstPoolingConfig(_Pools):
-    """The first token, such as [CLS]."""
-
-    kind: Literal["first"] = "first"
-    """Which pooling."""
-    first_token: ClassVar[FirstToken] = "alone"
-
-    def build(self, width: int) -> "Pooling":
-        """Build the pooling for hidden states of this width."""
-        from xmtc.models.poolings.pooling import OneToken
-
-        return OneToken(width, last=False)
+    @property
+    def first_token(self) -> FirstToken:
+        """The role of the first token in the pooled vector."""
+        return "as_others"
 
 
 @config
-class LastPoolingConfig(_Pools):
-    """The last token, which in a decoder sees all others."""
+class PlainPoolingConfig(_Pools):
+    """The first token, such as [CLS]; the last, which in a decoder sees all others; the mean over tokens; or the
+    maximum of each dimension (Kim 2014).
+    """
 
-    kind: Literal["last"] = "last"
+    kind: Literal["first", "last", "mean", "max"] = "mean"
     """Which pooling."""
-    first_token: ClassVar[FirstToken] = "hardly"
+
+    @property
+    def first_token(self) -> FirstToken:
+        """See `_Pools`."""
+        roles: dict[str, FirstToken] = {"first": "alone", "max": "as_others"}
+        return roles.get(self.kind, "hardly")
 
     def build(self, width: int) -> "Pooling":
         """Build the pooling for hidden states of this width."""
-        from xmtc.models.poolings.pooling import OneToken
+        from xmtc.models.poolings.pooling import Max, Mean, OneToken
 
-        return OneToken(width, last=True)
-
-
-@config
-class MeanPoolingConfig(_Pools):
-    """The mean over tokens."""
-
-    kind: Literal["mean"] = "mean"
-    """Which pooling."""
-    first_token: ClassVar[FirstToken] = "hardly"
-
-    def build(self, width: int) -> "Pooling":
-        """Build the pooling for hidden states of this width."""
-        from xmtc.models.poolings.pooling import Mean
-
-        return Mean(width)
-
-
-@config
-class MaxPoolingConfig(_Pools):
-    """The maximum over tokens, per dimension (max over time; Kim 2014)."""
-
-    kind: Literal["max"] = "max"
-    """Which pooling."""
-
-    def build(self, width: int) -> "Pooling":
-        """Build the pooling for hidden states of this width."""
-        from xmtc.models.poolings.pooling import Max
-
-        return Max(width)
+        if self.kind in ("first", "last"):
+            return OneToken(width, last=self.kind == "last")
+        return Mean(width) if self.kind == "mean" else Max(width)
 
 
 @config
@@ -137,7 +105,7 @@ class SummaryPoolingConfig(_Pools):
         return Summary(width, self.width, self.members)
 
 
-_OfTokens = FirstPoolingConfig | LastPoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
+_OfTokens = PlainPoolingConfig | AttentionPoolingConfig
 
 TokenPoolingConfig = Annotated[_OfTokens, Discriminator("kind")]
 """A pooling of the encoder's width."""
