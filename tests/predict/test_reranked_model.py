@@ -10,14 +10,17 @@ import pytest
 
 import tiny_runs
 import xmtc
+from gloo import run_gloo
 from language_model import FITTED, LanguageModel, answering, loaded, with_reranker
 from xmtc.errors import ConfigError
 from xmtc.estimate.estimate import dry_run
 from xmtc.fusion.reranking import RERANKER
 from xmtc.pipeline import model_stages, train_run
+from xmtc.run.directory import RunPaths, Stage
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.shell import make_job, predict_texts, run_locally
+from xmtc.stages.run_stage import run_stage
 
 TEXTS = [row["text"] for row in tiny_runs.documents(8, first=92)]
 
@@ -116,6 +119,30 @@ def test_another_attempt_asks_nothing_again(run: Path, folder: Path, language_mo
     train_run(config)
     assert len(language_model.asked) == asked
     assert json.loads((run / "run.json").read_text())["stages"]["scorers"] == record["stages"]["scorers"]
+
+
+def scored_on_two(folder: Path, scorers: str) -> Path:
+    config = loaded(folder, "two", scorers, "distributed.workers=2")
+    paths = RunPaths.of(config)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    for stage in (Stage.SCORERS, Stage.EVALUATE):
+        run_stage(stage, config, paths)
+    return paths.root
+
+
+def test_two_workers_ask_and_learn_as_one(
+    run: Path, folder: Path, language_model: LanguageModel, tmp_path: Path
+) -> None:
+    asked = len(language_model.asked)
+    two, _ = run_gloo(scored_on_two, 2, tmp_path, folder, with_reranker(language_model))
+    texts = [one["messages"][0]["content"] for one in language_model.asked[asked:]]
+    assert len(texts) == 33, "each document of dev and test, and the trial"
+    assert len(set(texts)) == 33, "no document is asked about by both"
+    for split in ("dev", "test"):
+        ours, theirs = (json.loads((one / "eval" / split / "metrics.json").read_text()) for one in (two, run))
+        assert {key: ours[key] for key in ("ndcg@5", "micro_f1", "ece")} == pytest.approx(
+            {key: theirs[key] for key in ("ndcg@5", "micro_f1", "ece")}, abs=1e-6
+        )
 
 
 def test_only_the_last_stage_depends_on_it(folder: Path, language_model: LanguageModel) -> None:
