@@ -64,6 +64,12 @@ def test_acceptance_by_bin_label_and_time(tmp_path: Path) -> None:
     assert found["added"].rows == [["missing (MISSING)", "0", "100"]]
 
 
+def test_a_second_person_of_the_same_mind_narrows_no_interval(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.jsonl", 100, 1, name) for name in ("anna", "ben")]
+    alone, both = (tables(*some)["acceptance"].rows[0] for some in (paths[:1], paths))
+    assert alone[4:] == both[4:]
+
+
 def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{name}.jsonl", 400, seed, name, 0.1) for seed, name in enumerate(("ben", "anna"))]
     rows = tables(*paths)["agreement"].rows

@@ -105,7 +105,9 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
 
 
 def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
-    """Compute acceptance and share found, of the labels in one bin or all."""
+    """Compute acceptance and share found, of the labels in one bin or all; several people's of a document belong
+    together, because they saw the same suggestions.
+    """
 
     def inside(labels: Sequence[Mentioned]) -> list[Mentioned]:
         return [one for one in labels if only is None or _bin_of(one.train_count) == only]
@@ -115,9 +117,10 @@ def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
         [one for one in inside([*(line.suggested or ()), *line.added]) if one.label in line.labels] for line in lines
     ]
     accepted_N = np.array([line.accepted(some) for line, some in zip(lines, offered, strict=True)])
+    _, document_N = np.unique([line.document for line in lines], return_inverse=True)
     cells = [f"{accepted_N.sum():,}", f"{sum(map(len, given)):,}"]
     for whole in (offered, given):
-        ratio = Ratio.of(accepted_N, np.array(list(map(len, whole))))
+        ratio = Ratio.of(*(np.bincount(document_N, some) for some in (accepted_N, list(map(len, whole)))))
         of = int(ratio.denominator_N.sum())
         cells.append(percent(ratio.value, list(ratio_interval(ratio))) if of else "–")
     return [f"{sum(map(len, offered)):,}", *cells]
