@@ -1,6 +1,7 @@
 """Annif's own client works unchanged, and answers have the fields of Annif's published description."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_suggestions_are_the_models(annif: AnnifClient, model: xmtc.Model) -> No
     assert [one["document_id"] for one in batch] == ["d0", "d1", "d2", "d3"]
     assert [hit["uri"] for hit in batch[0]["results"]] == [hit["uri"] for hit in results[:3]]
     assert annif.suggest_batch("sea-laws", [{"text": "steel"}])[0]["document_id"] is None
+
+
+def test_names_are_in_the_language_of_the_reader(server, annif: AnnifClient, model: xmtc.Model, monkeypatch) -> None:
+    german = ["Tiere", "Kabeljau", "", "Recht", "Steuerrecht", "Stahl"]
+    monkeypatch.setattr(model, "labels", replace(model.labels, translations={"de": german}))
+    assert annif.projects[0]["vocab"]["languages"] == ["de"]
+    place = f"{server.place}/v1/projects/sea-laws"
+    one = server.session.post(f"{place}/suggest", data={"text": TEXTS[0], "language": "de"})
+    names = {found["uri"]: found["label"] for found in one.json()["results"]}
+    assert (names["cod"], names["fish"]) == ("Kabeljau", "Fish and other sea animals")
+    batch = server.session.post(f"{place}/suggest-batch?language=de", json={"documents": [{"text": TEXTS[0]}]})
+    assert batch.json()[0]["results"] == one.json()["results"]
+    unknown = server.session.post(f"{place}/suggest", data={"text": TEXTS[0], "language": "fi"})
+    assert (unknown.status_code, "no label has a name in the language 'fi'" in unknown.text) == (400, True)
 
 
 def test_learning_goes_to_the_annotations(annif: AnnifClient, server, learned: Path) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from xmtc.predict.predictor import Prediction
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
-from xmtc.serve.models import models_of
+from xmtc.serve.models import chosen, models_of
 from xmtc.serve.service import Service
 
 MAX_DOCUMENTS = 32
@@ -54,9 +54,7 @@ class IndexedDocument(BaseModel):
 
 async def project(request: Request, project_id: str) -> Service:
     """Return what answers for a project."""
-    service = models_of(request).find(project_id)
-    request.scope["xmtc"] = service.headers
-    return service
+    return await chosen(request, project_id)
 
 
 Project = Annotated[Service, Depends(project)]
@@ -96,8 +94,7 @@ async def suggest(
     language: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
     """Suggest labels for a text."""
-    del language  # labels have one name
-    (results,) = await _suggestions(service, [text], limit, threshold)
+    (results,) = await _suggestions(service, [text], limit, threshold, language)
     return {"results": results}
 
 
@@ -110,9 +107,8 @@ async def suggest_batch(
     language: Annotated[str | None, Query()] = None,
 ) -> list[dict[str, Any]]:
     """Suggest labels for up to 32 texts."""
-    del language
     texts = [document.text for document in body.documents]
-    found = await _suggestions(service, texts, limit, threshold)
+    found = await _suggestions(service, texts, limit, threshold, language)
     pairs = zip(body.documents, found, strict=True)
     return [{"document_id": document.document_id, "results": results} for document, results in pairs]
 
@@ -127,12 +123,13 @@ async def learn(request: Request, service: Project, body: list[IndexedDocument])
 
 
 async def _suggestions(
-    service: Service, texts: Sequence[str], limit: int, threshold: float
+    service: Service, texts: Sequence[str], limit: int, threshold: float, language: str | None
 ) -> list[list[dict[str, Any]]]:
     if not texts:
         return []
+    service.model.labels.names_in(language)
     options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
-    found = await service.predict(texts, options)
+    found = service.model.translated(await service.predict(texts, options), language)
     return [[_suggestion(one) for one in best[:limit]] for best in found]
 
 
@@ -155,5 +152,5 @@ def _project(service: Service) -> dict[str, Any]:
 
 
 def _vocabulary(service: Service) -> dict[str, Any]:
-    size = len(service.model.labels)
-    return {"vocab_id": service.name, "languages": [], "size": size, "loaded": True}
+    labels = service.model.labels
+    return {"vocab_id": service.name, "languages": list(labels.translations), "size": len(labels), "loaded": True}
