@@ -51,30 +51,18 @@ def write_evaluation(
         raise ValueError("predictions are written with their doc_ids and labels")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder, evaluation, predictions, doc_ids or (), labels or ())
-
-
-def _write(
-    folder: Path,
-    evaluation: Evaluation,
-    predictions: SparsePredictions | None,
-    doc_ids: Sequence[str],
-    labels: Sequence[str],
-) -> None:
-    if predictions is not None:
-        write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
-    _write_table(folder / layout.PER_LABEL, evaluation.per_label)
-    _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
-    _write_table(folder / layout.DOCUMENTS, evaluation.documents)
-    if evaluation.replicates is not None:
-        table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
-        _write_table(
-            folder / layout.REPLICATES,
-            table.replace_schema_metadata({"identity": evaluation.replicates.identity}),
-        )
-    write_text(folder / layout.DETAILS, json.dumps(evaluation.details, allow_nan=False))
-    write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
-    write_text(folder / layout.METRICS, json.dumps(evaluation.metrics, indent=2, allow_nan=False) + "\n")
+        if predictions is not None:
+            write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids or (), labels or ())
+        _write_table(folder / layout.PER_LABEL, evaluation.per_label)
+        _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
+        _write_table(folder / layout.DOCUMENTS, evaluation.documents)
+        if evaluation.replicates is not None:
+            table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
+            identity = {"identity": evaluation.replicates.identity}
+            _write_table(folder / layout.REPLICATES, table.replace_schema_metadata(identity))
+        write_text(folder / layout.DETAILS, json.dumps(evaluation.details, allow_nan=False))
+        write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
+        write_text(folder / layout.METRICS, json.dumps(evaluation.metrics, indent=2, allow_nan=False) + "\n")
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
