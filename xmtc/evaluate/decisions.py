@@ -3,7 +3,7 @@
 Shapes: N documents, K kept predictions, L labels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,35 +34,50 @@ def outcomes_of(predictions: SparsePredictions, gold: Gold, *, calibrated: bool 
 
 
 @dataclass(frozen=True)
-class Halves(Decision):
-    """The decision of dev documents, each half by the outcomes of the other, because thresholds of labels overfit.
+class HalfOutcomes:
+    """What came of each half of the dev documents, to decide the other half, because thresholds of labels overfit.
 
     Attributes:
-        parts: the decisions of documents with even and with odd rows.
+        predictions: (N, K), of dev.
+        parts: the outcomes of documents with odd and with even rows.
     """
 
-    parts: tuple[Decision, ...] = ()
+    predictions: SparsePredictions
+    parts: tuple[Outcomes, ...]
 
     @classmethod
-    def of(
-        cls, predictions: SparsePredictions, gold: Gold, rule: str, labels: LabelTable, *, calibrated: bool
-    ) -> "Halves":
-        """Tune both parts, see `outcomes_of`."""
+    def of(cls, predictions: SparsePredictions, gold: Gold, *, calibrated: bool) -> "HalfOutcomes":
+        """Collect the outcomes of both halves, see `outcomes_of`."""
         others = [np.arange(start, len(predictions), 2) for start in (1, 0)]
-        known = [outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated) for rows in others]
-        parts = tuple(one.tuned(rule, labels.train_counts) for one in known)
-        return cls(float(np.mean([part.threshold for part in parts])), None, rule, parts)
+        parts = (outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated) for rows in others)
+        return cls(predictions, tuple(parts))
+
+    def tuned(self, rule: str, train_counts_L: NDArray[np.int64]) -> "Decided":
+        """Tune a rule on each half, see `Outcomes.tuned`, and decide the other; the threshold is the mean of both."""
+        ids_NK, scores_NK = self.predictions.label_ids_NK, self.predictions.scores_NK
+        parts, made_NK = [part.tuned(rule, train_counts_L) for part in self.parts], np.empty(ids_NK.shape, np.bool_)
+        for start, part in enumerate(parts):
+            made_NK[start::2] = part.chosen(ids_NK[start::2], scores_NK[start::2])
+        return Decided(float(np.mean([part.threshold for part in parts])), None, rule, made_NK=made_NK)
+
+
+@dataclass(frozen=True)
+class Decided(Decision):
+    """Decisions that were made already.
+
+    Attributes:
+        made_NK: the predictions made.
+    """
+
+    made_NK: NDArray[np.bool_] = field(kw_only=True, repr=False)
 
     @override
     def chosen(self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
-        chosen_NK = np.zeros(ids_NK.shape, np.bool_)
-        for start, part in enumerate(self.parts):
-            chosen_NK[start::2] = part.chosen(ids_NK[start::2], scores_NK[start::2])
-        return chosen_NK
+        return self.made_NK[:, : ids_NK.shape[1]]
 
 
 def compare_rules(
-    predictions: SparsePredictions, gold: Gold, labels: LabelTable, rule: str, outcomes: Outcomes | None
+    predictions: SparsePredictions, gold: Gold, labels: LabelTable, rule: str, outcomes: Outcomes | HalfOutcomes
 ) -> list[dict[str, Any]]:
     """Measure what each rule gives and costs.
 
@@ -71,18 +86,14 @@ def compare_rules(
         gold: boolean (N, L).
         labels: label table.
         rule: the rule in use, which comes first.
-        outcomes: outcomes of dev, for the predictions of another split. None: the predictions are of dev; each half is
-            then decided by the outcomes of the other half.
+        outcomes: outcomes of dev; for predictions of dev, those of its halves.
 
     Returns:
         Rows with the rule and its metrics, fractions.
     """
     hits_NK, rows = match(predictions.label_ids_NK, gold), []
     for one in dict.fromkeys((rule, *OWN_RULES)):
-        if outcomes is None:
-            decision = Halves.of(predictions, gold, one, labels, calibrated=True)
-        else:
-            decision = outcomes.tuned(one, labels.train_counts)
+        decision = outcomes.tuned(one, labels.train_counts)
         chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
         rows.append({"rule": one} | _measured(Outcome.of(predictions, chosen_NK, hits_NK, gold)))
     return rows

@@ -5,37 +5,19 @@ Suffixes: N documents, K kept predictions, L labels.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from typing_extensions import override
 
 from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.bootstrap import ratio_interval
 from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.predictions import Gold, SparsePredictions, as_matrix
-from xmtc.fusion.decision import Decision
 
 _BRANCHES, _LABELS = 10, 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decided(Decision):
-    """Decisions that were made already.
-
-    Attributes:
-        made_NK: the predictions made.
-    """
-
-    made_NK: NDArray[np.bool_] = field(repr=False)
-
-    @override
-    def chosen(self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return self.made_NK[:, : ids_NK.shape[1]]
 
 
 Decisions = tuple[SparsePredictions, NDArray[np.bool_]]

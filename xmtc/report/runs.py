@@ -12,7 +12,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.config import EvaluateConfig
-from xmtc.evaluate.decisions import Halves, compare_rules, outcomes_of
+from xmtc.evaluate.decisions import HalfOutcomes, compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.summary import summary_table
@@ -170,7 +170,7 @@ def evaluate_files(
     if tuned_here:
         decision = outcomes_of(found, truth).tuned("micro")
     elif split == "dev" and decision is not None and decision.thresholds_L is not None:
-        decision = Halves.of(found, truth, decision.rule, labels, calibrated=True)
+        decision = HalfOutcomes.of(found, truth, calibrated=True).tuned(decision.rule, labels.train_counts)
     evaluation = evaluate(
         found,
         truth,
@@ -184,6 +184,7 @@ def evaluate_files(
     evaluation.metrics.update({key: known[key] for key in unknown if known and key in known})
     evaluation.metrics["threshold_tuned_here"] = tuned_here
     if known and decision is not None:
-        evaluation.details["rules"] = compare_rules(found, truth, labels, decision.rule, outcomes)
+        known_outcomes = outcomes or HalfOutcomes.of(found, truth, calibrated=True)
+        evaluation.details["rules"] = compare_rules(found, truth, labels, decision.rule, known_outcomes)
     write_evaluation(output, evaluation)
     return evaluation

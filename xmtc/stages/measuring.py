@@ -10,7 +10,7 @@ from typing import Any
 from scipy import sparse
 
 from xmtc.data.corpus import Split
-from xmtc.evaluate.decisions import Halves, compare_rules, outcomes_of
+from xmtc.evaluate.decisions import HalfOutcomes, compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
@@ -36,14 +36,15 @@ def measure_split(
     """
     gold = split.label_matrix()
     calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
-    labels, config, known = worker.corpus.labels, worker.config.evaluate, outcomes
-    decision = None
+    labels, config = worker.corpus.labels, worker.config.evaluate
+    decision, compared = None, outcomes
     if outcomes is None and worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
-    if outcomes is not None:
+        compared = HalfOutcomes.of(predictions, gold, calibrated=calibrated)
+    if outcomes is not None and compared is not None:
         decision = outcomes.tuned(config.decision, labels.train_counts)
-        if known is None and decision.thresholds_L is not None:
-            decision = Halves.of(predictions, gold, config.decision, labels, calibrated=calibrated)
+        if decision.thresholds_L is not None:
+            decision = compared.tuned(config.decision, labels.train_counts)
     evaluation = evaluate(
         predictions,
         gold,
@@ -54,8 +55,8 @@ def measure_split(
         documents=EvaluatedDocuments(split.doc_ids(), split.lengths),
         histogram=histogram,
     )
-    if outcomes is not None:
-        evaluation.details["rules"] = compare_rules(predictions, gold, labels, config.decision, known)
+    if compared is not None:
+        evaluation.details["rules"] = compare_rules(predictions, gold, labels, config.decision, compared)
     return evaluation, outcomes
 
 

@@ -10,8 +10,9 @@ from scipy import sparse
 from xmtc.data.readers.base import quoted_cell
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.config import EvaluateConfig
+from xmtc.evaluate.decisions import Decided
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
-from xmtc.evaluate.flips import Decided, flips
+from xmtc.evaluate.flips import flips
 from xmtc.evaluate.predictions import Gold
 from xmtc.predict.decided import decided
 from xmtc.predict.predictor import Model
