@@ -107,7 +107,7 @@ def now(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrenc
     ensemble = ensemble.fitted(pairs, worker.dev.label_matrix(), occurrences)
     ablation = Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences))
     fused, arms = ablation.candidates(ablation.logits()), ablation.arms()
-    found = ablation.cross_fit.fused(list(arms.values()))
+    found = map(ablation.candidates, ablation.cross_fit.logits(list(arms.values())))
     return {("fused", ""): fused} | dict(zip(arms, found, strict=True))
 
 

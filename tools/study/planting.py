@@ -34,7 +34,7 @@ from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import HEAD, names_of
-from xmtc.fusion.fusion import fit_fusion
+from xmtc.fusion.fusion import candidates_of, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.mig.ranking import TokenRanking, rank_corpus
@@ -179,7 +179,8 @@ def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -
     config, gold_NL = shared.config.model.fusion, shared.gold(CHOOSE).labels_NL
     occurrences = Occurrences.without_pairs(shared.counts_L)
     everything = Arm(names, range(len(names)), config)
-    (found,) = CrossFit(choose, gold_NL, occurrences, exclusive=False).fused([everything])
+    (logits_NK,) = CrossFit(choose, gold_NL, occurrences, exclusive=False).logits([everything])
+    found = candidates_of(choose, logits_NK)
     decision = outcomes_of(SparsePredictions(found.label_ids_NK, found.scores_NK), gold_NL).tuned("micro")
     fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)
     return figures(shared, SparsePredictions(fitted.label_ids_NK, fitted.scores_NK), decision)

@@ -16,11 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from xmtc.data.arrays import Matrix
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import candidates_of, fit_fusion
+from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import Reranking
-from xmtc.scorers.base import Candidates
 
 logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 16
@@ -70,11 +69,6 @@ class CrossFit:
                 logits_NK[::2], logits_NK[1::2] = even, odd
                 yield logits_NK
 
-    def fused(self, arms: Sequence[Arm]) -> Iterator[Candidates]:
-        """Fuse all documents by each arm, see `logits`."""
-        for logits_NK in self.logits(arms):
-            yield candidates_of(self.pairs, logits_NK, exclusive=self.exclusive)
-
     def reranked(self, pairs: Pairs, logits_NK: NDArray[np.float64]) -> NDArray[np.float64]:
         """Change the logits of each half by what a language model says, fitted on the other half.
 
@@ -90,11 +84,16 @@ class CrossFit:
 
     @cached_property
     def _halves(self) -> list[tuple[Pairs, Matrix, Pairs]]:
-        """Pairs to fit on, their labels, and pairs to fuse; with what all fusions read of the co-occurrence."""
+        """Pairs to fit on, their labels, and pairs to fuse; with what all fusions read of scores and co-occurrence."""
         pairs = self.pairs
         if self.occurrences.any_together:
             pairs = replace(pairs, given_PP=self.occurrences.between(pairs.label_ids_NK))
-        return [(*self._learned(pairs, a), pairs.take(b)) for a, b in (_HALVES[::-1], _HALVES)]
+        halves = []
+        for half, other in (_HALVES[::-1], _HALVES):
+            learned, gold_NL = self._learned(pairs, half)
+            maps = learned.maps(learned.right(gold_NL))
+            halves.append((learned.read_by(maps), gold_NL, pairs.take(other).read_by(maps)))
+        return halves
 
     def _learned(self, pairs: Pairs, half: slice) -> tuple[Pairs, Matrix]:
         """Return the half to fit on, or everything if no candidate of the half is right, or all are."""

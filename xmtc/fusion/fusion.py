@@ -25,7 +25,7 @@ from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.combination import Combination
 from xmtc.fusion.config import CombinationKind, FusionConfig
-from xmtc.fusion.log_odds import LogOdds, inputs_of
+from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import Logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
@@ -73,9 +73,13 @@ class Fusion:
         return self.names if self.reranking is None else (*self.names, RERANKER)
 
     def complete(self, pairs: Pairs) -> Pairs:
-        """Add the scores of the co-occurrence, if it takes part and they are missing."""
+        """Add the scores of the co-occurrence, if it takes part and they are missing.
+
+        The maps of the other scorers are those of the first fusion, which is fitted on the same pairs.
+        """
         if self.first is None or len(pairs.scores_SNK) == len(self.names):
             return pairs
+        pairs = pairs.read_by(self.first.maps)
         return _with_co_occurrence(pairs, expit(self.first.logits(pairs)), self.occurrences)
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
@@ -95,7 +99,7 @@ class Fusion:
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (X, N, K)."""
-        return inputs_of(self.complete(pairs), self.maps, self.counts_L)
+        return self.complete(pairs).inputs(self.maps, self.counts_L)
 
     def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
         """Return the candidates with fused probabilities, best first; ties by ascending label id.
@@ -213,10 +217,12 @@ def _better(
     if right_NK.sum() < LEAST_FOR_TREES:
         return "linear"
     judged_N = np.arange(len(right_NK)) % 4 == 3
-    held, held_right_P = pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
+    learned, held, held_right_P = pairs.take(~judged_N), pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
+    maps = learned.maps(right_NK[~judged_N])
+    learned, held = learned.read_by(maps), held.read_by(maps)
     losses: dict[CombinationKind, float] = {}
     for kind in get_args(CombinationKind):
-        fusion = _fit(names, pairs.take(~judged_N), right_NK[~judged_N], occurrences, kind)
+        fusion = _fit(names, learned, right_NK[~judged_N], occurrences, kind)
         logits_P = fusion.logits(held)[held.used]
         losses[kind] = float(np.logaddexp(0, np.where(held_right_P, -logits_P, logits_P)).mean())
     log.debug("log loss of the fusion by kind: %s", losses)
@@ -231,19 +237,16 @@ def _fit(
     kind: CombinationKind,
 ) -> Fusion:
     """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
-    first, chances_NK = None, np.zeros(0)
+    first, chances_NK, pairs = None, np.zeros(0), pairs.read_by(pairs.maps(right_NK))
     if occurrences.any_together or kind == "trees":
         plain = Occurrences.without_pairs(occurrences.counts_L)
         first = _fit(names, pairs, right_NK, plain, "linear")
         chances_NK = expit(first.logits(pairs))
     if occurrences.any_together:
         names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, chances_NK, occurrences)
-    used_NK = pairs.used
+    used_NK, maps = pairs.used, pairs.maps(right_NK)
     right_P, label_P = right_NK[used_NK], pairs.label_ids_NK[used_NK]
-    maps = tuple(
-        LogOdds.fit(scores_P[scores_P != 0], right_P[scores_P != 0]) for scores_P in pairs.scores_SNK[:, used_NK]
-    )
-    inputs_PX = inputs_of(pairs, maps, occurrences.counts_L)[:, used_NK].T
+    inputs_PX = pairs.inputs(maps, occurrences.counts_L)[:, used_NK].T
     if kind == "trees":
         combination = BoostedTrees.fit(inputs_PX, right_P, chances_NK[used_NK])
     else:

@@ -1,16 +1,13 @@
 """A monotone map from a scorer's score to log-odds, piecewise linear between knots, and what a regression reads.
 
-Suffixes: P pairs, Q knots, S scorers, N documents, K candidates, L labels, X inputs (4 · S + 2).
+Suffixes: P pairs, Q knots, N documents, K candidates.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
-
-from xmtc.fusion.pairs import Pairs
 
 _KNOTS = 20  # maximum of Q
 _SMOOTHING = 0.5  # pseudo-count of each outcome, added to every bin
@@ -58,20 +55,19 @@ class LogOdds:
         pooled = IsotonicRegression().fit_transform(np.arange(len(size)), log_odds, sample_weight=size)
         return cls(total / size, np.asarray(pooled, np.float64))
 
+    def inputs(self, scores_NK: NDArray[np.float32], used_NK: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Compute what a regression reads of one scorer, (4, N, K), see `xmtc.fusion.fusion`.
 
-def inputs_of(pairs: Pairs, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
-    used_NK = pairs.used
-    inputs = []
-    for scores_NK, to_log_odds in zip(pairs.scores_SNK, maps, strict=True):
+        Args:
+            scores_NK: the scorer's scores; 0 if it does not know the label.
+            used_NK: which places are not padding.
+        """
         missing_NK = (scores_NK == 0) | ~used_NK
-        log_odds_NK = np.where(missing_NK, to_log_odds.log_odds_Q[0], to_log_odds(scores_NK))
+        log_odds_NK = np.where(missing_NK, self.log_odds_Q[0], self(scores_NK))
         best_N1 = np.where(used_NK, log_odds_NK, -np.inf).max(axis=1, keepdims=True)
         best_N1 = np.where(np.isfinite(best_N1), best_N1, 0)
         order_NK = np.argsort(np.where(missing_NK, np.inf, -scores_NK), axis=1, kind="stable")
         rank_NK = np.empty(order_NK.shape, np.float64)
         np.put_along_axis(rank_NK, order_NK, np.arange(order_NK.shape[1], dtype=np.float64)[None], axis=1)
         rank_NK = np.where(missing_NK, (~missing_NK).sum(axis=1, keepdims=True), rank_NK)
-        inputs += [log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(rank_NK)]
-    counts_NK = np.log1p(counts_L[pairs.label_ids_NK])
-    return np.stack([*inputs, counts_NK, np.ones(used_NK.shape)]).astype(np.float64)
+        return np.stack([log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(rank_NK)])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
+from xmtc.fusion.log_odds import LogOdds
 from xmtc.scorers.base import Scored, SparseScored
 
 
@@ -22,12 +23,14 @@ class Pairs:
         scores_SNK: float32; 0 if a scorer does not know the label.
         given_PP: see `Occurrences.between`; None if fusions have to find it themselves.
         ranked_NK: float32, scores by a language model; 0 where it was not asked or gave no answer. None: nobody asked.
+        read: of the first scorers, the map to log-odds and what it gives, (4, N, K). Fusions compute what is missing.
     """
 
     label_ids_NK: NDArray[np.int32]
     scores_SNK: NDArray[np.float32]
     given_PP: Matrix | None = None
     ranked_NK: NDArray[np.float32] | None = None
+    read: tuple[tuple[LogOdds, NDArray[np.float64]], ...] = ()
 
     @property
     def used(self) -> NDArray[np.bool_]:
@@ -84,7 +87,25 @@ class Pairs:
 
     def only(self, scorers: Sequence[int]) -> "Pairs":
         """Keep the scores of some of the scorers for the same candidates, to measure what the others add."""
-        return replace(self, scores_SNK=self.scores_SNK[list(scorers)])
+        read = tuple(self.read[place] for place in scorers) if self.read else ()
+        return replace(self, scores_SNK=self.scores_SNK[list(scorers)], read=read)
+
+    def maps(self, right_NK: NDArray[np.bool_]) -> tuple[LogOdds, ...]:
+        """Fit the map of each scorer whose scores are not read already; return all."""
+        used_NK, known = self.used, [one for one, _ in self.read]
+        right_P, rest_SP = right_NK[used_NK], self.scores_SNK[len(known) :, used_NK]
+        return (*known, *(LogOdds.fit(one_P[one_P != 0], right_P[one_P != 0]) for one_P in rest_SP))
+
+    def read_by(self, maps: Sequence[LogOdds]) -> "Pairs":
+        """Read the scores by each scorer's map, unless they are read already."""
+        some = list(zip(maps, self.scores_SNK, strict=True))[len(self.read) :]
+        return replace(self, read=(*self.read, *((one, one.inputs(scores_NK, self.used)) for one, scores_NK in some)))
+
+    def inputs(self, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
+        counts_NK = np.log1p(counts_L[self.label_ids_NK])
+        read = [inputs_4NK for _, inputs_4NK in self.read_by(maps).read]
+        return np.concatenate([*read, np.stack([counts_NK, np.ones(counts_NK.shape)])])
 
 
 def _distinct(ids_NK: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,7 +1,7 @@
 """Change fused logits by the scores that a language model gives to a document's best candidates.
 
-logit' = β₀ · logit + β · x for documents with an answer, where x are the inputs that any score gives (`inputs_of`). A
-ridge penalty shrinks β₀ towards 1 and β towards 0, so a model that says nothing changes nothing. Other documents keep
+logit' = β₀ · logit + β · x for documents with an answer, where x are the inputs that any score gives (`Pairs.inputs`).
+A ridge penalty shrinks β₀ towards 1 and β towards 0, so a model that says nothing changes nothing. Other documents keep
 their logits. β is fitted on few documents, because a language model is slow, and the fusion before it on all.
 
 Suffixes: S scorers, N documents, K candidates, P pairs, X inputs of one score.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_fields, write_fields
-from xmtc.fusion.log_odds import LogOdds, inputs_of
+from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import fit_logistic
 from xmtc.fusion.pairs import Pairs
 
@@ -87,4 +87,4 @@ class Reranking:
 
 def _inputs(pairs: Pairs, found: LogOdds, counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
     assert pairs.ranked_NK is not None, "nobody was asked"
-    return inputs_of(Pairs(pairs.label_ids_NK, pairs.ranked_NK[None]), (found,), counts_L)
+    return Pairs(pairs.label_ids_NK, pairs.ranked_NK[None]).inputs((found,), counts_L)
