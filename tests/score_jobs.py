@@ -10,7 +10,6 @@ from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
-from xmtc.track.progress import Progress
 
 COLUMNS = text_columns(["text"], "id")
 FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
@@ -24,7 +23,7 @@ def write_rows(path, rows):
 
 def score(model, source, output, settings=FP32, **options):
     job = make_job(model, [str(source)], output, settings)
-    return score_local(job, Progress(enabled=False), device="cpu", **options)
+    return score_local(job, device="cpu", **options)
 
 
 def read_output(output):

@@ -36,7 +36,8 @@ from xmtc.run.config import RunConfig
 from xmtc.run.state import read_run
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.shell import make_job, read_labels, run_locally, texts_to_predict
+from xmtc.score.local import score_local
+from xmtc.score.shell import make_job, read_labels, texts_to_predict
 from xmtc.serve.annotations import Annotations
 from xmtc.serve.config import read_token
 from xmtc.sweep import plan
@@ -127,7 +128,7 @@ def writers(whole):
             folder / "s",
             Settings(bfloat16=False, columns=text_columns(None, None)),
         )
-        run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+        score_local(job, device="cpu", workers=1)
 
     def annotate(folder: Path) -> None:
         Annotations(folder / "a.jsonl", labels).save([("a", "text", ["law"])])

@@ -6,7 +6,7 @@ Commands import what they need when they run, so that help and mistakes in a con
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -38,6 +38,7 @@ from xmtc.cli_options import (
     local_path,
     local_status,
     next_to,
+    read_documents,
     show_log,
     split_inputs,
 )
@@ -289,7 +290,7 @@ def score(
     from xmtc.predict.arguments import as_bar
     from xmtc.score.inputs import text_columns
     from xmtc.score.job import Settings
-    from xmtc.score.shell import make_job, parse_threshold, read_labels, run_locally, use_bfloat16
+    from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("--address names a Ray cluster: add --engine ray, or leave it out")
@@ -308,15 +309,17 @@ def score(
         block_rows=block_rows,
         columns=text_columns(text_column, id_column, read_description(folder).columns),
     )
-    limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
+    options: Any = {"device": device, "workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
     files, sources = split_inputs(inputs)
     job = make_job(folder, files, output, settings, sources, model)
     if engine == "ray":
         from xmtc.cluster.score_job import score_on_cluster
 
-        score_on_cluster(job, device=device, address=address, **limits)
+        score_on_cluster(job, address=address, **options)
     else:
-        run_locally(job, device=device, **limits)
+        from xmtc.score.local import score_local
+
+        score_local(job, **options)
 
 
 @app.command()
@@ -389,18 +392,15 @@ def diff(
     id_column: IdColumn = None,
 ) -> None:
     """Compare the decisions of two models on the same documents. Exit code 1 if more flip than allowed."""
-    from xmtc.artefact.info import read_description
-    from xmtc.score.inputs import read_texts, text_columns
+    from xmtc.score.inputs import texts_of
     from xmtc.watch.acceptance import read_annotations
     from xmtc.watch.diff import as_share, differences
     from xmtc.watch.show import show
 
     bound = None if at_most is None else as_share(at_most)
     given = read_annotations(annotations) if annotations else []
-    trained_on = read_description(new).columns
-    files, sources = split_inputs(inputs)
-    documents = read_texts(files, text_columns(text_column, id_column, trained_on), trained_on, sources)
-    found = differences(old, new, documents, given)
+    documents = read_documents(new, inputs, text_column, id_column)
+    found = differences(old, new, texts_of(documents), given)
     show("Old against new", found.facts, found.parts, output)
     print(f"flipped: {found.share:.2%} of the labels that either model gives")
     if bound is not None and found.share > bound:
@@ -422,18 +422,15 @@ def drift(
 ) -> None:
     """Measure how far new documents are from those that a model knows. Exit code 1 if further than allowed."""
     from xmtc.predict.predictor import Model
-    from xmtc.score.inputs import read_texts, text_columns
+    from xmtc.score.inputs import texts_of
     from xmtc.watch import drift as watched
     from xmtc.watch.diff import as_share
     from xmtc.watch.show import show
 
     bound, loaded = watched.BOUND if at_most is None else as_share(at_most), Model.from_pretrained(model)
     profile = watched.profile_of(loaded)
-    files, sources = split_inputs(inputs)
-    columns = text_columns(text_column, id_column, loaded.info.columns)
-    new = watched.measure(
-        loaded, profile, (text for _, text in read_texts(files, columns, loaded.info.columns, sources))
-    )
+    documents = texts_of(read_documents(model, inputs, text_column, id_column))
+    new = watched.measure(loaded, profile, (text for _, text in documents))
     rows = watched.changes(profile, new, loaded.labels.labels)
     facts = f"{len(new.found['tokens']):,} documents, and {new.skipped:,} without tokens."
     if json_file is not None:
@@ -473,20 +470,16 @@ def explain(
     reranker: Reranker = None,
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
-    from xmtc.artefact.info import read_description
     from xmtc.predict.evidence_page import explain_text, print_sections, write_page
     from xmtc.predict.predictor import Model
-    from xmtc.score.inputs import find_document, text_columns
+    from xmtc.score.inputs import find_document
 
     if (text is None) == (inputs is None or doc_id is None):
         raise typer.BadParameter("give either --text, or --input with --doc-id")
     if not top_k and not label:
         raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
     if text is None:
-        files, sources = split_inputs(inputs or [])
-        trained_on = read_description(model).columns
-        columns = text_columns(text_column, id_column, trained_on)
-        text = find_document(files, columns, doc_id or "", sources, trained_on)
+        text = find_document(read_documents(model, inputs or [], text_column, id_column), doc_id or "")
     sections = explain_text(Model.from_pretrained(model, reranker=reranker), text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))

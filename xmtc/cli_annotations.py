@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli_options import IdColumn, PageFile, TextColumn, local_model
+from xmtc.cli_options import IdColumn, PageFile, TextColumn, local_model, read_documents
 
 annotations_app = typer.Typer(no_args_is_help=True, help="Measure what people decide about a model's suggestions.")
 
@@ -40,15 +40,13 @@ def annotations_sample(
 ) -> None:
     """Draw a sample to audit, stratified by expected quality and by the bin of the rarest label."""
     from xmtc.artefact.export import LABELS
-    from xmtc.artefact.info import read_description
     from xmtc.data.labels import LabelTable
-    from xmtc.score.inputs import read_texts, text_columns
+    from xmtc.score.inputs import texts_of
     from xmtc.watch.audit import draw, read_scores, write_sample
 
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
-    trained_on = read_description(model).columns
-    columns = text_columns(text_column, id_column, trained_on)
-    write_sample(output, sample, dict(read_texts(inputs, columns, trained_on)) if inputs else None)
+    documents = read_documents(model, inputs, text_column, id_column) if inputs else None
+    write_sample(output, sample, None if documents is None else dict(texts_of(documents)))
     print(f"{output}: {len(sample):,} documents in {len({row['stratum'] for row in sample})} strata")
 
 

@@ -3,7 +3,7 @@
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -16,7 +16,7 @@ from xmtc.errors import StorageError
 from xmtc.track.console import print_line
 
 if TYPE_CHECKING:
-    from xmtc.data.readers import ReaderConfig
+    from xmtc.data.readers import Document, ReaderConfig, Rejected
     from xmtc.run.config import RunConfig
 
 
@@ -110,6 +110,18 @@ def split_inputs(inputs: Sequence[str]) -> tuple[list[str], dict[str, "ReaderCon
     configurations = [given for given in inputs if Path(given).suffix in (".yaml", ".yml")]
     files = [given for given in inputs if given not in configurations]
     return files, {given: load_run(Path(given), None, print_config=False).data.source for given in configurations}
+
+
+def read_documents(
+    model: Path, inputs: Sequence[str], text_column: Sequence[str] | None, id_column: str | None
+) -> "Iterator[Document | Rejected]":
+    """Read documents by the given columns, or by those that the model was trained on."""
+    from xmtc.artefact.info import read_description
+    from xmtc.score.inputs import read_inputs, text_columns
+
+    trained_on = read_description(model).columns
+    files, sources = split_inputs(inputs)
+    return read_inputs(files, text_columns(text_column, id_column, trained_on), trained_on, sources)
 
 
 def show_version(requested: bool) -> None:

@@ -39,7 +39,7 @@ def model(tmp_path_factory):
 
 def score_on_ray(model, source, output):
     job = make_job(model, [str(source)], output, EVIDENCE)
-    return score_on_cluster(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    return score_on_cluster(job, device="cpu", workers=1)
 
 
 def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
     job = make_job(model, [str(tmp_path / "in")], tmp_path / "out", FP32)
     for workers in (None, 2):
         with pytest.raises(ConfigError, match="--device cuda"):
-            next(_stream(job, [], "cuda", workers))
+            next(_stream(job, frozenset(), "cuda", workers))
 
 
 def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):
@@ -97,5 +97,5 @@ def test_an_address_where_no_cluster_is_gets_named(model, tmp_path):
     write_rows(tmp_path / "in.jsonl", 3)
     job = make_job(model, [str(tmp_path / "in.jsonl")], tmp_path / "out", FP32)
     with pytest.raises(ConfigError, match=r"--address 127\.0\.0\.1:1"):
-        score_on_cluster(job, device="cpu", workers=1, max_rejected=None, overwrite=False, address="127.0.0.1:1")
+        score_on_cluster(job, device="cpu", workers=1, address="127.0.0.1:1")
     assert not (tmp_path / "out").exists()

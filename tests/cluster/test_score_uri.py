@@ -23,7 +23,6 @@ from xmtc.score.job import finish, open_job
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
 from xmtc.storage.remote import Remote
-from xmtc.track.progress import Progress
 
 TOOL = Path(__file__).parents[2] / "tools/check/kill_scoring.py"
 ROOT = f"s3://{BUCKET}"
@@ -85,7 +84,7 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     done = frozenset(record.block for record in records)
     left = [row["raw"].block for row in _read(job, done, {"file": 0})]
     assert left == [2, 3, 4]
-    manifest = score_local(job_at("two-out", source), Progress(enabled=False), device="cpu")
+    manifest = score_local(job_at("two-out", source), device="cpu")
     assert manifest["parts"] == expected["parts"]
     assert names(job.output.uri) == {path.name for path in (tmp_path / "local").iterdir()}
     assert contents(downloaded("two-out", tmp_path / "copy")) == contents(tmp_path / "local")

@@ -13,7 +13,7 @@ from trial_model import TEXTS, export
 from xmtc.errors import DataError, StorageError
 from xmtc.fusion.decision import BEST, Decision
 from xmtc.predict.evidence_page import _half, explain_text, print_sections, write_page
-from xmtc.score.inputs import find_document
+from xmtc.score.inputs import find_document, read_inputs
 
 TEXT = "Kidney failure: the kidney of <i>a patient</i> failed."
 
@@ -127,9 +127,9 @@ def test_the_terminal_shows_label_sum_and_words(model):
 
 def test_a_document_is_found_by_its_id(tmp_path):
     source = write_rows(tmp_path / "in.jsonl", 6)
-    assert find_document([str(source)], COLUMNS, "d5") == TEXTS[1]
-    with pytest.raises(DataError, match=r"'d6' .*in\.jsonl.*--doc-id"):
-        find_document([str(source)], COLUMNS, "d6")
+    assert find_document(read_inputs([str(source)], COLUMNS), "d5") == TEXTS[1]
+    with pytest.raises(DataError, match=r"'d6' .*--doc-id"):
+        find_document(read_inputs([str(source)], COLUMNS), "d6")
 
 
 def test_unknown_labels_and_empty_texts_are_named(model):

@@ -18,7 +18,8 @@ from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_text
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.shell import make_job, run_locally
+from xmtc.score.local import score_local
+from xmtc.score.shell import make_job
 
 SCORERS = (
     "[{kind: linear, fields: {title: 1, body: 2}, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5},"
@@ -111,7 +112,7 @@ def test_a_job_reads_the_columns_of_training(run: Path, model: xmtc.Model, tmp_p
     columns = text_columns(None, None, model.info.columns)
     settings = Settings(top_k=3, bfloat16=False, columns=columns, evidence=True)
     job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
-    run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=1)
     table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
     for row, found in zip(table.itertuples(), model.predict(DOCUMENTS, top_k=3, evidence=True), strict=True):
         assert list(row.labels) == [one.label for one in found]

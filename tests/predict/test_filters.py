@@ -21,7 +21,6 @@ from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
-from xmtc.track.progress import Progress
 
 NAMES = [f"L{i:02d}" for i in range(LABELS)]
 TREE = {"animal": (), "fish": ("animal",), "cod": ("fish",), "law": (), "branch:law": ("code",), "loop": ("loop",)}
@@ -125,9 +124,7 @@ def test_a_job_scores_what_the_model_predicts(models, folder, tmp_path, name):
     chosen = Settings(
         top_k=9, bfloat16=False, include=tuple(NAMES[:6]), exclude=("L02",), evidence=True, columns=columns
     )
-    score_local(
-        make_job(place, [str(tmp_path / "in.parquet")], tmp_path / "out", chosen), Progress(enabled=False), device="cpu"
-    )
+    score_local(make_job(place, [str(tmp_path / "in.parquet")], tmp_path / "out", chosen), device="cpu")
     (part,) = (tmp_path / "out").glob("part-*.parquet")
     expected = models[name].predict(TEXTS, top_k=9, include=NAMES[:6], exclude=["L02"], evidence=True)
     for row, predictions in zip(pd.read_parquet(part).itertuples(), expected, strict=True):

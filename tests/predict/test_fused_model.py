@@ -27,7 +27,8 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.shell import make_job, predict_texts, run_locally
+from xmtc.score.local import score_local
+from xmtc.score.shell import make_job, predict_texts
 from xmtc.scorers.base import Features
 from xmtc.scorers.linear import Linear
 from xmtc.scorers.votes import Votes
@@ -72,7 +73,7 @@ def test_probabilities_are_the_same_in_memory_and_in_a_job(run, tmp_path):
     pd.DataFrame({"id": range(len(texts)), "text": texts}).to_parquet(tmp_path / "in.parquet")
     settings = Settings(top_k=4, bfloat16=False, columns=text_columns(["text"], "id"))
     job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
-    run_locally(job, device="cpu", workers=2, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=2)
     table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
     for row, found in zip(table.itertuples(), predicted, strict=True):
         assert list(row.labels) == [one.label for one in found]
@@ -84,7 +85,7 @@ def test_a_job_gives_the_words_that_the_model_gives(run, tmp_path):
     pd.DataFrame({"id": range(len(TEXTS)), "text": TEXTS}).to_parquet(tmp_path / "in.parquet")
     settings = Settings(top_k=3, bfloat16=False, columns=text_columns(["text"], "id"), evidence=True)
     job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
-    run_locally(job, device="cpu", workers=2, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=2)
     table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
     for row, predicted in zip(table.itertuples(), expected, strict=True):
         assert list(row.labels) == [one.label for one in predicted]
@@ -106,7 +107,7 @@ def test_bfloat16_changes_the_hidden_states_and_nothing_else(tmp_path):
     pd.DataFrame({"id": range(len(TEXTS)), "text": TEXTS}).to_parquet(tmp_path / "in.parquet")
     job_settings = Settings(top_k=4, bfloat16=True, columns=text_columns(["text"], "id"))
     job = make_job(folder, [str(tmp_path / "in.parquet")], tmp_path / "out", job_settings)
-    run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=1)
     table = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
     for row, rounded in zip(table.itertuples(), found, strict=True):
         assert list(row.scores) == pytest.approx([one.score for one in rounded], abs=0.05)
@@ -163,7 +164,7 @@ def test_only_some_labels(run, tmp_path):
     pd.DataFrame({"text": texts}).to_parquet(tmp_path / "in.parquet")
     settings = Settings(top_k=4, bfloat16=False, include=tuple(labels), columns=text_columns(["text"], None))
     job = make_job(run / "model", [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
-    run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=1)
     table = pd.concat(map(pd.read_parquet, (tmp_path / "out").glob("part-*.parquet")))
     assert all(set(row) == set(labels) for row in table["labels"])
 

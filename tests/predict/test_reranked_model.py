@@ -19,7 +19,8 @@ from xmtc.pipeline import model_stages, train_run
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.shell import make_job, predict_texts, run_locally
+from xmtc.score.local import score_local
+from xmtc.score.shell import make_job, predict_texts
 from xmtc.stages.run_stage import run_stage
 
 TEXTS = [row["text"] for row in tiny_runs.documents(8, first=92)]
@@ -107,7 +108,7 @@ def test_a_job_and_a_command_ask_who_is_named(run: Path, language_model: Languag
     asked, columns = len(language_model.asked), text_columns(["text"], "id")
     settings = Settings(top_k=6, bfloat16=False, columns=columns, reranker=language_model.url)
     job = make_job(run / "model", [str(tmp_path / "in.jsonl")], tmp_path / "out", settings)
-    run_locally(job, device="cpu", workers=2, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=2)
     assert len(language_model.asked) == asked + len(TEXTS)
 
 

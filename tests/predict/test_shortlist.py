@@ -23,7 +23,8 @@ from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.report.runs import evaluate_run
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
-from xmtc.score.shell import make_job, run_locally
+from xmtc.score.local import score_local
+from xmtc.score.shell import make_job
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_a_scoring_job_takes_a_shortlist(directory, tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "in.parquet")
     settings = Settings(top_k=4, shortlist=9, bfloat16=False, columns=text_columns(["text"], None))
     job = make_job(directory, [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
-    run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+    score_local(job, device="cpu", workers=1)
     rows = pq.read_table(next((tmp_path / "out").glob("part-*.parquet"))).to_pylist()
     model = xmtc.Model.from_pretrained(directory, device="cpu")
     for row, wanted in zip(rows, scores(model, 9, 4), strict=True):
@@ -124,14 +125,14 @@ def test_a_job_for_some_labels_takes_no_shortlist(directory, tmp_path):
     settings = Settings(top_k=4, shortlist=6, include=("L00", "L02"), columns=text_columns(["text"], None))
     job = make_job(directory, [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
     with pytest.raises(ConfigError, match="include already limits the labels"):
-        run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+        score_local(job, device="cpu", workers=1)
 
 
 def test_evidence_is_not_taken_from_a_shortlist(directory, tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "in.parquet")
     job = make_job(directory, [str(tmp_path / "in.parquet")], tmp_path / "out", Settings(shortlist=9, evidence=True))
     with pytest.raises(ConfigError, match="--shortlist and --evidence"):
-        run_locally(job, device="cpu", workers=1, max_rejected=None, overwrite=False)
+        score_local(job, device="cpu", workers=1)
 
 
 def test_training_evaluates_through_a_shortlist(tmp_path):

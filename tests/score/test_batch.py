@@ -30,7 +30,6 @@ from xmtc.score.job import Settings, _begin, open_job, publish
 from xmtc.score.local import pending_files, score_local
 from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
 from xmtc.serve.config import read_tuning
-from xmtc.track.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -296,11 +295,10 @@ from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings, _begin, open_job, publish
 from xmtc.serve.config import read_tuning
-from xmtc.track.progress import Progress
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)
 print("ready", flush=True)
-xmtc.score.local.score_local(job, Progress(enabled=False), device="cpu", workers=1)
+xmtc.score.local.score_local(job, device="cpu", workers=1)
 """
 
 
@@ -397,4 +395,4 @@ def test_a_model_that_is_replaced_after_the_check_is_not_used(model, source, tmp
     thresholds = ours / "thresholds.json"
     thresholds.write_text(thresholds.read_text() + "\n")
     with pytest.raises(CheckpointError, match="replaced since this job began"):
-        score_local(job, Progress(enabled=False), device="cpu")
+        score_local(job, device="cpu")

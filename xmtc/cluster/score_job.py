@@ -4,7 +4,6 @@ A row of the dataset is a block. Actors publish their blocks themselves. If the 
 next attempt finds the published blocks in the output directory; see `xmtc.score.job`.
 """
 
-import time
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -25,65 +24,47 @@ from xmtc.preflight.machine import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.inputs import read_blocks
-from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
-from xmtc.score.local import check_documents, check_rejected, pending_files, rows_left
-from xmtc.score.shell import print_summary
-from xmtc.track.progress import Progress
+from xmtc.score.job import Job, Record, model_digest, publish
+from xmtc.score.local import Records, pending_files, run_job
 
 RayRow = dict[str, Any]
 
 
 def score_on_cluster(
-    job: Job,
-    *,
-    device: str,
-    workers: int | None,
-    max_rejected: int | None,
-    overwrite: bool,
-    address: str | None = None,
+    job: Job, *, device: str, workers: int | None, address: str | None = None, **limits: Any
 ) -> dict[str, Any]:
-    """Run the job on a Ray cluster, or on a Ray started here; see `xmtc.score.local.score_local`.
+    """Run the job on a Ray cluster, or on a Ray started here.
 
     Args:
         job: the job. Workers read input and model and write parts directly: at URIs, or at paths that every node has.
         device: `cuda`: one GPU per actor; `auto`: one GPU per actor if the cluster has any.
         workers: number of scoring actors; None: one per GPU, or one per core.
-        max_rejected: stop if there are more bad rows than this.
-        overwrite: delete the output of another job, or of this job if it was complete.
         address: address of the cluster; None: the cluster whose job this is, otherwise a Ray started here.
+        limits: see `xmtc.score.local.run_job`.
 
     Returns:
         The manifest.
 
     Raises:
         ConfigError: no cluster answers at the address.
-        DataError: too many bad rows, the input cannot be read, or the output belongs to another job.
     """
-    started_s = time.monotonic()
     if address is not None:
         require_answer(address, "--address")
-    records = open_job(job, overwrite=overwrite)
-    check_rejected(records, max_rejected)
+    return run_job(job, partial(_score, job, device, workers, address), **limits)
+
+
+def _score(job: Job, device: str, workers: int | None, address: str | None, done: frozenset[str]) -> Records:
     connected_here = join(address)
     try:
-        with Progress().task("score", rows_left(job, records)) as task:
-            for record in _stream(job, records, device, workers):
-                records.append(record)
-                check_rejected(records, max_rejected)
-                task.advance(record.rows + len(record.rejected))
+        yield from _stream(job, done, device, workers)
     except RayError as error:
         raise _explain(error) from error
     finally:
         if connected_here:
             ray.shutdown()
-    check_documents(records)
-    manifest = finish(job, records)
-    print_summary(job, manifest, time.monotonic() - started_s)
-    return manifest
 
 
-def _stream(job: Job, records: list[Record], device: str, workers: int | None) -> Iterator[Record]:
-    done = frozenset(record.block for record in records)
+def _stream(job: Job, done: frozenset[str], device: str, workers: int | None) -> Iterator[Record]:
     files = [{"file": index} for index in pending_files(job, done)]
     if not files:
         return

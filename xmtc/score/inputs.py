@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from itertools import chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
@@ -24,6 +23,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import reading, real
 from xmtc.storage.config import StorageConfig, is_remote
+from xmtc.storage.fetch import on_this_machine
 from xmtc.track.progress import Progress
 
 if TYPE_CHECKING:
@@ -176,12 +176,14 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
     Raises:
         DataError: nothing is there, or a file has an unknown extension.
     """
-    given = list(map(_without_file_scheme, inputs))
-    found = [path for one in given if not is_remote(one) for path in _expand(one)]
+    given = {one: on_this_machine(one) for one in inputs}
+    found = [path for local in given.values() if local is not None for path in _expand(local)]
     # A file that is given several times, perhaps under different paths, counts once, under its first path.
     paths = sorted({real(path): path for path in reversed(found)}.values())
     readers = [_reader(path, TextColumns()) for path in paths]  # refuses unknown extensions before anything is hashed
-    remote = dict(sorted(entry for one in given if is_remote(one) for entry in _expand_remote(one).items()))
+    remote = dict(
+        sorted(entry for one, local in given.items() if local is None for entry in _expand_remote(one).items())
+    )
     names = _names([*map(Path.as_posix, paths), *remote])
     files = [
         InputFile(
@@ -194,10 +196,6 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
     files += [InputFile(uri, names[uri], _version(stamp), None) for uri, stamp in remote.items()]
     others = (sources or {}).items()
     return files + [InputFile(path, path, source.build().fingerprint(), None, source) for path, source in others]
-
-
-def _without_file_scheme(given: str) -> str:
-    return unquote(urlsplit(given).path) if given.startswith("file://") else given
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -256,19 +254,18 @@ def _reader(path: Path, columns: TextColumns) -> TableReader:
     return table(files=SplitFilesConfig(train=str(path)), columns=columns).build()
 
 
-def _expand(given: str) -> list[Path]:
-    path = Path(given)
+def _expand(path: Path) -> list[Path]:
     if path.is_dir():
         found = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
         known = [p for p in found if table_of(p) is not None]
         if not known:
-            raise DataError(f"{given}: no file in this folder ends in {', '.join(TABLES)}")
+            raise DataError(f"{path}: no file in this folder ends in {', '.join(TABLES)}")
         return known
     if path.is_file():
         return [path]
-    found = [Path(match) for match in glob.glob(given, recursive=True) if Path(match).is_file()]
+    found = [Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file()]
     if not found:
-        raise DataError(f"{given}: no such file, and nothing matches it; paths are relative to {Path.cwd()}")
+        raise DataError(f"{path}: no such file, and nothing matches it; paths are relative to {Path.cwd()}")
     return found
 
 
@@ -333,40 +330,41 @@ def read_blocks(
         raise file.changed()
 
 
-def read_texts(
+def read_inputs(
     inputs: Iterable[str],
     columns: TextColumns,
     trained_on: DocumentColumns | None = None,
     sources: Mapping[str, ReaderSettings] | None = None,
-) -> Iterator[tuple[str, str]]:
-    """Yield identifier and text of each document of files; see `input_files` and `with_known_id`.
+) -> Iterator[Document | Rejected]:
+    """Yield the rows of files and sources; see `input_files` and `with_known_id`.
 
     Raises:
-        DataError: a file cannot be read, or a row is not a document.
+        DataError: a file cannot be read.
     """
     found = input_files(inputs, sources)
     columns = with_known_id(columns, trained_on, found)
-    for row in chain.from_iterable(read_rows(file, columns) for file in found):
+    return chain.from_iterable(read_rows(file, columns) for file in found)
+
+
+def texts_of(rows: Iterable[Document | Rejected]) -> Iterator[tuple[str, str]]:
+    """Yield identifier and text of each document.
+
+    Raises:
+        DataError: a row is not a document.
+    """
+    for row in rows:
         if isinstance(row, Rejected):
             raise DataError(f"{row.where}: {row.reason}")
         yield row.doc_id, row.text
 
 
-def find_document(
-    inputs: Iterable[str],
-    columns: TextColumns,
-    doc_id: str,
-    sources: Mapping[str, ReaderSettings] | None = None,
-    trained_on: DocumentColumns | None = None,
-) -> str:
-    """Find the text of a document by its id; see `with_known_id`.
+def find_document(rows: Iterable[Document | Rejected], doc_id: str) -> str:
+    """Find the text of a document by its id.
 
     Raises:
-        DataError: no file has the document.
+        DataError: there is none.
     """
-    found = input_files(inputs, sources)
-    columns = with_known_id(columns, trained_on, found)
-    for row in chain.from_iterable(read_rows(file, columns) for file in found):
+    for row in rows:
         if isinstance(row, Document) and row.doc_id == doc_id:
             return row.text
-    raise DataError(f"no document {doc_id!r} in {', '.join(file.path for file in found)}: check --doc-id and --id")
+    raise DataError(f"no document {doc_id!r} in the files: check --doc-id and --id")

@@ -1,7 +1,9 @@
-"""The local engine of `xmtc score`: one process, and a thread that reads and tokenises ahead of the model."""
+"""Run a scoring job: here by one process, with a thread that reads and tokenises ahead of the model."""
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -14,27 +16,25 @@ from xmtc.predict.predictor import choose_device
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
+from xmtc.track.console import duration, print_line
 from xmtc.track.progress import Progress
 
 BLOCKS_AHEAD = 2
+Records = Generator[Record, None, None]
 
 
-def score_local(
+def run_job(
     job: Job,
-    progress: Progress,
+    score: Callable[[frozenset[str]], Records],
     *,
-    device: str = "auto",
-    workers: int | None = None,
     max_rejected: int | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Score the unfinished blocks of a job.
+    """Score the unfinished blocks of a job, with a progress bar, and print a summary.
 
     Args:
         job: the job.
-        progress: progress bar, which counts documents.
-        device: see `choose_device`.
-        workers: number of threads that compute; None: one per core.
+        score: scores and publishes the blocks that are not among the finished ones, which it gets.
         max_rejected: stop if there are more bad rows than this.
         overwrite: delete the output of another job, or of this job if it was complete.
 
@@ -44,23 +44,46 @@ def score_local(
     Raises:
         DataError: too many bad rows, the input cannot be read, or the output belongs to another job.
     """
+    started_s = time.monotonic()
     records = open_job(job, overwrite=overwrite)
-    check_rejected(records, max_rejected)
+    _check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
+    with Progress().task("score", _rows_left(job, records)) as task, closing(score(done)) as scored:
+        for record in scored:
+            records.append(record)
+            _check_rejected(records, max_rejected)
+            task.advance(record.rows + len(record.rejected))
+    _check_documents(records)
+    manifest = finish(job, records)
+    _print_summary(job, manifest, time.monotonic() - started_s)
+    return manifest
+
+
+def score_local(job: Job, *, device: str = "auto", workers: int | None = None, **limits: Any) -> dict[str, Any]:
+    """Run a job in this process.
+
+    Args:
+        job: the job.
+        device: see `choose_device`.
+        workers: number of threads that compute; None: one per core.
+        limits: see `run_job`.
+
+    Returns:
+        The manifest.
+    """
+    return run_job(job, partial(_score, job, device, workers or cpu_count()), **limits)
+
+
+def _score(job: Job, device: str, workers: int, done: frozenset[str]) -> Records:
     parts = load_model(job.model)
     if model_digest(job.model) != job.model_digest:
         raise CheckpointError(f"{job.model}: replaced since this job began; run the command again")
-    scorer = BlockScorer(parts, job.settings, choose_device(device), workers or cpu_count())
-    with progress.task("score", rows_left(job, records)) as task:
-        for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
-            records.append(publish(job.output, block.name, scorer.score(block), block.rejected))
-            check_rejected(records, max_rejected)
-            task.advance(len(block.doc_ids) + len(block.rejected))
-    check_documents(records)
-    return finish(job, records)
+    scorer = BlockScorer(parts, job.settings, choose_device(device), workers)
+    for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
+        yield publish(job.output, block.name, scorer.score(block), block.rejected)
 
 
-def rows_left(job: Job, records: list[Record]) -> int | None:
+def _rows_left(job: Job, records: list[Record]) -> int | None:
     """Count the rows left to score; None if their number is unknown."""
     known = [file.rows for file in job.files]
     if any(rows is None for rows in known):
@@ -68,7 +91,7 @@ def rows_left(job: Job, records: list[Record]) -> int | None:
     return max(0, sum(rows or 0 for rows in known) - sum(record.rows + len(record.rejected) for record in records))
 
 
-def check_rejected(records: list[Record], most: int | None) -> None:
+def _check_rejected(records: list[Record], most: int | None) -> None:
     """Raise DataError if there are more bad rows than allowed; name the first."""
     if most is not None and (bad := sum(len(record.rejected) for record in records)) > most:
         where, reason = next(row for record in records for row in record.rejected)
@@ -78,12 +101,20 @@ def check_rejected(records: list[Record], most: int | None) -> None:
         )
 
 
-def check_documents(records: list[Record]) -> None:
+def _check_documents(records: list[Record]) -> None:
     """Raise DataError if no row is a document."""
     if not any(record.rows for record in records):
         first = next((row for record in records for row in record.rejected), None)
         reason = f"every row is bad; the first is {first[0]}: {first[1]}" if first else "the input has no rows"
         raise DataError(f"nothing to score: {reason}")
+
+
+def _print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
+    """Print one line on stderr: the numbers of documents and parts, the time, and the output."""
+    bad = f", bad rows in _rejected.parquet: {manifest['rejected']:,}" if manifest["rejected"] else ""
+    held = f" (released: {manifest['released']:,})" if "released" in manifest else ""
+    done = f"documents: {manifest['documents']:,}{held}, parts: {len(manifest['parts']):,}{bad}"
+    print_line(f"{done}, {duration(seconds)}: {job.output}")
 
 
 def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:

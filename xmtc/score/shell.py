@@ -4,11 +4,10 @@ import io
 import json
 import logging
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from xmtc.artefact.info import read_description
 from xmtc.artefact.vocabulary import warning_of
@@ -23,13 +22,11 @@ from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.destination import destination_of
-from xmtc.score.inputs import TextColumns, input_files, read_texts, with_known_id
+from xmtc.score.inputs import TextColumns, input_files, read_inputs, texts_of, with_known_id
 from xmtc.score.job import Job, Settings, model_digest
-from xmtc.score.local import score_local
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.fetch import fetch_parts
-from xmtc.track.console import duration, print_line, printable
-from xmtc.track.progress import Progress
+from xmtc.track.console import printable
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +125,7 @@ def texts_to_predict(
             raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
         return [({"line": number}, line) for number, line in lines.items()]
     found: list[tuple[dict[str, str | int], str]] = [
-        ({"id": doc_id}, text) for doc_id, text in read_texts([str(path)], columns, trained_on)
+        ({"id": doc_id}, text) for doc_id, text in texts_of(read_inputs([str(path)], columns, trained_on))
     ]
     if not found:
         raise DataError(f"--input {path}: has no rows")
@@ -196,25 +193,6 @@ def make_job(
                 logger.warning("%s", warning)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
-
-
-def run_locally(
-    job: Job, *, device: str, workers: int | None, max_rejected: int | None, overwrite: bool
-) -> dict[str, Any]:
-    """Run the job in this process with a progress bar, and print a summary; see `score_local`."""
-    started_s = time.monotonic()
-    limits = {"workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
-    manifest = score_local(job, Progress(), device=device, **limits)
-    print_summary(job, manifest, time.monotonic() - started_s)
-    return manifest
-
-
-def print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
-    """Print one line on stderr: the numbers of documents and parts, the time, and the output."""
-    bad = f", bad rows in _rejected.parquet: {manifest['rejected']:,}" if manifest["rejected"] else ""
-    held = f" (released: {manifest['released']:,})" if "released" in manifest else ""
-    done = f"documents: {manifest['documents']:,}{held}, parts: {len(manifest['parts']):,}{bad}"
-    print_line(f"{done}, {duration(seconds)}: {job.output}")
 
 
 def parse_threshold(value: str | None) -> Threshold:
