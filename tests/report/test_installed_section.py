@@ -60,7 +60,7 @@ def test_an_installed_section_is_on_the_page(install, runs, tmp_path, given):
     assert '<section id="cost"><h2>Cost of one &amp; others</h2>' in page
     assert "<p>Prices are &lt;made up&gt;.</p>" in page
     assert "&lt;price&gt;" in page
-    assert page.index('id="data"') < page.index('id="cost"') < page.index('id="setup"')
+    assert page.index('id="labels"') < page.index('id="cost"') < page.index('id="setup"')
     assert pd.read_csv(tmp_path / "report_tables" / "cost.csv")["run"].tolist() == ["one", "two"]
 
 

@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
 def test_one_page_with_summary_and_tables(runs, tmp_path):
     write_report([RunResults.load(runs[0])], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    for heading in ("Headline", "By label frequency", "Curves", "Training", "Labels", "Data", "Setup"):
+    for heading in ("Headline", "By label frequency", "Curves", "Training", "Labels", "Setup"):
         assert f"<h2>{heading}" in page
     assert "src=" not in page
     assert "http" not in page.replace("http-equiv", "")
@@ -134,11 +134,6 @@ def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
         assert words not in page, "a constant, or another name of the accuracy"
     differences = pd.read_csv(tmp_path / "report_tables" / "differences.csv")
     assert differences["metric"][0] == "accuracy = micro-F1"
-
-
-def test_few_labels_are_listed_once(tmp_path):
-    write_report([single_label_run(tmp_path, "topics", 3)], tmp_path / "report.html")
-    assert sorted(pd.read_csv(tmp_path / "report_tables" / "drift.csv")["label"].str[:4]) == ["L000", "L001", "L002"]
 
 
 def test_a_run_counts_its_own_documents_of_a_label(runs, tmp_path):

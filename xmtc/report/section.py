@@ -88,13 +88,11 @@ class Chart:
         title: what it shows.
         note: a sentence more.
         svg: the chart.
-        legend: whether it tells runs apart.
     """
 
     title: str
     note: str
     svg: Markup
-    legend: bool = True
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from xmtc.config.members import installed_objects
 from xmtc.report.section import GROUP, Section
 from xmtc.report.sections.comparison import ComparisonSection, StartSection
 from xmtc.report.sections.curves import CurvesSection
-from xmtc.report.sections.data import DataSection
 from xmtc.report.sections.decisions import DecisionsSection
 from xmtc.report.sections.labels import LabelsSection
 from xmtc.report.sections.metrics import FrequencySection, HeadlineSection
@@ -22,7 +21,6 @@ _RESULTS: tuple[Section, ...] = (
     DecisionsSection(),
     TrainingSection(),
     LabelsSection(),
-    DataSection(),
 )
 _BACKGROUND: tuple[Section, ...] = (SetupSection(),)
 

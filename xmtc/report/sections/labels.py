@@ -1,4 +1,4 @@
-"""The best and the worst labels, and a table of every label that the reader can search."""
+"""The best and the worst labels, which classes are confused, and a table of every label that the reader can search."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class _Explorer(Part):
 
 
 class LabelsSection(Section):
-    """Labels of the first run by F1, then all labels of all runs."""
+    """Labels of the first run by F1, its confusions, then all labels of all runs."""
 
     name, link = "labels", "Labels"
 
@@ -46,10 +46,11 @@ class LabelsSection(Section):
         return f"Labels of {page.first.name}" if page.several else "Labels"
 
     @override
-    def render(self, page: Page) -> Sequence[Part]:
+    def render(self, page: Page) -> Sequence[Part | None]:
         columns = label_columns(page.runs)
         bins = list(page.first.metrics["bins"])
-        return [*_extremes(page.first), _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))]
+        explorer = _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))
+        return [*_extremes(page.first), _confusion(page.first), explorer]
 
 
 def _extremes(run: RunResults) -> list[Table]:
@@ -72,6 +73,15 @@ def _extremes(run: RunResults) -> list[Table]:
         ]
         found.append(Table(name, columns, rows, caption=f"{which} F1, of labels with {least} or more documents"))
     return found
+
+
+def _confusion(run: RunResults) -> Table | None:
+    """Tabulate gold by predicted class of a single-label task, if there are not too many."""
+    matrix, names = run.details.get("confusion"), run.per_label["label"].to_pylist()
+    if not matrix:
+        return None
+    rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
+    return Table("confusion", ["gold ↓ predicted →", *names], rows, caption="Confusion matrix")
 
 
 def _cell(value: float) -> str:
