@@ -10,7 +10,7 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from xmtc.errors import DataError, StorageError
-from xmtc.mig.config import ChiSquaredConfig, MigConfig, MutualInformationConfig
+from xmtc.mig.config import ChiSquaredConfig, MigConfig
 from xmtc.mig.ranking import TokenRanking, rank_corpus, rank_tokens, ranking_fingerprint, saved_fingerprint
 from xmtc.mig.show import show
 
@@ -125,7 +125,6 @@ def test_fingerprint_follows_corpus_and_settings() -> None:
         MigConfig(),
         MigConfig(top_k=500),
         MigConfig(signed=False),
-        MigConfig(signal=MutualInformationConfig(normalise="jaccard")),
         MigConfig(signal=ChiSquaredConfig()),
     ]
     prints = {ranking_fingerprint("corpus", config) for config in configs}

@@ -21,9 +21,7 @@ from signal_controls import ShuffledConfig
 from xmtc.mig.config import (
     ChiSquaredConfig,
     MigConfig,
-    MutualInformationConfig,
     PointwiseConfig,
-    TermFrequencyConfig,
 )
 from xmtc.mig.counts import row_count
 from xmtc.mig.ranking import TokenRanking, rank_tokens
@@ -35,11 +33,8 @@ CONFIGS = {
     "mig, min_documents 1": MigConfig(top_k=TOP, min_documents=1),
     "mig, min_documents 20": MigConfig(top_k=TOP, min_documents=20),
     "mig, unsigned": MigConfig(top_k=TOP, signed=False),
-    "mig, jaccard": MigConfig(top_k=TOP, signal=MutualInformationConfig(normalise="jaccard")),
     "chi2": MigConfig(top_k=TOP, signal=ChiSquaredConfig()),
     "pmi": MigConfig(top_k=TOP, signal=PointwiseConfig()),
-    "term_frequency": MigConfig(top_k=TOP, signal=TermFrequencyConfig()),
-    "term_frequency, unsigned": MigConfig(top_k=TOP, signal=TermFrequencyConfig(), signed=False),
     "shuffled": MigConfig(top_k=TOP, signal=ShuffledConfig()),
 }
 

@@ -11,8 +11,6 @@ from xmtc.config.members import Members
 if TYPE_CHECKING:
     from xmtc.mig.measures import Signal
 
-Normalise = Literal["none", "jaccard", "label_entropy"]
-
 
 class SignalSettings(Protocol):
     """The settings of a signal: the `mig.signal` section of a configuration.
@@ -37,14 +35,12 @@ class MutualInformationConfig(SignalSettings):
 
     kind: Literal["mig"] = "mig"
     """Mutual information gain."""
-    normalise: Normalise = "none"
-    """`jaccard`: I/(H_t + H_l − I). `label_entropy`: I/H_l, which compares scores between labels."""
 
     @override
     def build(self) -> "Signal":
         from xmtc.mig.measures import MutualInformation
 
-        return MutualInformation(self.normalise)
+        return MutualInformation()
 
 
 @config
@@ -76,21 +72,6 @@ class ChiSquaredConfig(SignalSettings):
 
 
 @config
-class TermFrequencyConfig(SignalSettings):
-    """Mean number of occurrences of the token in a document of the label."""
-
-    kind: Literal["term_frequency"] = "term_frequency"
-    """Term frequency. `mig.signed` applies to it too; without it, every label's best tokens are the most frequent
-    words."""
-
-    @override
-    def build(self) -> "Signal":
-        from xmtc.mig.measures import TermFrequency
-
-        return TermFrequency()
-
-
-@config
 class TfIdfConfig(SignalSettings):
     """Mean TF-IDF weight of the token in a document of the label: mean occurrences × ln(N / n_t)."""
 
@@ -111,7 +92,6 @@ SignalConfig = Annotated[
         MutualInformationConfig,
         PointwiseConfig,
         ChiSquaredConfig,
-        TermFrequencyConfig,
         TfIdfConfig,
     ),
 ]
@@ -123,7 +103,7 @@ class MigConfig:
     """Which tokens mark a label: the signal that ranks them, and how many are kept."""
 
     signal: SignalConfig = MutualInformationConfig()
-    """The signal: `mig` (mutual information gain), `pmi`, `chi2`, `term_frequency` or `tfidf`."""
+    """The signal: `mig` (mutual information gain), `pmi`, `chi2` or `tfidf`."""
     top_k: Annotated[int, Field(ge=1, le=32767)] = 1000
     """Tokens kept for each label. Published results hold between 500 and 2000."""
     min_documents: Annotated[int, Field(ge=1)] = 5

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from typing_extensions import override
 
-from xmtc.mig.config import Normalise
 from xmtc.mig.counts import PairCounts
 
 
@@ -34,27 +33,13 @@ class Signal:
 
 
 class MutualInformation(Signal):
-    """Mutual information gain, see `MutualInformationConfig`.
-
-    Args:
-        normalise: `none`, `jaccard` or `label_entropy`.
-    """
+    """Mutual information gain, see `MutualInformationConfig`."""
 
     scores_absence = True
 
-    def __init__(self, normalise: Normalise = "none") -> None:
-        self._normalise = normalise
-
     @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        information_P = mutual_information(pairs)
-        if self._normalise == "none":
-            return information_P
-        label_entropy_P = entropy(pairs.label_documents_P, pairs.documents)
-        if self._normalise == "label_entropy":
-            return _ratio(information_P, label_entropy_P)
-        joint_P = entropy(pairs.token_documents_P, pairs.documents) + label_entropy_P - information_P
-        return _ratio(information_P, joint_P)
+        return mutual_information(pairs)
 
 
 class PointwiseInformation(Signal):
@@ -77,18 +62,6 @@ class ChiSquared(Signal):
         determinant_P = pairs.together_P * n - token_P * label_P.astype(np.float64)  # = n11·n00 − n10·n01
         margins_P = token_P * (n - token_P) * label_P * (n - label_P)
         return _ratio(n * determinant_P**2, margins_P)
-
-
-class TermFrequency(Signal):
-    """Mean occurrences of the token in a document of the label."""
-
-    counts_occurrences = True
-
-    @override
-    def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        if pairs.occurrences_P is None:
-            raise ValueError("term frequency needs the occurrences")
-        return pairs.occurrences_P / pairs.label_documents_P
 
 
 class TfIdf(Signal):
@@ -114,12 +87,6 @@ def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:
     cells_P = f[both_P] + f[token_P - both_P] + f[label_P - both_P] + f[n - token_P - label_P + both_P]
     margins_P = f[token_P] + f[n - token_P] + f[label_P] + f[n - label_P]
     return np.maximum((cells_P - margins_P + f[n]) / max(n, 1), 0.0)
-
-
-def entropy(count_P: NDArray[np.int64], documents: int) -> NDArray[np.float64]:
-    """Compute the entropy in nats of an event seen in `count_P` of the documents, float64 (P,)."""
-    f = _n_log_n(documents)
-    return np.maximum((f[documents] - f[count_P] - f[documents - count_P]) / max(documents, 1), 0.0)
 
 
 @lru_cache(maxsize=1)
