@@ -1,7 +1,9 @@
 """The model card of an exported model: description, results and usage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from importlib.resources import files
 
+from jinja2 import Environment
 from torch import nn
 
 from xmtc.artefact.info import ModelInfo
@@ -31,52 +33,15 @@ def model_card(
         contents: the weights in the folder, in words.
         metrics: values by split and metric, as fractions.
     """
-    millions = sum(p.numel() for p in classifier.parameters()) / 1e6
-    tags = "[extreme-multi-label, xmtc]" if info.task == "multi_label" else "[xmtc]"
-    front = ["---", "library_name: xmtc", "pipeline_tag: text-classification", f"tags: {tags}"]
-    if base is not None:
-        front.append(f'base_model: "{base}"')
-    task = "any number of labels" if info.task == "multi_label" else "exactly one label"
-    counts = "`thresholds.json` holds the decision which labels are predicted, tuned on dev; `xmtc decide` changes it"
-    call = 'model.predict(["a text"], top_k=5)'
-    if info.task == "single_label":
-        counts = "the best label is predicted, and `thresholds.json` is not used"
-        call = 'model.predict(["a text"])'
-    lines = [
-        *front,
-        "---",
-        f"# {info.name}",
-        "",
-        f"Gives a text {task} out of {labels:,}. {millions:.1f} million parameters; backbone: {base or 'none'}; "
-        f"texts are read up to {info.max_length:,} tokens. This folder holds {contents}.",
-        "",
-        *_table(metrics, _SHOWN[info.task]),
-        "## Use",
-        "",
-        "```python",
-        "import xmtc",
-        "",
-        'model = xmtc.Model.from_pretrained("path/to/this/folder")',
-        call,
-        "```",
-        "",
-        f"Scores are probabilities; {counts}.",
-        "The model only knows the labels in `labels.arrow`. Expect weak results for labels with a low `train_count`.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _table(metrics: Mapping[str, Mapping[str, float]], wanted: Sequence[str]) -> list[str]:
-    shown = [key for key in wanted if any(key in values for values in metrics.values())]
-    if not shown:
-        return []
-    rows = [
-        f"| {split} | " + " | ".join(_percent(values.get(key)) for key in shown) + " |"
-        for split, values in metrics.items()
-    ]
-    return ["## Results (%)", "", "| split | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|", *rows, ""]
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"
+    template = (files("xmtc.artefact") / "assets" / "card.md").read_text(encoding="utf-8")
+    page = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).from_string(template)
+    return page.render(
+        info=info,
+        single=info.task == "single_label",
+        millions=sum(p.numel() for p in classifier.parameters()) / 1e6,
+        labels=labels,
+        base=base,
+        contents=contents,
+        metrics=metrics,
+        shown=[key for key in _SHOWN[info.task] if any(key in values for values in metrics.values())],
+    )
