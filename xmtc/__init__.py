@@ -28,7 +28,3 @@ def __getattr__(name: str) -> Any:
 
         return own_data.train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

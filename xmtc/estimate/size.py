@@ -3,10 +3,9 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -103,8 +102,6 @@ SAMPLE = 400
 """Number of texts in the sample."""
 _SECONDS, _LONGEST = 60.0, 100_000  # tokens
 _SEED = 13
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +175,7 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     counted = _Counted(random.Random(_SEED))
     begun, whole = None, True
     with progress.task("look at documents") as task:
-        for row in reader.read(_serial, progress):
+        for row in reader.read(lambda function, items: map(function, items), progress):
             begun = time.perf_counter() if begun is None else begun
             counted.add(row)
             task.advance()
@@ -252,10 +249,6 @@ def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset
     found = {"train": pool - to_dev - to_test, "dev": given["dev"] + to_dev, "test": given["test"] + to_test}
     limits: dict[str, int | None] = {split: getattr(config.limit, split) for split in SPLITS}
     return {split: min(n, limits[split] or n) for split, n in found.items() if n}
-
-
-def _serial(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    return map(function, items)
 
 
 def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64]) -> Size:

@@ -6,18 +6,19 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Literal
 
 from pydantic import TypeAdapter
+from typing_extensions import override
 
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
@@ -34,25 +35,6 @@ MAY_CHANGE = ("track", "distributed", "evaluate", "storage")
 
 State = Literal["pending", "running", "done", "failed"]
 Resume = Literal["auto", "never", "must"]
-
-
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "peft",
-    "ray",
-    "deepspeed",
-    "faiss-cpu",
-    "faiss-gpu-cu12",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pyarrow",
-    "pydantic",
-    "triton",
-    "bitsandbytes",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +135,7 @@ def check_unchanged(directory: Path, name: str, place: Path, now: str) -> None:
         )
 
 
-class RunState:
+class RunState(AbstractContextManager["RunState"]):
     """run.json of one run, held open by the process that drives the run: records which stages are done.
 
     Example:
@@ -256,10 +238,8 @@ class RunState:
         """Release the lock: another process may work in the directory."""
         self._lock.close()
 
-    def __enter__(self) -> "RunState":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    @override
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -334,13 +314,12 @@ def _lock(directory: Path) -> IO[str]:
 
 
 def versions() -> dict[str, str]:
-    """List the versions of Python, this package and the packages that results depend on, if installed."""
+    """List the versions of Python and of the packages that this one may need, if installed."""
     found = {"python": platform.python_version(), "xmtc": importlib.metadata.version("xmtc")}
-    for package in _PACKAGES:
-        try:
+    needed = [one for one in importlib.metadata.requires("xmtc") or () if 'extra == "dev"' not in one]
+    for package in (*(name for one in needed for name in re.findall(r"^[\w-]+", one)), "faiss-gpu-cu12"):
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 

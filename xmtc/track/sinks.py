@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator
 
@@ -39,19 +39,6 @@ class RunInfo:
     def name(self) -> str:
         """The run's name: that of its directory."""
         return self.directory.name
-
-
-class Sink(Protocol):
-    """Receives the metrics of rank 0. Steps count from 1 in every stage, so a sink keeps the stages apart."""
-
-    def start_stage(self, stage: str, resumed_step: int) -> None:
-        """Begin a stage, or continue it after `resumed_step`."""
-
-    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the finite metrics of one step."""
-
-    def close(self) -> None:
-        """Write out what is buffered."""
 
 
 def portable_name(metric: str) -> str:
@@ -210,3 +197,5 @@ class MlflowConfig:
 
 
 SinkConfig = Annotated[TensorBoardConfig | WandbConfig | MlflowConfig, Discriminator("kind")]
+Sink = TensorBoardSink | WandbSink | MlflowSink
+"""Receives the metrics of rank 0. Steps count from 1 in every stage, so a sink keeps the stages apart."""

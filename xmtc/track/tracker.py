@@ -5,12 +5,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from typing_extensions import override
 
 from xmtc.config.plain import redacted
 from xmtc.errors import DataError
@@ -83,7 +83,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-class Tracker:
+class Tracker(AbstractContextManager["Tracker"]):
     """Takes the metrics of a run. Make one in every process; on ranks other than 0 it does nothing.
 
     Args:
@@ -175,8 +175,6 @@ class Tracker:
             for sink in self._sinks:
                 stack.callback(sink.close)
 
-    def __enter__(self) -> "Tracker":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    @override
+    def __exit__(self, *error: object) -> None:
         self.close()
