@@ -33,9 +33,10 @@ class Profile:
     kinds: dict[str, dict[str, int]]
 
     @cached_property
-    def frequent_bits(self) -> np.float16:
-        """The most bits of one of the hundred most frequent tokens."""
-        return np.sort(self.bits_V)[min(_FREQUENT, len(self.bits_V)) - 1]
+    def most_bits(self) -> tuple[np.float16, np.float16]:
+        """The most bits of one of the hundred most frequent tokens, and of any token: both once, not for each text."""
+        bits_V = np.sort(self.bits_V)
+        return bits_V[min(_FREQUENT, len(bits_V)) - 1], bits_V[-1]
 
     def save(self, folder: Path) -> None:
         """Write the profile into a model's folder."""

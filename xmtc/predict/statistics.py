@@ -43,7 +43,8 @@ def of_tokens(profile: Profile, ids_N: Sequence[NDArray[np.integer]]) -> Statist
     lengths_N = np.array([len(ids) for ids in ids_N])
     bits = profile.bits_V[np.concatenate(ids_N)].astype(np.float32)
     starts = np.cumsum(lengths_N) - lengths_N
-    sums = {"bits": bits, "new_tokens": bits == profile.bits_V.max(), "frequent_tokens": bits <= profile.frequent_bits}
+    frequent, new = profile.most_bits
+    sums = {"bits": bits, "new_tokens": bits == new, "frequent_tokens": bits <= frequent}
     means = {name: np.add.reduceat(values, starts, dtype=np.float64) / lengths_N for name, values in sums.items()}
     return {"tokens": lengths_N.astype(np.float32), **means}
 

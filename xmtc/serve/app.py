@@ -58,28 +58,26 @@ def make_app(models: Models) -> FastAPI:
 def _add_prediction(app: FastAPI) -> None:
     @app.post("/predict")
     @app.post("/models/{model}/predict")
-    async def predict(body: bodies.PredictBody, service: Chosen) -> bodies.PredictAnswer:
+    async def predict(request: Request, body: bodies.PredictBody, model: str | None = None) -> bodies.PredictAnswer:
         """Label texts."""
-        model = service.model
-        top_k = body.top_k or model.default_top_k
+        service = await chosen(request, model)  # as a dependency, it would take longer than all that it does
+        asked = service.model
+        top_k = body.top_k or asked.default_top_k
         if top_k > MAX_TOP_K:
             raise RequestError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K} labels"
             )
-        include = None if body.include is None else tuple(body.include)
-        exclude = tuple(body.exclude)
+        include, exclude = None if body.include is None else tuple(body.include), tuple(body.exclude)
         for name, entries in (("include", include or ()), ("exclude", exclude)):
             if len(entries) > _FILTER_ENTRIES:
                 message = f"{name}: more than {_FILTER_ENTRIES:,} entries: name branches, or fewer labels"
                 raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        model.labels.names_in(body.language)
-        found = await service.predict(
-            model.texts(body.texts), PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
-        )
-        found = model.translated(found, body.language)
-        expected = [one.expected for one in found]
-        rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else model.decision.rule
+        asked.labels.names_in(body.language)
+        options = PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
+        found = asked.translated(await service.predict(asked.texts(body.texts), options), body.language)
+        rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else asked.decision.rule
         about = service.about | {"rule": rule, "release": service.released(found)}
+        expected = [one.expected for one in found]
         return bodies.PredictAnswer.model_validate(about | {"predictions": found, "expected": expected})
 
     @app.get("/labels")
