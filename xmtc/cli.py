@@ -432,7 +432,7 @@ def drift(
     documents = texts_of(read_documents(model, inputs, text_column, id_column))
     new = watched.measure(loaded, profile, (text for _, text in documents))
     rows = watched.changes(profile, new, loaded.labels.labels)
-    facts = f"{len(new.found['tokens']):,} documents, and {new.skipped:,} without tokens."
+    facts = f"{len(new.found['tokens']):,} documents{f', and {new.skipped:,} without tokens' if new.skipped else ''}."
     if json_file is not None:
         watched.write_numbers(json_file, rows, new, bound)
     show("Drift", facts, watched.drift_parts(profile, new, rows, bound, loaded), output)

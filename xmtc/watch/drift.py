@@ -170,7 +170,7 @@ def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float
         for row in sorted(rows, key=lambda row: -row.distance)
     ]
     columns = ["statistic", "dev", "now", "distance", "p", ""]
-    caption = f"Distance of new documents from dev; drift is beyond {bound:g}, and beyond chance"
+    caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
     parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
     parts += [_shares(name, profile.kinds[name], new.kinds[name], model) for name in profile.kinds]
     charts = [_chart(row.name, profile.sample[row.name], new.found[row.name]) for row in rows if row.name in new.found]
