@@ -43,9 +43,7 @@ def click(browser: Browser, selector: str) -> None:
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
 def test_a_page_of_other_results_opens_like_a_report(browser, tmp_path, width, dark):
-    chart = Chart(
-        "bits", "note", bar_chart(["a", "b"], [Bars("dev", [0.4, 0.6])], "x", Axis("y"), "bits"), legend=False
-    )
+    chart = Chart("bits", "note", bar_chart(["a", "b"], [Bars("dev", [0.4, 0.6])], "x", Axis("y"), "bits"))
     table = Table("t", ["name", "number"], [["fish", "1"]], caption="All")
     write_page(tmp_path / "page.html", "Drift", "2 documents.", [table, Figures([chart])])
     browser.open(tmp_path / "page.html", width=width, dark=dark)

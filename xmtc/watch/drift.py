@@ -218,7 +218,7 @@ def _chart(name: str, before: np.ndarray, now: np.ndarray) -> Chart:
         bars.append(Bars(title, (counts / max(counts.sum(), 1)).tolist(), run))
     groups = [f"{edge:.2g}" for edge in edges[:-1]]
     svg = bar_chart(groups, bars, f"{STATISTICS[name]}, from", Axis("documents, %", percent=True), name)
-    return Chart(name, f"{STATISTICS[name]}: dev (left) and now (right), in tenths of both", svg, legend=False)
+    return Chart(name, f"{STATISTICS[name]}: dev (left) and now (right), in tenths of both", svg)
 
 
 def write_numbers(path: Path, rows: Sequence[Change], new: New, bound: float) -> None:
