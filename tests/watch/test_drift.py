@@ -12,7 +12,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.predictor import Model
 from xmtc.predict.statistics import of_tokens, token_bits
-from xmtc.watch.drift import BOUND, Change, changes, measure, profile_of
+from xmtc.watch.drift import BOUND, Change, _of_kind, changes, measure, profile_of
 
 GERMAN = ["Die Quelle über Könige und Äpfel: ", "Ein Satz der weiteren Wörter über Zölle "]
 
@@ -49,6 +49,16 @@ def test_other_texts_drift_and_more_of_the_same_do_not(folder: Path) -> None:
     greek = drifted(model, ["και η λέξη " * 5] * 50)
     assert (greek["scripts"].before, greek["scripts"].now) == ("Latin", "no letters")
     assert greek["scripts"].distance == 1
+
+
+def test_one_label_that_takes_over_is_drift_also_among_few_documents() -> None:
+    values, rng = [f"label {at}" for at in range(1000)], np.random.default_rng(1)
+    same = _of_kind("labels", [3] * 1000, np.bincount(rng.integers(1000, size=60), minlength=1000).tolist(), values)
+    assert same.distance > 0.9, "few documents have few labels"
+    assert not same.drifts(0.1)
+    now = np.bincount(np.append(rng.integers(1000, size=40), np.full(20, 7)), minlength=1000)
+    taken = _of_kind("labels", [3] * 1000, now.tolist(), values)
+    assert (taken.now, taken.drifts(0.1)) == ("label 7", True)
 
 
 def test_the_profile_is_bounded_and_has_no_text(folder: Path, monkeypatch) -> None:

@@ -18,7 +18,6 @@ from xmtc.serve.refusals import RequestError, add_handlers
 from xmtc.serve.service import Service
 
 _FILTER_ENTRIES = 10_000
-_NO_QUEUE = "there is no queue: start the server with --queue FILE"
 
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -145,7 +144,7 @@ def _add_annotation(app: FastAPI) -> None:
         """Get a document to annotate; `skip` moves one to the end of the list."""
         worklist = service.worklist
         if worklist is None:
-            raise RequestError(HTTPStatus.NOT_FOUND, _NO_QUEUE)
+            raise RequestError(HTTPStatus.NOT_FOUND, "there is no queue: start the server with --queue FILE")
         doc_id, text = worklist.next(skip) or (None, None)
         return bodies.NextAnswer(id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2_contingency, ks_2samp
+from numpy.typing import NDArray
+from scipy.stats import ks_2samp
 
 from xmtc.artefact.profile import Profile
 from xmtc.data.analyzer import words_of
@@ -34,7 +35,8 @@ _CHANCE = 0.001
 _TEXTS, _STEPS, _SHOWN = 256, 10, 20
 _STOP_WORD = 0.2  # share of documents from which a word is one of the language
 _LEAST = 5
-"""Documents of a word that is listed, and expected numbers in a test."""
+"""Documents of a word that is listed."""
+_DRAWS, _BLOCK = 1000, 100
 _TITLES = {"labels": "label predicted", "scripts": "script", "languages": "language"}
 
 
@@ -146,18 +148,21 @@ def changes(profile: Profile, new: New, labels: Sequence[str]) -> list[Change]:
 
 
 def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Change:
-    table_2V = np.array([before, now], np.float64).reshape(2, -1)
-    sums_2 = table_2V.sum(axis=1)
+    """Compare numbers of values; chance is how often as many, drawn from both samples together, have as large a χ²."""
+    table_2V = np.array([before, now], np.int64).reshape(2, -1)
+    pooled_V, sums_2 = table_2V.sum(axis=0), table_2V.sum(axis=1)
     if not sums_2.all():
         return Change(name, "–", "–", float(sums_2.any()), 0.0 if sums_2.any() else 1.0)
-    common_V = (table_2V.sum(axis=0) * sums_2.min() / sums_2.sum()) >= _LEAST
-    grouped = np.column_stack([table_2V[:, common_V], table_2V[:, ~common_V].sum(axis=1)])
-    grouped = grouped[:, grouped.sum(axis=0) > 0]
-    test: Any = chi2_contingency(grouped) if grouped.shape[1] > 1 else None
-    shares_2V = table_2V / sums_2[:, None]
+
+    def strangeness(now_RV: NDArray[np.int64]) -> NDArray[np.float64]:
+        return ((now_RV - pooled_V * sums_2[1] / sums_2.sum()) ** 2 / np.maximum(pooled_V, 1)).sum(axis=-1)
+
+    blocks, rng = range(_DRAWS // _BLOCK), np.random.default_rng(0)
+    drawn = [strangeness(rng.multivariate_hypergeometric(pooled_V, sums_2[1], _BLOCK)) for _ in blocks]
+    as_strange = int((np.concatenate(drawn) >= strangeness(table_2V[1]) - 1e-9).sum())
     most = [values[int(counts_V.argmax())] for counts_V in table_2V]
-    distance = float(np.abs(shares_2V[0] - shares_2V[1]).sum() / 2)
-    return Change(name, most[0], most[1], distance, 1.0 if test is None else float(test.pvalue))
+    distance = float(np.abs(np.diff(table_2V / sums_2[:, None], axis=0)).sum() / 2)
+    return Change(name, most[0], most[1], distance, (1 + as_strange) / (1 + _DRAWS))
 
 
 def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float, model: Model) -> list[Part]:
@@ -223,7 +228,6 @@ def _chart(name: str, before: np.ndarray, now: np.ndarray) -> Chart:
 
 def write_numbers(path: Path, rows: Sequence[Change], new: New, bound: float) -> None:
     """Write the changes as JSON."""
-    documents = len(new.found["tokens"])
     found = {row.name: {**vars(row), "drift": row.drifts(bound)} for row in rows}
-    content = {"documents": documents, "without_tokens": new.skipped, "bound": bound, "changes": found}
+    content = {"documents": len(new.found["tokens"]), "without_tokens": new.skipped, "bound": bound, "changes": found}
     write_text(path, json.dumps(content | {"drift": any(row.drifts(bound) for row in rows)}, indent=2) + "\n")
