@@ -4,7 +4,6 @@ import errno
 import itertools
 import logging
 import random
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,18 +19,6 @@ T = TypeVar("T")
 Stamp = list[str | int]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-# Their errors are no OSError. Looked up among what fsspec has loaded for the scheme.
-_CLIENT_ERRORS = (
-    ("botocore.exceptions", "BotoCoreError"),
-    ("botocore.exceptions", "ClientError"),
-    ("aiohttp", "ClientError"),
-    ("gcsfs.retry", "HttpError"),
-    ("gcsfs.retry", "ChecksumError"),
-    ("gcsfs.retry", "NonRetryableError"),
-    ("google.auth.exceptions", "GoogleAuthError"),
-    ("google.api_core.exceptions", "GoogleAPIError"),
-    ("azure.core.exceptions", "AzureError"),
-)
 # Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError)
 _LASTING_NAMES = ("ParamValidationError",)
@@ -66,9 +53,6 @@ class Remote:
             raise ConfigError(f"{uri}: {error}; {extra}") from error
         self._root = str(root).rstrip("/")
         self._whole_files = scheme in _OBJECT_STORES
-        loaded = ((sys.modules.get(module), name) for module, name in _CLIENT_ERRORS)
-        clients = [getattr(module, name) for module, name in loaded if module is not None]
-        self._errors: tuple[type[BaseException], ...] = (OSError, ValueError, *clients)
 
     def __reduce__(self) -> tuple[type["Remote"], tuple[str, float]]:
         """Open it again in another process."""
@@ -174,7 +158,7 @@ class Remote:
         for attempt in itertools.count():
             try:
                 return action()
-            except self._errors as error:
+            except Exception as error:  # every client has classes of its own
                 if absent is not None and isinstance(error, FileNotFoundError):
                     return absent()
                 self._raise_if_lasting(error, place, doing)
