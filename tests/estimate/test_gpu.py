@@ -11,7 +11,7 @@ from xmtc.config.load import load_config
 from xmtc.distributed.config import DistributedConfig
 from xmtc.estimate import memory
 from xmtc.estimate.estimate import Estimate, print_estimate
-from xmtc.estimate.memory import CARDS, card_of, find, memory_of_worker
+from xmtc.estimate.memory import CARDS, card_gib, gib_of, memory_of_worker
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 
@@ -48,15 +48,14 @@ def run(**distributed: object) -> RunConfig:
     ],
 )
 def test_names(name: str, found: str | None) -> None:
-    card = find(name)
-    assert (card and card.name) == found
+    assert gib_of(name) == (None if found is None else CARDS[found])
 
 
 def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = run(resources_per_worker={"accelerator_type:A10G": 0.001})
     assert memory_of_worker(config) == 24 * 2**30
-    assert card_of(DistributedConfig(resources_per_worker={"accelerator_type:A10G": 0.001})) is None  # on CPUs
+    assert card_gib(DistributedConfig(resources_per_worker={"accelerator_type:A10G": 0.001})) is None  # on CPUs
 
 
 def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +79,6 @@ def test_what_does_not_fit_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_the_table_has_every_name_once_and_longer_names_first() -> None:
-    for i, card in enumerate(CARDS):
-        assert find(card.name) == card, card.name
-        assert all(card.name not in earlier.name or card.name == earlier.name for earlier in CARDS[i:])
+    names = list(CARDS)
+    for place, name in enumerate(names):
+        assert not any(earlier in name for earlier in names[:place]), name

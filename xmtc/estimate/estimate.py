@@ -15,7 +15,7 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.memory import (
     GIB,
-    card_of,
+    card_gib,
     label_lines,
     memory_of_worker,
     meta_classifier,
@@ -228,5 +228,5 @@ def print_estimate(
     if (ranks := config.model.reranker) is not None:
         asked = sum(min(ranks.documents, documents) for documents in (size.dev, size.test))
         print(f"requests to {ranks.endpoint}: about {asked:,}, and again if one fails; their time is not known")
-    if config.distributed.gpus_per_worker and card_of(config.distributed) is None:
+    if config.distributed.gpus_per_worker and card_gib(config.distributed) is None:
         print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")

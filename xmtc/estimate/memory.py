@@ -244,8 +244,8 @@ def _attention(config: RunConfig, classifier: Classifier, tokens: int) -> float:
 def memory_of_worker(config: RunConfig) -> float | None:
     """Estimate bytes available to a worker; None if unknown, because the machine or the card is."""
     if config.distributed.gpus_per_worker > 0:
-        card = card_of(config.distributed)
-        return None if card is None else card.gib * GIB
+        gib = card_gib(config.distributed)
+        return None if gib is None else gib * GIB
     if config.distributed.address is not None:
         return None
     return psutil.virtual_memory().available / max(1, config.distributed.max_workers)
@@ -273,41 +273,26 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
 _RESOURCE = "accelerator_type:"
 
 
-@dataclass(frozen=True)
-class Card:
-    """A GPU.
-
-    Attributes:
-        name: name in Ray's `accelerator_type`, or part of PyTorch's name.
-        gib: memory in GiB.
-    """
-
-    name: str
-    gib: float
+CARDS: dict[str, float] = read_json(Path(__file__).with_name("cards.json"))
+"""GiB of known GPUs by name, as in Ray's `accelerator_type`. A name that contains another comes first."""
 
 
-CARDS = tuple(Card(**card) for card in read_json(Path(__file__).with_name("cards.json")))
-"""All known cards. A name that contains another comes first."""
-
-
-def card_of(distributed: DistributedConfig) -> Card | None:
-    """Find the card of a run's workers; None if they have none, or it is unknown.
+def card_gib(distributed: DistributedConfig) -> float | None:
+    """Find the memory of the card of a run's workers, in GiB; None if they have none, or it is unknown.
 
     A worker that asks Ray for `accelerator_type:A100` gets that card. Otherwise, a run on this machine uses this
-    machine's card, with its actual memory.
+    machine's card.
     """
     if distributed.gpus_per_worker == 0:
         return None
     for resource in distributed.resources_per_worker:
         if resource.startswith(_RESOURCE):
-            return find(resource.removeprefix(_RESOURCE))
+            return gib_of(resource.removeprefix(_RESOURCE))
     if distributed.address is None and torch.cuda.is_available():
-        here = torch.cuda.get_device_properties(0)
-        card = find(here.name)
-        return None if card is None else replace(card, name=here.name, gib=here.total_memory / 2**30)
+        return torch.cuda.get_device_properties(0).total_memory / GIB
     return None
 
 
-def find(name: str) -> Card | None:
-    """Find the card with a name such as `A100` or `NVIDIA A100-SXM4-40GB`; None if the table does not have it."""
-    return next((card for card in CARDS if card.name.lower() in name.lower()), None)
+def gib_of(name: str) -> float | None:
+    """Find the memory of a card such as `A100` or `NVIDIA A100-SXM4-40GB`, in GiB; None if it is unknown."""
+    return next((gib for card, gib in CARDS.items() if card.lower() in name.lower()), None)
