@@ -62,7 +62,7 @@ def test_flips_are_counted_by_label_bin_and_what_people_decided(models: list[Pat
     assert first[1:8] == [str(n) for n in (sum(map(len, old.values())), len(lost), 0, right, wrong, 0, 0)]
     assert sum(int(row[2]) for row in bins) == len(lost)
     assert sum(int(row[3]) for row in tables(found)["flips_labels"].rows) == len(lost)
-    assert {"differences", "wins", "flips_labels"} <= tables(found).keys()
+    assert {"differences", "flips_labels"} <= tables(found).keys()
     assert "lost: people gave it" not in tables(differences(*models, DOCUMENTS, []))["flips_bins"].columns
     same = differences(models[0], models[0], DOCUMENTS, people)
     assert (same.share, tables(same)["flips_labels"].rows) == (0, [])

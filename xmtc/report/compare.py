@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from xmtc.config.plain import flattened
@@ -114,22 +113,6 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
         p = f"≤ {least:.3f}" if d.p_value <= least else f"{d.p_value:.3f}"
         cells.append([words, run.name, f"{100 * (b - a):+.2f}{verdict}", interval, p])
     return cells
-
-
-def wins(runs: Sequence[RunResults]) -> Table | None:
-    """Count the labels of each bin on which each later run has a higher, a lower or the same F1 as the first."""
-    rows, owners = [], []
-    for r, run in enumerate(runs[1:], 1):
-        both = _f1_of_both(runs[0], run, 1)
-        change = both["change"].to_numpy()
-        for name in runs[0].metrics["bins"]:
-            inside = bin_mask(name, both["train_count"].to_numpy())
-            counts = [int((inside & part).sum()) for part in (change > 1e-9, change < -1e-9, np.abs(change) <= 1e-9)]
-            rows.append([name, run.name, *(f"{value:,}" for value in counts)])
-            owners.append(r)
-    columns = ["training documents", "run", "better", "worse", "equal"]
-    caption = f"Labels whose F1 is better or worse than with {runs[0].name}, or equal"
-    return Table("wins", columns, rows, owners, words=2, caption=caption) if rows else None
 
 
 def changes(runs: Sequence[RunResults]) -> Table | None:

@@ -31,7 +31,7 @@ class ComparisonSection(Section):
         parts: list[Part] = [Paragraph(warning, "warning") for warning in warnings]
         if differences.rows:
             parts += [Paragraph(_INTERVALS), differences]
-        return [*parts, compare.wins(runs), compare.changes(runs), compare.settings(runs)]
+        return [*parts, compare.changes(runs), compare.settings(runs)]
 
 
 class StartSection(Section):
@@ -60,5 +60,5 @@ def before_and_after(before: RunResults, after: RunResults) -> list[Part | None]
         parts.append(Paragraph(f"Worse than before: {', '.join(worse)}.", "warning"))
     differences, unpaired = compare.differences(runs)
     parts += [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in unpaired]
-    parts += [differences if differences.rows else None, compare.wins(runs), compare.changes(runs)]
+    parts += [differences if differences.rows else None, compare.changes(runs)]
     return [*parts, *compare.flip_tables(after.details["flips"])]
