@@ -112,6 +112,12 @@ class LabelParts:
     outcomes: Outcomes | None
     ensemble: Ensemble | None
 
+    @classmethod
+    def of(cls, parts: ModelParts, head: Mapping[str, Tensor]) -> "LabelParts":
+        """Take the parts of a model, with these tensors of the head."""
+        calibration = parts.classifier.calibration
+        return cls(parts.labels, head, calibration, parts.decision, parts.outcomes, parts.ensemble)
+
 
 def export_model(
     directory: Path,
@@ -136,15 +142,7 @@ def export_model(
     classifier, tensors = parts.classifier, parts.classifier.state_dict() | dict(trained)
     with replacing(Path(directory)) as temporary:
         has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
-        own = LabelParts(
-            parts.labels,
-            whole(part(tensors, "head."), "head."),
-            classifier.calibration,
-            parts.decision,
-            parts.outcomes,
-            parts.ensemble,
-        )
-        write_label_parts(temporary, parts, own, index)
+        write_label_parts(temporary, parts, LabelParts.of(parts, whole(part(tensors, "head."), "head.")), index)
         if parts.profile is not None:
             parts.profile.save(temporary)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
@@ -213,15 +211,6 @@ def load_model(directory: Path) -> ModelParts:
     index = LabelIndex.open(directory, len(labels))
     profile = Profile.load(directory)
     return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index, profile)
-
-
-def load_tokenizer(directory: Path) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
-    """Load the tokenizer and the configuration of an exported model.
-
-    Raises:
-        CheckpointError: the model's configuration is missing or has the wrong format.
-    """
-    return load_pretrained(str(directory / "tokenizer")), read_info(directory)
 
 
 def write_decision(path: Path, decision: Decision) -> None:

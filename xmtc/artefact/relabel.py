@@ -27,6 +27,8 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
 from xmtc.scorers.regrouping import Regrouping
 
+_IN_A_FILE = "give labels that contain = or a comma in a file, @FILE, separated by tabs"
+
 
 @dataclass(frozen=True)
 class Relabelled:
@@ -85,10 +87,8 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
     """
     parts = open_model(model, output)
     table, changed = _renamed(parts.labels, names), {old: new for old, new in names.items() if old != new}
-    head = parts.classifier.head.state_dict()
-    calibration = parts.classifier.calibration
-    same = LabelParts(table, head, calibration, parts.decision, parts.outcomes, parts.ensemble)
-    write_model(model, output, parts, same, f"labels renamed: {len(changed):,}.", parts.index)
+    same = LabelParts.of(parts, parts.classifier.head.state_dict())
+    write_model(model, output, parts, replace(same, labels=table), f"labels renamed: {len(changed):,}.", parts.index)
     return Relabelled(len(changed), len(table))
 
 
@@ -175,11 +175,8 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
         counts_M[merged] = ensemble.fusion.counts_L[merged]
     outcomes = None if parts.outcomes is None else parts.outcomes.regrouped(regrouping)
     decision = parts.decision.regrouped(regrouping)
-    return LabelParts(_rows(table, regrouping, counts_M), head, calibration, decision, outcomes, ensemble)
-
-
-def _rows(table: LabelTable, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> LabelTable:
-    return table.take(regrouping.kept_M.tolist(), counts_M)
+    labels = table.take(regrouping.kept_M.tolist(), counts_M)
+    return LabelParts(labels, head, calibration, decision, outcomes, ensemble)
 
 
 def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
@@ -286,18 +283,15 @@ def _check_no_cycle(table: LabelTable, label: str) -> None:
 
 
 def read_renames(entries: Sequence[str]) -> dict[str, str]:
-    """Read new labels by old label.
-
-    Args:
-        entries: `OLD=NEW`, or `@FILE` with OLD, a tab and NEW per line, for labels with an equals sign.
+    """Read new labels by old label; see `_rows_of`.
 
     Raises:
         DataError: an entry or line has another form, or a label occurs twice; names it.
     """
     names: dict[str, str] = {}
-    for where, cells in _cells_of(entries, ()):
+    for where, cells in _rows_of(entries):
         if len(cells) != 2:
-            raise DataError(f"{where}: give an old and a new label, such as OLD=NEW")
+            raise DataError(f"{where}: give an old and a new label, such as OLD=NEW; {_IN_A_FILE}")
         if cells[0] in names:
             raise DataError(f"{where}: label {quoted_label(cells[0])} is renamed twice; leave one out")
         names[cells[0]] = cells[1]
@@ -305,41 +299,36 @@ def read_renames(entries: Sequence[str]) -> dict[str, str]:
 
 
 def read_groups(entries: Sequence[str]) -> dict[str, list[str]]:
-    """Read the labels to merge, by the label that is kept.
-
-    Args:
-        entries: `KEPT=OTHER,OTHER`, or `@FILE` with these labels on each line, separated by tabs.
+    """Read the labels to merge, by the label that is kept; see `_rows_of`.
 
     Raises:
         DataError: an entry or line has another form; names it.
     """
     groups: dict[str, list[str]] = {}
-    for where, cells in _cells_of(entries, (",",)):
+    for where, cells in _rows_of(entries):
         if len(cells) < 2:
-            raise DataError(
-                f"{where}: give the label to keep and the labels to merge into it, such as KEPT=OTHER,OTHER"
-            )
+            raise DataError(f"{where}: give the label to keep and the labels to merge into it")
         groups.setdefault(cells[0], []).extend(cells[1:])
     return groups
 
 
-def _cells_of(entries: Sequence[str], separators: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each row's place, for messages, and its labels."""
+def _rows_of(entries: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each row's place, for messages, and its labels.
+
+    Args:
+        entries: such as `LABEL=OTHER,OTHER`, or `@FILE` with the labels of each line separated by tabs.
+    """
     for entry in entries:
         if entry.startswith("@"):
-            yield from _rows_of(Path(entry[1:]))
+            yield from _lines_of(Path(entry[1:]))
             continue
-        first, equals, rest = entry.partition("=")
-        cells = rest.split(separators[0]) if separators else [rest]
-        if not equals or not all(cell.strip() for cell in (first, *cells)) or (not separators and "=" in rest):
-            raise DataError(
-                f"{quoted_label(entry)}: not OLD=NEW or KEPT=OTHER,OTHER; give labels that contain = or a comma in a "
-                "file, @FILE, separated by tabs"
-            )
-        yield quoted_label(entry), [first, *cells]
+        cells = [part for side in entry.split("=", 1) for part in side.split(",")]
+        if entry.count("=") != 1 or "," in entry.split("=")[0] or not all(map(str.strip, cells)):
+            raise DataError(f"{quoted_label(entry)}: not OLD=NEW or KEPT=OTHER,OTHER; {_IN_A_FILE}")
+        yield quoted_label(entry), cells
 
 
-def _rows_of(path: Path) -> Iterator[tuple[str, list[str]]]:
+def _lines_of(path: Path) -> Iterator[tuple[str, list[str]]]:
     with open_text(path) as lines:
         rows = [(f"{path}:{number}", line.strip("\r\n").split("\t")) for number, line in enumerate(lines, start=1)]
     rows = [(where, [cell.strip() for cell in cells]) for where, cells in rows if any(cell.strip() for cell in cells)]

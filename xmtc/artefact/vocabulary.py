@@ -190,9 +190,8 @@ def _name(model: Path, changes: Sequence[Change], output: Path) -> None:
         elif one.kind == "moved" and parents:
             parents[parts.labels.index(one.label)] = one.to
     table = replace(parts.labels, names=names, parents=parents or None)
-    own = (parts.classifier.head.state_dict(), parts.classifier.calibration, parts.decision, parts.outcomes)
     parts = replace(parts, info=replace(parts.info, vocabulary=version))
-    changed = LabelParts(table, *own, parts.ensemble)
+    changed = replace(LabelParts.of(parts, parts.classifier.head.state_dict()), labels=table)
     write_model(model, output, parts, changed, f"labels brought to vocabulary {version}.", parts.index)
 
 

@@ -15,9 +15,10 @@ from ray.data import ActorPoolStrategy, DataContext
 from ray.exceptions import RayError
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.artefact.export import load_model, load_tokenizer
-from xmtc.artefact.info import ModelInfo
+from xmtc.artefact.export import load_model
+from xmtc.artefact.info import ModelInfo, read_info
 from xmtc.cluster.connection import join
+from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.predict.predictor import choose_device
 from xmtc.preflight.machine import require_answer
@@ -110,7 +111,8 @@ def _tokenise(job: Job, row: RayRow) -> RayRow:
 @cache
 def _tokenizer(model: str, digest: str) -> tuple[PreTrainedTokenizerFast, ModelInfo]:
     """Load the tokenizer once per process, which tokenises many blocks."""
-    return load_tokenizer(_here(model, digest))
+    folder = _here(model, digest)
+    return load_pretrained(str(folder / "tokenizer")), read_info(folder)
 
 
 def _here(model: str, digest: str) -> Path:
