@@ -145,8 +145,8 @@ def mig(
 ) -> None:
     """Rank tokens by their mutual information gain with each label, on the train split."""
     run = load_run(config, overrides, print_config)
+    from xmtc.mig.show import show_labels
     from xmtc.pipeline import mig_stage
-    from xmtc.stages.mig import show_labels
 
     corpus, ranking = mig_stage(run)
     show_labels(corpus, ranking, show or [], top)
@@ -264,7 +264,6 @@ def score(
             help="Only predicted labels, those of another rule, or of probability X or more.",
         ),
     ] = None,
-    min_score: Annotated[float, typer.Option(min=0, max=1, help="Additional lower bound on the probability.")] = 0.0,
     include: Include = None,
     exclude: Exclude = None,
     shortlist: Annotated[
@@ -298,7 +297,6 @@ def score(
     settings = Settings(
         top_k=top_k,
         threshold=parse_threshold(threshold),
-        min_score=min_score,
         include=read_labels(include),
         exclude=read_labels(exclude) or (),
         shortlist=shortlist,

@@ -25,8 +25,7 @@ from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import RunState, check_resume
 from xmtc.score.job import model_digest
 from xmtc.stages.comparing import compare_with_initial_model
-from xmtc.stages.mig import rank_tokens
-from xmtc.stages.prepare import fingerprint_of, prepare_corpus
+from xmtc.stages.prepare import fingerprint_of, prepare_corpus, rank_tokens
 from xmtc.storage.fetch import remote_parts
 from xmtc.track.console import print_line
 

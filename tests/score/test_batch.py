@@ -70,7 +70,6 @@ def test_filters(model, source, tmp_path):
     for name, settings, least in (
         ("tuned", {"threshold": "tuned"}, 0.4),
         ("x", {"threshold": 0.7}, 0.7),
-        ("min", {"min_score": 0.8, "threshold": 0.7}, 0.8),
     ):
         score(model, source, tmp_path / name, Settings(top_k=LABELS, bfloat16=False, columns=COLUMNS, **settings))
         for row, whole in zip(read_output(tmp_path / name).to_pylist(), everything, strict=True):

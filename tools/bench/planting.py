@@ -18,9 +18,8 @@ from bars import held
 from xmtc.config.load import load_config
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.stages.mig import rank_tokens
 from xmtc.stages.plant import plant, token_ndcg
-from xmtc.stages.prepare import prepare_corpus
+from xmtc.stages.prepare import prepare_corpus, rank_tokens
 from xmtc.stages.run_stage import denormals_as_zero
 from xmtc.stages.worker import build_worker
 

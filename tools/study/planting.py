@@ -46,9 +46,8 @@ from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.label_text import names_of_labels
 from xmtc.stages.finetune import load_best
 from xmtc.stages.hidden_states import ENCODE_TOKENS
-from xmtc.stages.mig import rank_tokens
 from xmtc.stages.plant import token_ndcg
-from xmtc.stages.prepare import prepare_corpus
+from xmtc.stages.prepare import prepare_corpus, rank_tokens
 from xmtc.stages.run_stage import denormals_as_zero, run_stage
 from xmtc.stages.worker import Worker, build_worker
 

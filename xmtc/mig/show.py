@@ -1,11 +1,27 @@
 """A label's top tokens as a table, so that a person can judge them."""
 
+import numpy as np
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
+from xmtc.data.corpus import Corpus
 from xmtc.mig.ranking import TokenRanking
 from xmtc.track.console import printable
+
+
+def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
+    """Print the top tokens of labels. Default: the median and the most frequent label."""
+    if not labels:
+        order = np.argsort(np.asarray(corpus.labels.train_counts))
+        labels = [corpus.labels.labels[int(order[len(order) // 2])], corpus.labels.labels[int(order[-1])]]
+    console = Console()
+    for label in labels:
+        index = corpus.labels.index(label)
+        name = corpus.labels.names[index]
+        title = label if name == label else f"{label} {name}"
+        console.print(show(ranking, index, corpus.tokenizer(), top, title=title))
 
 
 def show(

@@ -132,8 +132,7 @@ class BlockScorer:
 
     def _kept(self, ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Mark the best labels that reach their thresholds."""
-        kept = self.model.kept(ids, scores, self.settings.threshold, top_k=self.settings.top_k)
-        return kept & (scores >= np.float32(self.settings.min_score))
+        return self.model.kept(ids, scores, self.settings.threshold, top_k=self.settings.top_k)
 
     def _table(
         self,

@@ -30,7 +30,7 @@ from xmtc.score.inputs import InputFile, TextColumns
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "xmtc-scores-3"
+FORMAT = "xmtc-scores-4"
 _PARALLEL_READS = 8
 MANIFEST, JOB, REJECTED, DONE = "_manifest.json", "_job.json", "_rejected.parquet", ".done"
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
@@ -44,7 +44,6 @@ class Settings:
         top_k: maximum number of labels per document.
         threshold: leave out labels below this probability; `tuned` or a rule: those that the model's decision or that
             of the rule does not give; None: keep the `top_k`.
-        min_score: leave out labels below this probability, whatever the thresholds.
         include: the only labels to score, see `LabelFilter`; None: all.
         exclude: labels not to score.
         shortlist: number of labels per document that an index finds and that get logits; None: all labels get them.
@@ -59,7 +58,6 @@ class Settings:
 
     top_k: int = 10
     threshold: Threshold = None
-    min_score: float = 0.0
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     shortlist: int | None = None

@@ -1,4 +1,4 @@
-"""The first stage: raw source → Arrow corpus."""
+"""The stages that need no model: raw source → Arrow corpus, and its tokens ranked for every label."""
 
 import logging
 
@@ -6,7 +6,10 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.overview import corpus_warnings, overview
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.prepare import fingerprint, prepare
+from xmtc.mig.ranking import TokenRanking, rank_corpus
 from xmtc.run.config import RunConfig
+from xmtc.run.directory import RunPaths
+from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -27,6 +30,16 @@ def prepare_corpus(config: RunConfig, mapper: MapUnordered | None = None) -> Cor
 def fingerprint_of(config: RunConfig) -> str:
     """Return the fingerprint of the corpus that `prepare_corpus` would return; reads the source."""
     return fingerprint(config.data, config.model.encoder.tokenizer_name)
+
+
+def rank_tokens(config: RunConfig, paths: RunPaths, corpus: Corpus) -> TokenRanking:
+    """Rank tokens by information gain, or load an existing ranking."""
+    ranking, reused = rank_corpus(corpus, config.mig, paths.ranking, progress=Progress())
+    if reused:
+        print_line("mig: already done, skipped")
+    elif ranking.unranked:
+        print_line(f"mig: {ranking.unranked:,} of {len(corpus.labels):,} labels have no informative token in train")
+    return ranking
 
 
 def _log_overview(corpus: Corpus) -> None:
