@@ -110,18 +110,13 @@ def _merge(below: Node, above: Node) -> Node:
     """Merge `above` over `below`, section by section; a section of another kind replaces the whole section."""
     if not isinstance(below.value, dict) or not isinstance(above.value, dict):
         return above
-    kind = above.value.get("kind")
-    if kind is not None and kind.plain() != _kind_of(below):
+    own, other = (node.value["kind"].plain() if "kind" in node.value else None for node in (above, below))
+    if own is not None and own != other:
         return above
     merged = dict(below.value)
     for key, child in above.value.items():
         merged[key] = _merge(merged[key], child) if key in merged else child
     return Node(merged, above.place)
-
-
-def _kind_of(node: Node) -> object:
-    kind = node.value.get("kind")
-    return kind.plain() if kind is not None else None
 
 
 def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[str], Node]]:
@@ -134,7 +129,8 @@ def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[st
                 f"{COMMAND_LINE}: {_short(text)!r}: an override is written key=value, as in finetune.batch_size=16"
             )
             continue
-        parsed.append((key.strip().split("."), _override_value(value, key.strip(), problems)))
+        place = f"{COMMAND_LINE}: {key.strip()}={_short(value)}"
+        parsed.append((key.strip().split("."), yaml_tree.parse(value, place, problems, lines=False)))
     return parsed
 
 
@@ -143,10 +139,6 @@ def _apply(tree: Node, settings: Iterable[tuple[list[str], Node]]) -> Node:
     for keys, node in sorted(settings, key=lambda item: item[0][-1] != "kind"):
         tree = _set(tree, keys, node)
     return tree
-
-
-def _override_value(text: str, key: str, problems: list[str]) -> Node:
-    return yaml_tree.parse(text, f"{COMMAND_LINE}: {key}={_short(text)}", problems, lines=False)
 
 
 def _short(text: str) -> str:

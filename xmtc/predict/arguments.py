@@ -64,7 +64,9 @@ def as_labels(given: Any) -> list[str]:
     Raises:
         DataError: see `as_texts`.
     """
-    return [_checked(given, "the label")] if isinstance(given, str) else _strings(given, "label")
+    if isinstance(given, str):
+        return [_checked(given, "the label")]
+    return [_checked(item, f"label {place}") for place, item in enumerate(_items(given, "label"))]
 
 
 def as_count(given: Any, name: str, least: int = 1) -> int:
@@ -113,10 +115,6 @@ def as_threshold(given: Any) -> float | str:
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= float(given) <= 1:
         raise ConfigError(f"threshold={_shown(given)}: give a probability from 0 to 1, tuned, {RULES}, or None")
     return float(given)
-
-
-def _strings(given: Any, what: str) -> list[str]:
-    return [_checked(item, f"{what} {place}") for place, item in enumerate(_items(given, what))]
 
 
 def _items(given: Any, what: str) -> Iterable[Any]:

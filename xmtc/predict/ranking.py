@@ -112,9 +112,12 @@ def score_split(
         for rows_B, batch in prefetch(thunks, depth=2):
             batch = batch.to(device)
             if on_best is not None:
-                batch = _encoded(model, batch, bfloat16=scoring.bfloat16)
+                assert isinstance(model, Classifier), "only a whole classifier keeps hidden states"
+                with _autocast(batch, scoring):
+                    batch = replace(batch, hidden_BTD=model.encode(batch))
             if best is None:
-                logits_BL = _logits(model, batch, bfloat16=scoring.bfloat16)
+                with _autocast(batch, scoring):
+                    logits_BL = model(batch).float()
                 if on_logits is not None:
                     on_logits(rows_B, logits_BL)
                 ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task, scoring.only)
@@ -159,7 +162,7 @@ def _kept(logits_BL: Tensor, only: NDArray[np.int64] | None) -> Tensor:
 
 
 def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
-    with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16):
+    with _autocast(batch, scoring):
         ids_BN, logits_BN = best(batch)
     if scoring.only is not None:
         hidden_BN = ~torch.isin(ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device))
@@ -172,15 +175,8 @@ def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64])
     return rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32)))
 
 
-def _encoded(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Batch:
-    assert isinstance(model, Classifier), "only a whole classifier keeps hidden states"
-    with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=bfloat16):
-        return replace(batch, hidden_BTD=model.encode(batch))
-
-
-def _logits(model: nn.Module, batch: Batch, *, bfloat16: bool) -> Tensor:
-    with torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=bfloat16):
-        return model(batch).float()
+def _autocast(batch: Batch, scoring: Scoring) -> torch.autocast:
+    return torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16)
 
 
 def max_documents(labels: int, best: BestLabels | None) -> int:
