@@ -1,38 +1,53 @@
 """Play a year of a model in use, and compare what its reports find with what was planted.
 
-    python tools/check/a_year.py GND_TIB CLINICAL [--folder DIR] [--train 8000] [--stream 2000]
+    python tools/check/a_year.py GND_TIB CLINICAL [--folder DIR] [--train 6000] [--stream 2000]
 
 GND_TIB is a folder with train, dev and labels.parquet; CLINICAL is a Parquet file with a column `text`. A model without
-an encoder is trained on a slice and scores held-out documents, which are released or held. Two simulated people see its
-labels over HTTP: they keep what gold says, but err with a known rate. The reports then have to find: the acceptance
-that gold and the rate of errors give; the agreement of two people with these errors; precision and recall of all
-documents, from an audited sample; drift of German and of clinical texts, but not of held-out ones; and the decisions
-that a second model, trained with the annotations, changes. Gold labels of the held-out documents come from dev.
+an encoder is trained on a slice, scores held-out documents, and is served; 32 clients ask it from then on to the end.
+Two simulated people see its labels over HTTP: they keep what gold says, but err with a known rate. Then a new version
+of the vocabulary is applied, texts of other kinds come, a damaged version is offered, and a second model is trained
+with the annotations. Each version answers under full load, and the first at the end again.
+
+The reports have to find: the acceptance that gold and the rate of errors give; the agreement of two people with these
+errors; precision and recall of all documents, from an audited sample; every change of the vocabulary; drift of German
+and of clinical texts, but not of held-out ones; and that the second model agrees more with the people. No request may
+fail, every answer has to name the version that was to answer, and time and memory have to stay as they were at first.
+Gold labels of the held-out documents come from dev.
 
 Prints JSON lines {"name", "planted", "found", "holds"}; the exit status is 1 if one does not hold.
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import requests
 import yaml
 
 from xmtc.data.languages import languages_of
+from year_clients import CLIENTS, Clients
 
-ERROR, BAR, AUDIT, SHOWN = 0.1, "expected_precision>=0.35", 300, 400
+ERROR, NEAR, BAR, AUDIT, SHOWN = 0.1, 0.03, "expected_precision>=0.35", 300, 400
 PEOPLE = {"anna": "token-of-anna-at-the-library", "ben": "token-of-ben-at-the-library"}
+CLIENT = "token-of-the-other-programs"
 XMTC = (sys.executable, "-c", "from xmtc.cli import main; main()")
+CHANGES = {"renamed": 40, "gone": 15, "deprecated": 10, "replaced": 15, "merged": 10, "split": 5, "new": 20}
+WINDOW_S, SLOWER, LARGER, ROUNDS = 15.0, 1.5, 1.1, 3
 outcomes: list[bool] = []
+Rows = Sequence[Mapping[str, Any]]
+Gold = Mapping[str, Mapping[str, Any]]
 
 
 def main() -> None:
@@ -41,26 +56,53 @@ def main() -> None:
     folder, started_s = arguments.folder.absolute(), time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     source = slices(arguments, folder)
-    model = train(folder, "first", arguments.data, [folder / "train.parquet"])
+    planted = vocabularies(arguments.data, folder)
+    model = train(folder, "first", [folder / "train.parquet"])
+    shutil.rmtree(folder / "models", ignore_errors=True)
+    published(folder, model)
+    (folder / "models/gnd/current").write_text("first\n")
     gold = {row["doc_id"]: row for row in source.to_pylist()}
-    scored = folder / "scored"
-    xmtc(
-        "score", model, folder / "stream.parquet", "-o", scored, "--threshold", "tuned", "--release", BAR, "--overwrite"
-    )
-    rows = [row for part in sorted(scored.glob("part-*")) for row in pq.read_table(part).to_pylist()]
-    release(rows, gold)
-    people(folder, model, rows[:SHOWN], gold)
-    audited(folder, model, rows, gold)
-    for name, expected in (("stream", False), ("german", True), ("clinical", True)):
-        xmtc(
-            "drift", model, folder / f"{name}.parquet", "--json", folder / f"{name}.json", "-o", folder / f"{name}.html"
-        )
-        found = json.loads((folder / f"{name}.json").read_text())
-        drifting = [one for one, change in found["changes"].items() if change["drift"]]
-        say(f"drift of {name} texts", expected, drifting, holds=bool(drifting) == expected)
-    second(folder, model, arguments.data)
+    with served(folder) as (server, process):
+        documents = [{name: row[name] for name in ("title", "text")} for row in gold.values()]
+        clients = Clients(server, CLIENT, documents, process)
+        try:
+            year(folder, model, gold, planted, clients)
+        finally:
+            clients.stop()
     print(json.dumps({"name": "all", "seconds": round(time.monotonic() - started_s), "holds": all(outcomes)}))
     sys.exit(not all(outcomes))
+
+
+def year(folder: Path, model: Path, gold: Gold, planted: Mapping[str, set[str]], clients: Clients) -> None:
+    """What happens while the model is in use."""
+    clients.window("first", WINDOW_S)
+    xmtc(
+        "score",
+        model,
+        folder / "stream.parquet",
+        "-o",
+        folder / "scored",
+        *("--threshold", "tuned", "--release", BAR, "--overwrite"),
+    )
+    parts = sorted((folder / "scored").glob("part-*"))
+    rows = [row for part in parts for row in pq.read_table(part).to_pylist()]
+    release(rows, gold)
+    people(folder, clients.place, rows[:SHOWN], gold)
+    audited(folder, model, rows, gold)
+    changed = vocabulary(folder, model, planted)
+    clients.switch("changed")
+    clients.window("changed", WINDOW_S)
+    drift(folder, changed)
+    damaged(folder, clients)
+    newer = second(folder, changed)
+    published(folder, newer, "second")
+    for _ in range(ROUNDS):
+        for version in ("second", "changed", "first"):
+            clients.switch(version)
+            clients.window(version, WINDOW_S / 3)
+    clients.window("first", WINDOW_S)
+    clients.stop()
+    load(clients, planted)
 
 
 def parse() -> argparse.Namespace:
@@ -69,7 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("data", type=Path, metavar="GND_TIB")
     parser.add_argument("clinical", type=Path, metavar="CLINICAL")
     parser.add_argument("--folder", type=Path, default=Path("a_year"))
-    parser.add_argument("--train", type=int, default=8000)
+    parser.add_argument("--train", type=int, default=6000)
     parser.add_argument("--stream", type=int, default=2000)
     return parser.parse_args()
 
@@ -77,7 +119,8 @@ def parse() -> argparse.Namespace:
 def say(name: str, planted: object, found: object, *, holds: bool) -> None:
     """Print what was found beside what was planted."""
     outcomes.append(holds)
-    print(json.dumps({"name": name, "planted": planted, "found": found, "holds": holds}), flush=True)
+    line = {"name": name, "planted": planted, "found": found, "holds": holds}
+    print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
 def xmtc(*words: object) -> str:
@@ -94,7 +137,7 @@ def slices(arguments: argparse.Namespace, folder: Path) -> pa.Table:
     train, dev = (pq.read_table(arguments.data / f"{name}.parquet") for name in ("train", "dev"))
     train, dev = train.take(rng.permutation(len(train))), dev.take(rng.permutation(len(dev)))
     stream = dev.slice(1500, arguments.stream)
-    rest = train.slice(arguments.train)
+    rest = train.slice(arguments.train, 6000)
     german = [place for place, text in enumerate(rest["text"].to_pylist()) if languages_of([text])["de"]]
     pq.write_table(train.slice(0, arguments.train), folder / "train.parquet")
     pq.write_table(dev.slice(0, 1500), folder / "dev.parquet")
@@ -105,10 +148,56 @@ def slices(arguments: argparse.Namespace, folder: Path) -> pa.Table:
     return stream
 
 
-def train(folder: Path, name: str, data: Path, files: Sequence[Path]) -> Path:
+def vocabularies(data: Path, folder: Path) -> dict[str, set[str]]:
+    """Write the vocabulary as SKOS, and a later version. Return which labels the latter changes, by kind."""
+    given = {
+        name: pq.read_table(folder / f"{name}.parquet")["labels"].to_pylist() for name in ("train", "dev", "stream")
+    }
+    used = {label for documents in given.values() for labels in documents for label in labels}
+    table = pq.read_table(data / "labels.parquet").to_pylist()
+    names = {row["label"]: row["name"] for row in table if row["label"] in used}
+    counts = Counter(label for labels in given["train"] for label in labels)
+    often = sorted(label for label, count in counts.items() if count >= 3 and label in names)
+    drawn = np.random.default_rng(1).permutation(often).tolist()
+    planted = {kind: {drawn.pop() for _ in range(count)} for kind, count in CHANGES.items() if kind != "new"}
+    ends = {label: [f"{label}-a"] for label in planted["replaced"]}
+    ends |= {label: [drawn.pop()] for label in sorted(planted["merged"])}
+    ends |= {label: [f"{label}-b", f"{label}-c"] for label in planted["split"]}
+    # what replaces one label alone is no news; each part of a split one is
+    parts = {part for label in planted["split"] for part in ends[label]}
+    planted["new"] = {f"gnd:of-next-year-{number}" for number in range(CHANGES["new"])} | parts
+    skos(folder / "vocabulary_1.ttl", "2025", names, {})
+    later = {label: name for label, name in names.items() if label not in planted["gone"]}
+    later |= {label: f"{names[label]} (as of 2026)" for label in planted["renamed"]}
+    later |= {
+        end: f"{names[label]} ({end[-1]})" for label, all_ends in ends.items() for end in all_ends if end not in names
+    }
+    later |= {label: f"Concept {label}" for label in planted["new"] - parts}
+    ends |= {label: [] for label in planted["deprecated"]}
+    skos(folder / "vocabulary_2.ttl", "2026", later, ends)
+    return planted
+
+
+def skos(path: Path, version: str, names: Mapping[str, str], ends: Mapping[str, Sequence[str]]) -> None:
+    """Write a vocabulary: names by label, and for deprecated labels what replaces them."""
+    lines = [
+        f"@prefix {name}: <http://www.w3.org/{place}> ."
+        for name, place in (("skos", "2004/02/skos/core#"), ("owl", "2002/07/owl#"))
+    ]
+    lines += ["@prefix dct: <http://purl.org/dc/terms/> ."]
+    lines += [f'<gnd:> a skos:ConceptScheme ; owl:versionInfo "{version}" .']
+    for label, name in names.items():
+        more = "" if label not in ends else " ; owl:deprecated true"
+        more += "".join(f" ; dct:isReplacedBy <{end}>" for end in ends.get(label, ()))
+        lines.append(f"<{label}> a skos:Concept ; skos:prefLabel {json.dumps(name, ensure_ascii=False)}@en{more} .")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def train(folder: Path, name: str, files: Sequence[Path]) -> Path:
     """Train a model without an encoder."""
     source = {"kind": "parquet", "files": {"train": [str(file) for file in files], "dev": str(folder / "dev.parquet")}}
-    source |= {"columns": {"id": "doc_id", "text": ["title", "text"]}, "labels": {"path": str(data / "labels.parquet")}}
+    source |= {"columns": {"id": "doc_id", "text": ["title", "text"]}}
+    source |= {"labels": {"path": str(folder / "vocabulary_1.ttl")}}
     linear = {"kind": "linear", "fields": {"title": 1, "text": 2}, "most_terms": 5000, "penalties": [0.3], "prune": 0.1}
     config = {
         "name": name,
@@ -121,26 +210,55 @@ def train(folder: Path, name: str, data: Path, files: Sequence[Path]) -> Path:
         "distributed": {"workers": 0},
         "track": {"directory": str(folder / "runs")},
     }
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
-    xmtc("train", folder / f"{name}.yaml", "--overwrite")
+    text, place = yaml.safe_dump(config), folder / f"{name}.yaml"
+    same = place.exists() and place.read_text() == text  # then finished stages are skipped
+    place.write_text(text)
+    xmtc("train", place, *([] if same else ["--overwrite"]))
     return folder / "runs" / name / "model"
 
 
-def release(rows: Sequence[Mapping[str, Any]], gold: Mapping[str, Mapping[str, Any]]) -> None:
+def published(folder: Path, model: Path, version: str = "first") -> None:
+    """Put a model where the server finds it."""
+    shutil.copytree(model, folder / "models/gnd" / version)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Serve the versions: the address, and the process."""
+    everybody = PEOPLE | {"programs": CLIENT}
+    (folder / "tokens").write_text("".join(f"{name} {token}\n" for name, token in everybody.items()))
+    (folder / "people.jsonl").unlink(missing_ok=True)
+    options = ["--models", folder / "models", "--annotations", folder / "people.jsonl", "--port", "0"]
+    command = [*XMTC, "serve", *map(str, [*options, "--token-file", folder / "tokens", f"release={BAR}"])]
+    log = folder / "server.log"
+    with log.open("w") as said, subprocess.Popen(command, stderr=said, start_new_session=True) as server:
+        try:
+            while "API at" not in log.read_text():
+                if server.poll() is not None:
+                    sys.exit(f"the server did not start: {log.read_text()}")
+                time.sleep(0.2)
+            yield log.read_text().split("API at ")[1].split("/docs")[0], psutil.Process(server.pid)
+        finally:
+            server.terminate()
+
+
+def release(rows: Rows, gold: Gold) -> None:
     """Check that released documents are as good as expected, and better than those held."""
     quality: dict[bool, list[float]] = {True: [], False: []}
     for row in rows:
         if row["labels"]:
             right = len(set(row["labels"]) & set(gold[row["doc_id"]]["labels"]))
             quality[row["release"]].append(right / len(row["labels"]))
-    expected = float(np.mean([row["expected_precision"] for row in rows if row["release"]]))
-    found = {"released": len(quality[True]), **{str(key): round(float(np.mean(v)), 3) for key, v in quality.items()}}
-    say(
-        f"precision of documents with {BAR}",
-        round(expected, 3),
-        found,
-        holds=bool(abs(np.mean(quality[True]) - expected) < 0.1),
-    )
+    expected, released = float(np.mean([row["expected_precision"] for row in rows if row["release"]])), quality[True]
+    (mean, error), held = mean_and_error(released), float(np.mean(quality[False]))
+    found = {"released": len(released), "precision": f"{mean:.3f} ± {error:.3f}", "precision of others": round(held, 3)}
+    holds = abs(mean - expected) < error + NEAR and mean > held
+    say(f"precision of documents with {BAR}", round(expected, 3), found, holds=holds)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Compute a mean, and half of its 95 % interval."""
+    return float(np.mean(values)), 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5
 
 
 def decide(label: str, given: Sequence[str], rng: np.random.Generator) -> bool:
@@ -148,27 +266,11 @@ def decide(label: str, given: Sequence[str], rng: np.random.Generator) -> bool:
     return (label in given) != (rng.random() < ERROR)
 
 
-def people(folder: Path, model: Path, rows: Sequence[Mapping[str, Any]], gold: Mapping[str, Mapping[str, Any]]) -> None:
+def people(folder: Path, place: str, rows: Rows, gold: Gold) -> None:
     """Let two people annotate documents over HTTP, and look for their errors in the report."""
-    (folder / "tokens").write_text("".join(f"{name} {token}\n" for name, token in PEOPLE.items()))
-    annotations = folder / "people.jsonl"
-    annotations.unlink(missing_ok=True)
-    port = 8123
-    command = ["serve", model, "--annotations", annotations, "--token-file", folder / "tokens", "--port", port]
-    with subprocess.Popen([*XMTC, *map(str, command)], stderr=subprocess.DEVNULL) as server:
-        place, wait_s = f"http://127.0.0.1:{port}", time.monotonic() + 120
-        try:
-            while time.monotonic() < wait_s:
-                try:
-                    if requests.get(f"{place}/ready", timeout=5).ok:
-                        break
-                except requests.ConnectionError:
-                    time.sleep(0.5)
-            for seed, token in enumerate(PEOPLE.values()):
-                annotate(place, {"Authorization": f"Bearer {token}"}, rows, gold, np.random.default_rng(seed))
-        finally:
-            server.terminate()
-    xmtc("annotations", "report", annotations, "-o", folder / "people.html")
+    differ = [annotate(place, token, rows, gold, seed) for seed, token in enumerate(PEOPLE.values())]
+    say("documents with other labels over HTTP than in the table", [0, 0], differ, holds=not any(differ))
+    xmtc("annotations", "report", folder / "people.jsonl", "-o", folder / "people.html")
     table = pq.read_table(folder / "people_tables" / "acceptance.parquet").to_pylist()[0]
     predicted = [label in gold[row["doc_id"]]["labels"] for row in rows for label in row["labels"]]
     planted = float(np.mean([(1 - ERROR) if right else ERROR for right in predicted]))
@@ -177,23 +279,22 @@ def people(folder: Path, model: Path, rows: Sequence[Mapping[str, Any]], gold: M
     between("equal decisions of two people", 1 - 2 * ERROR * (1 - ERROR), agreement["equal decisions, %"])
 
 
-def annotate(
-    place: str,
-    headers: Mapping[str, str],
-    rows: Sequence[Mapping[str, Any]],
-    gold: Mapping[str, Mapping[str, Any]],
-    rng: np.random.Generator,
-) -> None:
-    """Annotate documents as one person, who judges every label shown."""
+def annotate(place: str, token: str, rows: Rows, gold: Gold, seed: int) -> int:
+    """Annotate as one person, who judges every label shown; count documents with other labels than in the table."""
+    rng, session, differ = np.random.default_rng(seed), requests.Session(), 0
+    session.headers["Authorization"] = f"Bearer {token}"
     for row in rows:
         document = gold[row["doc_id"]]
-        text = f"{document['title']}\n{document['text']}"
-        shown = requests.post(f"{place}/predict", json={"texts": [text]}, headers=headers, timeout=60).json()
+        fields = {name: document[name] for name in ("title", "text")}
+        shown = session.post(f"{place}/predict", json={"texts": [fields]}, timeout=60).json()
         suggested = [{key: one[key] for key in ("label", "score", "predicted")} for one in shown["predictions"][0]]
+        chosen = {one["label"] for one in suggested if one["predicted"]}
+        differ += chosen != set(row["labels"]) or shown["release"] != [row["release"]]
         labels = [one["label"] for one in suggested if decide(one["label"], document["labels"], rng)]
         review = {"suggested": suggested, "seconds": 5.0, "version": shown["version"]}
-        body = {"id": row["doc_id"], "text": text, "labels": labels, "review": review}
-        requests.post(f"{place}/annotations", json=body, headers=headers, timeout=60).raise_for_status()
+        body = {"id": row["doc_id"], "text": "\n".join(fields.values()), "labels": labels, "review": review}
+        session.post(f"{place}/annotations", json=body, timeout=60).raise_for_status()
+    return differ
 
 
 def between(name: str, planted: float, found: str) -> None:
@@ -202,9 +303,7 @@ def between(name: str, planted: float, found: str) -> None:
     say(name, round(100 * planted, 1), found, holds=low - 0.05 <= 100 * planted <= high + 0.05)
 
 
-def audited(
-    folder: Path, model: Path, rows: Sequence[Mapping[str, Any]], gold: Mapping[str, Mapping[str, Any]]
-) -> None:
+def audited(folder: Path, model: Path, rows: Rows, gold: Gold) -> None:
     """Audit a sample by people without errors, and compare with gold of all documents."""
     (folder / "sample.jsonl").unlink(missing_ok=True)
     options = ("--model", model, "--size", AUDIT, "-o", folder / "sample.jsonl")
@@ -222,29 +321,126 @@ def audited(
         between(f"audited {name} of all documents", right / whole, found[f"{name}, %"])
 
 
-def second(folder: Path, model: Path, data: Path) -> None:
-    """Train a second model with the annotations, and compare it with the first."""
+def vocabulary(folder: Path, model: Path, planted: Mapping[str, set[str]]) -> Path:
+    """List and apply the changes of the vocabulary. Return the changed model."""
+    before, found = (differences(folder, model, f"vocabulary_{number}.ttl") for number in (1, 2))
+    news = {kind: labels - before.get(kind, set()) for kind, labels in found.items()}
+    say("changes of the vocabulary", counted(planted), counted(news), holds=news == dict(planted))
+    changed = folder / "changed"
+    xmtc("labels", "apply", model, folder / "changes.jsonl", "-o", changed)
+    left = differences(folder, changed, "vocabulary_2.ttl")
+    left["new"] -= before["new"]
+    expected = {kind: planted[kind] for kind in ("new", "split")}
+    say("changes that need training", counted(expected), counted(left), holds=left == expected)
+    published(folder, changed, "changed")
+    return changed
+
+
+def differences(folder: Path, model: Path, vocabulary: str) -> dict[str, set[str]]:
+    """Ask which labels a vocabulary changes, by kind."""
+    xmtc("labels", "diff", model, folder / vocabulary, "-o", folder / "changes.jsonl")
+    found: dict[str, set[str]] = {}
+    for line in (folder / "changes.jsonl").read_text().splitlines():
+        change = json.loads(line)
+        if change["kind"] != "version":
+            found.setdefault(change["kind"], set()).add(change["label"])
+    return found
+
+
+def counted(kinds: Mapping[str, set[str]]) -> dict[str, int]:
+    return {kind: len(labels) for kind, labels in sorted(kinds.items())}
+
+
+def drift(folder: Path, model: Path) -> None:
+    """Compare texts of three kinds with those of training."""
+    for name, expected in (("stream", False), ("german", True), ("clinical", True)):
+        out = ("--json", folder / f"{name}.json", "-o", folder / f"{name}.html")
+        xmtc("drift", model, folder / f"{name}.parquet", *out)
+        found = json.loads((folder / f"{name}.json").read_text())
+        drifting = [one for one, change in found["changes"].items() if change["drift"]]
+        say(f"drift of {name} texts", expected, drifting, holds=bool(drifting) == expected)
+
+
+def damaged(folder: Path, clients: Clients) -> None:
+    """Offer a version with a damaged file."""
+    place = shutil.copytree(folder / "changed", folder / "models/gnd/damaged")
+    largest = max((path for path in place.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as content:
+        content.seek(largest.stat().st_size // 2)
+        content.write(bytes(16))
+    answer = clients.ask_for("damaged")
+    say("a damaged version", 409, [answer.status_code, answer.json()["detail"]], holds=answer.status_code == 409)
+
+
+def second(folder: Path, model: Path) -> Path:
+    """Train a second model with a person's annotations, apply the vocabulary, and compare it with the first."""
     lines = [json.loads(line) for line in (folder / "people.jsonl").read_text().splitlines()]
     anna = [line for line in lines if line["by"] == "anna"]
     titles, texts = zip(*(line["text"].split("\n", 1) for line in anna), strict=True)
-    columns = {
-        "doc_id": [line["id"] for line in anna],
-        "title": titles,
-        "text": texts,
-        "labels": [x["labels"] for x in anna],
-    }
-    pq.write_table(pa.table(columns), folder / "more.parquet")
-    other = train(folder, "second", data, [folder / "train.parquet", folder / "more.parquet"])
-    said = xmtc("diff", model, other, folder / "dev.parquet", "-o", folder / "diff.html")
-    share = float(said.rpartition("flipped: ")[2].split("%")[0])
-    say("decisions that a second model flips, %", "more than 0", share, holds=0 < share < 100)
+    ids, labels = [line["id"] for line in anna], [line["labels"] for line in anna]
+    pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts, "labels": labels}), folder / "more.parquet")
+    trained = train(folder, "second", [folder / "train.parquet", folder / "more.parquet"])
+    newer = folder / "second"
+    differences(folder, trained, "vocabulary_2.ttl")
+    xmtc("labels", "apply", trained, folder / "changes.jsonl", "-o", newer)
+    judged = ("--annotations", folder / "people.jsonl")
+    xmtc("diff", model, newer, folder / "more.parquet", *judged, "-o", folder / "diff.html")
+    flips = pq.read_table(folder / "diff_tables" / "flips_bins.parquet").to_pylist()[0]
+    found = {}
+    for kind, not_given in (("gained", "did not "), ("lost", "did not")):
+        right, wrong = (int(flips[name].replace(",", "")) for name in (f"{kind}: people gave it", not_given))
+        found[kind] = [right, right + wrong]
+    better = found["gained"][0] * found["lost"][1] > found["lost"][0] * found["gained"][1]
+    say("labels that people gave among those gained and lost", "a larger share of those gained", found, holds=better)
     said = xmtc("diff", model, model, folder / "dev.parquet", "--at-most", "0%")
+    flipped = said.rpartition("flipped: ")[2].split("%")[0]
+    say("decisions that the same model flips, %", 0.0, flipped, holds=float(flipped) == 0)
+    return newer
+
+
+def load(clients: Clients, planted: Mapping[str, set[str]]) -> None:
+    """Check what the clients got from start to end."""
+    answers = clients.answers
+    failed = Counter(str(one.status) for one in answers if one.status != 200)
     say(
-        "decisions that the same model flips, %",
-        0.0,
-        said.rpartition("flipped: ")[2].split("%")[0],
-        holds="0.00%" in said,
+        f"failed requests of {len(answers):,} by {CLIENTS} clients, {len(clients.switching_ms)} switches",
+        0,
+        failed,
+        holds=not failed,
     )
+    unnamed = sum(not all(one.about.values()) for one in answers)
+    say("answers without model, version, vocabulary or rule", 0, unnamed, holds=unnamed == 0)
+    wrong = clients.wrong()
+    say("answers of another version than asked for", 0, wrong, holds=wrong == 0)
+    old = {label for kind in ("gone", "deprecated", "replaced", "merged") for label in planted[kind]}
+    given = {version: len(labels & old) for version, labels in clients.labels.items()}
+    say(
+        "labels of the old vocabulary in answers",
+        {"first": "some", "changed": 0, "second": 0},
+        given,
+        holds=given["first"] > 0 and given["changed"] == given["second"] == 0,
+    )
+    times = clients.windows
+    say(
+        "99th percentile, ms",
+        "at most 1.5 times the first",
+        [round(one.p99_ms) for one in times],
+        holds=times[-1].p99_ms <= SLOWER * times[0].p99_ms,
+    )
+    say(
+        "processor ms an answer",
+        "at most 1.1 times the first",
+        [round(one.cpu_ms, 1) for one in times],
+        holds=times[-1].cpu_ms <= LARGER * times[0].cpu_ms,
+    )
+    say(
+        "slowest answer of each switch, ms",
+        "less than 30 s",
+        [round(one) for one in clients.switching_ms],
+        holds=max(clients.switching_ms) < 30_000,
+    )
+    sizes = [round(one.memory_mib) for one in times]
+    say("resident MiB", "at most 1.1 times that after three versions", sizes, holds=sizes[-1] <= LARGER * sizes[4])
 
 
 if __name__ == "__main__":
