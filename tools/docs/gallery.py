@@ -1,10 +1,10 @@
 """The pictures of the documentation, made again from a small run: `make gallery`.
 
-    PYTHONPATH=tests python tools/docs/gallery.py docs/images/gallery
+    PYTHONPATH=tests python tools/docs/gallery.py docs/images/gallery [--year DIR]
 
 trains the quickstart's model on 2,000 docstrings (10 minutes on two idle cores). It then takes the report, the evidence
 page and the annotation page in a headless Chromium, and the dry run, the training log and the sweep's table from the
-terminal.
+terminal. With --year, the folder of tools/check/a_year.py, it trains nothing, and takes the pictures of a model in use.
 """
 
 import argparse
@@ -37,6 +37,12 @@ TEXT = "Return the eigenvalues and eigenvectors of a symmetric sparse matrix, co
 PENALTIES = [[{"kind": "linear", "penalties": [penalty]}] for penalty in (0.03, 0.1, 0.3)]
 GRID = {"grid": {"model.scorers": PENALTIES}, "metrics": ["ndcg@5", "macro_f1"]}
 
+IN_USE = {  # page of a year, what to begin with, and the height
+    "release": ("runs/first/eval/dev/report.html", "#decisions .charts", 420),
+    "people": ("people.html", "#results", 640),
+    "drift": ("clinical.html", "#results", 760),
+}
+
 FIRST_LABEL = (161, 215, 1119, 470)  # left, top, right, bottom of the first label on the evidence page
 
 
@@ -45,12 +51,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("--work", type=Path, help="folder for the runs, to use them again [a temporary one]")
+    parser.add_argument("--year", type=Path, help="folder of tools/check/a_year.py")
     arguments = parser.parse_args()
     work = (arguments.work or Path(tempfile.mkdtemp(prefix="gallery-"))).resolve()
     output = arguments.output.resolve()
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
     binary = find_browser() or sys.exit("no Chromium is installed: the pictures of pages need one")
+    if arguments.year is not None:
+        in_use(output, arguments.year.resolve(), binary)
+        return
     small = [SOURCE, SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
     log = work / "training.txt"
     if not log.exists():
@@ -114,6 +124,21 @@ def pages(output: Path, work: Path, binary: str) -> None:
             browser.picture(output / "annotate.png")
     finally:
         browser.close()
+
+
+def in_use(output: Path, year: Path, binary: str) -> None:
+    """Take the pictures of the reports on a model in use, and what its server said of versions."""
+    browser = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-")))
+    try:
+        for name, (page, place, height) in IN_USE.items():
+            browser.open(year / page, height=height)
+            browser.run(f"document.querySelector('{place}').scrollIntoView()")
+            browser.picture(output / f"{name}.png")
+            Image.open(output / f"{name}.png").convert("RGB").quantize(64).save(output / f"{name}.png", optimize=True)
+    finally:
+        browser.close()
+    said = (year / "server.log").read_text(encoding="utf-8").replace(f"{year}/", "")
+    terminal(output / "versions.svg", said, "xmtc serve --models models", lines=6, width=150)
 
 
 @contextmanager
