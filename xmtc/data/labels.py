@@ -206,7 +206,7 @@ class LabelTable:
             with pa.memory_map(str(path)) as source:
                 table = pa.ipc.open_file(source).read_all()
             parents, others = (
-                _tuples(table[name].to_pylist()) if name in table.column_names else None
+                list(map(tuple, table[name].to_pylist())) if name in table.column_names else None
                 for name in ("parents", "alternatives")
             )
             counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
@@ -215,7 +215,3 @@ class LabelTable:
             languages = [name.removeprefix(_IN) for name in table.column_names if name.startswith(_IN)]
             translations = {language: Strings(table[f"{_IN}{language}"]) for language in languages}
             return LabelTable(labels, names, counts, parents, others, translations)
-
-
-def _tuples(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    return [tuple(values) for values in lists]

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -113,13 +113,7 @@ def _saved_dataset(data: str, folder: Path) -> DataFiles:
     if not by_split["train"]:
         there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir())) or "none"
         raise DataError(f"{data}: no split of this data set is named train; it has {there}; save it under that name")
-    name = {path: _named(data, folder, path) for paths in by_split.values() for path in paths}
-    return DataFiles(
-        data,
-        {split: tuple(name[path] for path in paths) for split, paths in by_split.items() if paths},
-        {name[path]: path for path in name},
-        ArrowConfig,
-    )
+    return _named(data, folder, by_split, ArrowConfig)
 
 
 def _is_vocabulary(path: Path) -> bool:
@@ -144,20 +138,24 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
     if len(kinds) > 1 or settings is None:
         names = ", ".join(path.name for path in used[:8])
         raise DataError(f"{data}: files of several formats: {names}; keep one format")
-    name = {path: _named(data, folder, path) for path in [*used, *labels[:1]]}
+    return _named(data, folder, by_split, settings, labels[:1])
+
+
+def _named(
+    data: str,
+    folder: Path,
+    by_split: Mapping[str, list[Path]],
+    settings: type[TableConfig],
+    labels: Sequence[Path] = (),
+) -> DataFiles:
+    """Name files of the folder as the configuration writes them."""
+    place = data.rstrip("/") if is_remote(data) else str(folder)
+    paths = [path for some in (*by_split.values(), labels) for path in some]
+    name = {path: f"{place}/{path.relative_to(folder).as_posix()}" for path in paths}
+    splits = {split: tuple(name[path] for path in some) for split, some in by_split.items() if some}
     return DataFiles(
-        data,
-        {split: tuple(name[path] for path in paths) for split, paths in by_split.items() if paths},
-        {name[path]: path for path in name},
-        settings,
-        labels=name[labels[0]] if labels else None,
+        data, splits, {name[path]: path for path in name}, settings, labels=next((name[path] for path in labels), None)
     )
-
-
-def _named(data: str, folder: Path, path: Path) -> str:
-    """Return the name of a file of the folder, as the configuration writes it."""
-    inside = path.relative_to(folder).as_posix()
-    return f"{data.rstrip('/')}/{inside}" if is_remote(data) else str(path)
 
 
 def _stem(path: Path) -> str:

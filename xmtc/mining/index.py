@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from xmtc.errors import CheckpointError, StorageError, XmtcError
-from xmtc.files import read_file, reading
+from xmtc.files import read_file, reading, replacing
 from xmtc.mining.config import IndexConfig
 
 logger = logging.getLogger(__name__)
@@ -209,10 +209,7 @@ class LabelIndex:
         path, opened = folder / INDEX, cls.__new__(cls)
         if not path.is_file():
             return None
-        try:
-            opened._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-        except RuntimeError as error:
-            raise CheckpointError(f"{path}: not an index ({str(error).splitlines()[0]}): {_COPY}") from error
+        opened._index = read_index(path)
         opened.labels, opened.width = opened._index.ntotal, opened._index.d
         if opened.labels != labels:
             raise CheckpointError(f"{path}: holds {opened.labels} labels, the model has {labels}; {_COPY}")
@@ -227,14 +224,8 @@ class LabelIndex:
         Raises:
             StorageError: FAISS cannot write the file.
         """
-        path = folder / INDEX
         on_gpu = hasattr(faiss, "GpuIndex") and isinstance(self._index, faiss.GpuIndex)
-        try:
-            faiss.write_index(faiss.index_gpu_to_cpu(self._index) if on_gpu else self._index, str(path))
-        except RuntimeError as error:
-            raise StorageError(
-                f"{path}: cannot be written ({error}): free disk space, or correct permissions"
-            ) from error
+        write_index(folder / INDEX, faiss.index_gpu_to_cpu(self._index) if on_gpu else self._index)
         notes = _Notes(self.config, self.recall)
         (folder / NOTES).write_text(TypeAdapter(_Notes).dump_json(notes, indent=2).decode() + "\n")
 
@@ -280,6 +271,32 @@ class LabelIndex:
             more.nprobe = probes
             found_BK[short_B] = self._index.search(queries_Bd[short_B], found_BK.shape[1], params=more)[1]
         return found_BK
+
+
+def write_index(path: Path, index: Any) -> None:
+    """Write an index of FAISS.
+
+    Raises:
+        StorageError: FAISS cannot write the file.
+    """
+    try:
+        with replacing(path) as partial:
+            faiss.write_index(index, str(partial))
+    except RuntimeError as error:
+        raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error
+
+
+def read_index(path: Path) -> Any:
+    """Read an index of FAISS; it is memory-mapped.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    try:
+        with reading(path, CheckpointError, _COPY):
+            return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: not an index ({str(error).splitlines()[0]}): {_COPY}") from error
 
 
 def _build(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:

@@ -20,10 +20,11 @@ from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import read_json, reading, write_text
+from xmtc.mining.index import read_index, write_index
 from xmtc.scorers.base import FILE, Candidates, Contribution, Features, LabelNames, Scored, Scorer, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.regrouping import Regrouping
-from xmtc.scorers.vectors import index_of, nearest, read_index, unit_rows, vectors_at, write_index
+from xmtc.scorers.vectors import index_of, nearest, unit_rows, vectors_at
 
 _INDEX, _TEXTS = "names.faiss", "names.json"
 _NAMES_A_LABEL = 4  # so many more names than labels are searched
@@ -78,7 +79,7 @@ class LabelEmbeddings(Scorer):
         states_1D = features.states("label_embeddings", len(self.documents_D))
         (query_D,) = unit_rows(states_1D, self.documents_D)
         rows, starts = self.names_of(np.asarray(labels))
-        cosines = self.vectors(rows) @ query_D
+        cosines = vectors_at(self.index, rows) @ query_D
         best = [start + int(np.argmax(part)) for start, part in zip(starts, np.split(cosines, starts[1:]), strict=True)]
         return [[Contribution("name", 0, max(0.0, float(cosines[at])), self.texts[int(rows[at])])] for at in best]
 
@@ -88,10 +89,6 @@ class LabelEmbeddings(Scorer):
         counts_K = last_K - first_K
         starts_K = np.cumsum(counts_K) - counts_K
         return np.arange(counts_K.sum()) + np.repeat(first_K - starts_K, counts_K), starts_K
-
-    def vectors(self, rows: NDArray[np.int64]) -> Floats:
-        """Vectors (W, D) of some names."""
-        return vectors_at(self.index, rows)
 
     @override
     def extended(self, new: LabelNames) -> Self:
@@ -108,7 +105,7 @@ class LabelEmbeddings(Scorer):
         return self._with(self._all()[kept], [self.texts[int(row)] for row in kept], owners_W[kept])
 
     def _all(self) -> Floats:
-        return self.vectors(np.arange(len(self.texts)))
+        return vectors_at(self.index, np.arange(len(self.texts)))
 
     def _with(self, vectors_WD: Floats, texts: Sequence[str], owners_W: NDArray[np.int64]) -> Self:
         return replace(self, index=index_of(vectors_WD), texts=texts, owners_W=owners_W)
@@ -151,6 +148,6 @@ class _Similar(Scored):
         for row, (ids_K, query_D) in enumerate(zip(label_ids_NK, self.queries_ND, strict=True)):
             if (known_K := ids_K >= 0).any():
                 rows, starts = self.scorer.names_of(ids_K[known_K])
-                cosines = self.scorer.vectors(rows) @ query_D
+                cosines = vectors_at(self.scorer.index, rows) @ query_D
                 scores_NK[row, known_K] = np.maximum(np.maximum.reduceat(cosines, starts), 0)
         return scores_NK

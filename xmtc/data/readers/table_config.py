@@ -32,7 +32,8 @@ class SplitFilesConfig:
     def by_split(self) -> list[tuple[str, Path]]:
         """List (split, file), train first, in the given order."""
         named: list[tuple[str, Paths]] = [("train", self.train), ("dev", self.dev), ("test", self.test)]
-        return [(split, Path(path)) for split, paths in named for path in _as_tuple(paths)]
+        listed = ((split, (paths,) if isinstance(paths, str) else paths or ()) for split, paths in named)
+        return [(split, Path(path)) for split, paths in listed for path in paths]
 
     def provides(self) -> frozenset[str]:
         """Return the splits that have files."""
@@ -188,9 +189,3 @@ def label_file(source: ReaderSettings) -> LabelFileConfig | None:
     """Return the label file of a source, if it has one, without its folder."""
     labels = label_source(source)
     return labels and replace(labels, path=Path(labels.path).name)
-
-
-def _as_tuple(paths: Paths) -> tuple[str, ...]:
-    if paths is None:
-        return ()
-    return (paths,) if isinstance(paths, str) else paths
