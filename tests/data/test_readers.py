@@ -193,6 +193,7 @@ def test_files_that_cannot_be_read(tmp_path):
         ('{"text": "a", "labels": ["x"]', "malformed JSON"),
         ("[1]", "a JSON list, not an object"),
         ('{"text": "a"}', "no column 'labels'; there are: text"),
+        ('{"text": "a", "label": []}', "no column 'labels'; did you mean 'label'\\? there are: text, label"),
         ('{"text": " ", "labels": ["x"]}', "no text in 'text'"),
         ('{"text": null, "labels": ["x"]}', "no text in 'text'"),
         ('{"text": 3, "labels": ["x"]}', "'text' is a number or a date"),

@@ -1,6 +1,7 @@
 """Columns told apart by content, labels by their separators, and what is said where the content does not tell."""
 
 import json
+from dataclasses import replace
 from itertools import cycle, islice
 
 import pytest
@@ -17,6 +18,7 @@ from xmtc.errors import DataError
 from xmtc.init.command import _data_section
 from xmtc.init.data_files import DataFiles
 from xmtc.init.facts import ColumnFacts, read_facts
+from xmtc.init.recipes import Task, candidates
 from xmtc.init.roles import Answers, Roles, choose_roles
 
 WORDS = [  # of a law
@@ -223,3 +225,25 @@ def test_vectors_are_refused_by_name() -> None:
     rows = [{"text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": [0, row % 2, 0]} for row in range(40)]
     with pytest.raises(DataError, match=r"'labels' is a vector of 3 zeros and ones"):
         choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")
+
+
+def test_categories_have_few_values_and_are_neither_labels_nor_measures():
+    rows = [
+        {"body": text(i, 30), "labels": several(i), "type": ["Directive", "Regulation 2"][i % 2 if i % 3 else 0]}
+        | {"ward": i % 3, "day": f"2024-01-0{i % 3 + 1}", "same": "x", "remark": f"note {i}", "names": several(i)[0]}
+        | {"place": ["Bonn", "Kiel", None, None][i % 4], "rare": ["a", "b", None, None, None][i % 5]}
+        for i in range(120)
+    ]
+    found = roles(rows)
+    assert found.categories == ("type", "place")
+    assert found.unused == ("ward", "day", "same", "remark", "names", "rare")
+    source = _data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), found, "x")
+    assert source["source"]["columns"]["categories"] == ["type", "place"]
+    task = Task(source=source, name="x", labels=90, documents=500, readable=True, single=False)
+    (best, *_) = candidates(replace(task, fields=("title", "body"), categories=found.categories), [128])
+    assert best.config().model.scorers[0].fields == {"title": 1, "body": 2, "type": 0.5, "place": 0.5}
+
+
+def test_a_label_that_is_written_twice_is_no_category():
+    rows = [{"body": text(i), "label": i % 3, "group": ["law", "fish", "law"][i % 3]} for i in range(120)]
+    assert roles(rows).categories == ()

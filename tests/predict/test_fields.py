@@ -1,6 +1,8 @@
-"""A model of documents with two fields: trained, asked, explained, and scored as a table and over HTTP."""
+"""A model of documents with two fields and a category: trained, asked, explained, and scored as a table."""
 
 import json
+import logging
+import pickle
 from pathlib import Path
 
 import pandas as pd
@@ -12,32 +14,37 @@ import tiny_runs
 import xmtc
 from xmtc.artefact.info import read_info
 from xmtc.data.corpus import Corpus
+from xmtc.data.fields import FieldText
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_text
-from xmtc.score.inputs import text_columns
+from xmtc.predict.evidence_page import explain_text
+from xmtc.score.inputs import read_inputs, text_columns, texts_of
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
 
 SCORERS = (
-    "[{kind: linear, fields: {title: 1, body: 2}, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5},"
+    "[{kind: linear, fields: {title: 1, body: 2, kind: 1}, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5},"
     " {kind: word_neighbours, neighbours: 5, fields: [title]}, {kind: label_text, fields: [title]}]"
 )
 
 
 def fielded(row: dict) -> dict:
-    """The row with its first three words as title."""
+    """The row with its first three words as title, and the first letters of its labels as values of a category."""
     words = row["text"].split()
-    return {"id": row["id"], "head": " ".join(words[:3]), "body": " ".join(words[3:]), "labels": row["labels"]}
+    kind = [label[0] for label in row["labels"]]
+    return {"id": row["id"], "head": " ".join(words[:3]), "body": " ".join(words[3:]), "kind": kind} | {
+        "labels": row["labels"]
+    }
 
 
 def write(folder: Path) -> Path:
     path = tiny_runs.write_config(folder)
     tree = yaml.safe_load(path.read_text())
     source = tree["data"]["source"]
-    source["columns"]["text"] = {"title": "head", "body": "body"}
+    source["columns"] |= {"text": {"title": "head", "body": "body"}, "categories": ["kind"]}
     for file in source["files"].values():
         rows = [fielded(json.loads(line)) for line in Path(file).read_text().splitlines()]
         tiny_runs.write_jsonl(Path(file), rows)
@@ -63,21 +70,43 @@ DOCUMENTS = [fielded(row) | {"title": fielded(row)["head"]} for row in tiny_runs
 
 def test_the_model_remembers_fields_and_their_columns(run: Path) -> None:
     info = read_info(run / "model")
-    assert info.fields == ("title", "body")
-    assert info.columns == DocumentColumns(id="id", text=("head", "body"))
+    assert (info.fields, info.categories) == (("title", "body"), ("kind",))
+    assert info.columns == DocumentColumns(id="id", text=("head", "body"), categories=("kind",))
     names = json.loads((run / "eval" / "dev" / "scorers.json").read_text())["names"]
-    assert names == ["linear title body", "word_neighbours", "word_neighbours title", "label_text title"]
+    assert names == ["linear title body kind", "word_neighbours", "word_neighbours title", "label_text title"]
 
 
 def test_words_are_counted_in_their_field(run: Path) -> None:
     corpus = Corpus.open(run.parent.parent / "corpus")
     words, vocabulary = corpus.split("train").words(), corpus.vocabulary()
-    counts = words.counts_NC[[0]].toarray()[0].reshape(2, len(vocabulary))
+    counts = words.counts_NC[[0]].toarray()[0].reshape(3, len(vocabulary))
     document = fielded(tiny_runs.documents(1)[0])
     for field, column in enumerate(("head", "body")):
         found = {vocabulary.terms[at]: int(n) for at, n in enumerate(counts[field]) if n}
         expected = document[column].lower().split()
         assert found == {word: expected.count(word) for word in expected if word in vocabulary.ids}
+    values = [vocabulary.terms[at] for at, n in enumerate(counts[2]) if n]
+    assert sorted(values) == sorted({f"kind={letter}" for letter in document["kind"]})
+
+
+def test_categories_count_if_they_are_known(model: xmtc.Model) -> None:
+    document = {"title": "the", "body": "of in"}
+    letters = sorted({letter for one in tiny_runs.documents(60) for letter in fielded(one)["kind"]})
+    given = [document | {"kind": kind} for kind in (*letters[:2], letters[0].upper(), None, ["unknown", 7, True])]
+    known, other, *unknown = model.predict([*given, document], top_k=3)
+    assert known != other
+    assert unknown == [unknown[0]] * 4
+    assert known != unknown[0]
+
+
+def test_values_are_read_as_labels_are() -> None:
+    document = {"body": "x", "kind": [1.0, None, True, " a b", "a b"], "ward": "['3', '4']", "lang": float("nan")}
+    text = as_text(document, ("body",), categories=("kind", "ward", "lang", "more"))
+    assert isinstance(text, FieldText)
+    assert (text, text.categories) == ("x", ("kind=1", "kind=True", "kind=a b", "ward=3", "ward=4"))
+    assert pickle.loads(pickle.dumps(text)).categories == text.categories
+    with pytest.raises(DataError, match="the text: 'kind' is a dict, not a list of labels"):
+        as_text({"body": "x", "kind": {"a": 1}}, ("body",), categories=("kind",))
 
 
 def test_documents_are_mappings_or_rows_of_a_table(model: xmtc.Model) -> None:
@@ -98,13 +127,19 @@ def test_a_missing_field_is_named(model: xmtc.Model) -> None:
 
 
 def test_evidence_names_fields_and_sums_to_the_logit(model: xmtc.Model) -> None:
-    document = {"title": "lawery of the", "body": "lawing in that fishery"}
+    document = {"title": "lawery of the", "body": "lawing in that fishery", "kind": ["l", "unknown"]}
     (one,) = model.explain(document, "law")
     total = one.bias + one.special + sum(word.contribution for word in one.words) + sum(x for _, x in one.documents)
     assert total == pytest.approx(one.logit, abs=1e-4)
-    assert [word.field for word in one.words] == ["title"] * 3 + ["body"] * 4
+    assert [word.field for word in one.words] == ["title"] * 3 + ["body"] * 4 + ["kind"]
     text = as_text(document, ("title", "body"))
-    assert all(text[word.start : word.end] == word.text for word in one.words)
+    *words, value = one.words
+    assert all(text[word.start : word.end] == word.text for word in words)
+    assert (value.text, value.start, value.end) == ("kind=l", len(text), len(text))
+    assert value.contribution > 0
+    (section,) = explain_text(model, as_text(document, ("title", "body"), categories=("kind",)), "law", 0)
+    assert "kind=l" in [bar.title for bar in section.bars]
+    assert "".join(piece.text for piece in section.contributions) == text
 
 
 def test_a_job_reads_the_columns_of_training(run: Path, model: xmtc.Model, tmp_path: Path) -> None:
@@ -118,6 +153,24 @@ def test_a_job_reads_the_columns_of_training(run: Path, model: xmtc.Model, tmp_p
         assert list(row.labels) == [one.label for one in found]
         fields = [[word["field"] for word in words] for words in row.evidence]
         assert fields == [[word.field for word in one.evidence] for one in found]
+
+
+def test_a_table_may_lack_a_category(run: Path, model: xmtc.Model, tmp_path: Path, caplog) -> None:
+    pd.DataFrame(DOCUMENTS).drop(columns=["title", "kind"]).to_parquet(tmp_path / "in.parquet")
+    columns = text_columns(None, None, model.info.columns)
+    with caplog.at_level(logging.WARNING):
+        rows = read_inputs([str(tmp_path / "in.parquet")], columns, model.info.columns)
+        found = [text for _, text in texts_of(rows)]
+    assert "in.parquet: no column 'kind': its documents are read without this category" in caplog.text
+    without = [{**one, "kind": None} for one in DOCUMENTS]
+    assert model.predict(found, top_k=3) == model.predict(without, top_k=3)
+
+
+def test_an_identifier_is_no_category(tmp_path: Path) -> None:
+    changes = "data.source.columns.categories=[id]", "data.source.columns.id=null", f"model.scorers={SCORERS}"
+    config = tiny_runs.load(write(tmp_path), *changes)
+    with pytest.raises(DataError, match="no two training documents have the same value of 'id': it is an identifier"):
+        train_run(config)
 
 
 def test_a_field_that_documents_lack_is_refused(tmp_path: Path) -> None:

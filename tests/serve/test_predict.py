@@ -4,6 +4,8 @@ import random
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,6 +109,7 @@ def test_what_is_served(client: Client, model: xmtc.Model) -> None:
         "queue": False,
         "evidence": True,
         "fields": ["text"],
+        "categories": [],
     }
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}
@@ -198,3 +201,16 @@ def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
     assert float(lines["xmtc_text_expected_recall_sum"]) == pytest.approx(expected, abs=1e-4)
     predicted = sum(one.predicted for best in model.predict(TEXTS, 50) for one in best)
     assert sum(float(value) for name, value in lines.items() if name.startswith("xmtc_predicted_total")) == predicted
+
+
+def test_documents_may_have_categories(served_folder: Path):
+    model = xmtc.Model.from_pretrained(served_folder, device="cpu")
+    model.info = replace(model.info, categories=("kind", "ward"))
+    document = {"text": "fish of the sea"}
+    given = [document, document | {"kind": "law", "ward": [3, None, True]}, document | {"kind": None, "other": 1.5}]
+    with running(model) as client:
+        assert client.get("/model").json()["categories"] == ["kind", "ward"]
+        answers = client.post("/predict", {"texts": given}).json()["predictions"]
+        bad = [client.post("/predict", {"texts": [one]}) for one in ({"text": 3}, document | {"kind": [[1]]})]
+    assert answers == [answers[0]] * 3
+    assert [one.status_code for one in bad] == [422, 422]

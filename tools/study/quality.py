@@ -196,7 +196,7 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
         case = with_states(case, arguments.states)
         settings["state neighbours"] = StateNeighboursConfig()
     scorers = fit_all(case, settings, clock)
-    pairs = clock("candidates", lambda: candidates(scorers, case.held_out, []))
+    pairs = clock("candidates", lambda: candidates(scorers, case.held_out, [], len(case.labels)))
     names, measured = tuple(settings), Measured(name, case, arguments.resamples)
     for system, places in systems(names).items():
         fit = functools.partial(fused, case, [names[place] for place in places], pairs.only(places))
@@ -208,7 +208,7 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
     for tree in [] if arguments.trees == "none" else arguments.trees.split(","):
         found, fit_s = tree_predictions(tree, case, arguments.cache / name)
         yield measured.line(tree, found) | {"fit_s": fit_s}
-        pairs = candidates(scorers, case.held_out, [found])
+        pairs = candidates(scorers, case.held_out, [found], len(case.labels))
         yield measured.line(f"{tree}, calibrated", fused(case, [tree], pairs.only([len(names)])))
         yield measured.line(f"fused with {tree}", fused(case, [*names, tree], pairs))
         for system in ("fused", f"fused with {tree}"):
@@ -254,9 +254,9 @@ def fit_all(case: Case, settings: dict[str, ScorerSettings], clock: Clock) -> li
     return [clock(name, lambda one=one: one.fit(case.training)) for name, one in settings.items()]
 
 
-def candidates(scorers: Sequence[Scorer], features: Features, more: Sequence[SparsePredictions]) -> Pairs:
+def candidates(scorers: Sequence[Scorer], features: Features, more: Sequence[SparsePredictions], labels: int) -> Pairs:
     """The union of the candidates of scorers and of further predictions, a block of documents at a time."""
-    k, labels = FusionConfig().candidates, scorers[0].labels
+    k = FusionConfig().candidates
     parts = []
     for start in range(0, len(features), BLOCK):
         rows = slice(start, start + BLOCK)

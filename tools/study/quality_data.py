@@ -14,6 +14,7 @@ from scipy import sparse
 from xmtc.data.config import WordsConfig
 from xmtc.data.fields import FieldText
 from xmtc.data.labels import LabelTable
+from xmtc.data.readers.columns import category_terms
 from xmtc.data.words import Vocabulary, choose_words, document_frequencies
 from xmtc.scorers.base import Features, LabelNames, Training
 from xmtc.scorers.label_text import label_words
@@ -49,15 +50,26 @@ class Case:
     single_label: bool
 
 
-def load_case(folder: Path, words: WordsConfig, *, one_text: bool = False) -> Case:
+def load_case(
+    folder: Path,
+    words: WordsConfig,
+    *,
+    one_text: bool = False,
+    categories: tuple[str, ...] = (),
+    most: int | None = None,
+) -> Case:
     """Read a folder with train.parquet and, but for IMDB, dev.parquet and labels.parquet.
 
     Args:
         folder: the data set.
         words: limits of the vocabulary.
         one_text: whether title and text are one field.
+        categories: columns with categories.
+        most: training documents to draw, and a quarter as many others; None takes all.
     """
-    train, dev = splits(folder)
+    train, dev = splits(folder, categories)
+    if most is not None:
+        train, dev = _drawn(train, most), _drawn(dev, most // 4)
     fields = ("title", "text") if folder.name in TITLED and not one_text else ("text",)
     if one_text:
         train, dev = ({**rows, "text": list(map(str, rows["text"]))} for rows in (train, dev))
@@ -67,7 +79,7 @@ def load_case(folder: Path, words: WordsConfig, *, one_text: bool = False) -> Ca
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
     table = LabelTable(labels, [(names.get(label) or [""])[0] for label in labels], counts)
     frequencies = document_frequencies(train["text"], words.ngrams)
-    vocabulary = choose_words(frequencies, len(train["text"]), words, fields)
+    vocabulary = choose_words(frequencies, len(train["text"]), words, fields, categories)
     hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
     every = [names.get(label) or [""] for label in labels]
     texts, owners = [name for some in every for name in some], np.repeat(np.arange(len(labels)), list(map(len, every)))
@@ -79,27 +91,34 @@ def load_case(folder: Path, words: WordsConfig, *, one_text: bool = False) -> Ca
     return Case(training, vocabulary, held_out, gold, tuning, reported, table, folder.name == "imdb")
 
 
-def splits(folder: Path) -> tuple[Rows, Rows]:
+def splits(folder: Path, categories: tuple[str, ...] = ()) -> tuple[Rows, Rows]:
     """Training rows and held-out rows; held-out texts that repeat a training text, title and all, are dropped."""
-    train = _rows(folder / "train.parquet")
+    train = _rows(folder / "train.parquet", categories)
     if not (folder / "dev.parquet").exists():
         order = np.random.default_rng(0).permutation(len(train["text"]))
         return _take(train, order[_IMDB_HELD_OUT:]), _take(train, order[:_IMDB_HELD_OUT])
-    dev = _rows(folder / "dev.parquet")
+    dev = _rows(folder / "dev.parquet", categories)
     seen = set(train["text"])
     return train, _take(dev, [row for row, text in enumerate(dev["text"]) if text not in seen])
 
 
-def _rows(path: Path) -> Rows:
-    """Read texts, preceded by the title if it is a separate column, and labels."""
+def _rows(path: Path, categories: tuple[str, ...]) -> Rows:
+    """Read texts, preceded by the title if it is a separate column, their categories and labels."""
     rows = pq.read_table(path).to_pydict()
     if path.parent.name in TITLED:
-        rows["text"] = [FieldText.join(pair) for pair in zip(rows["title"], rows["text"], strict=True)]
+        places = range(len(rows["text"]))
+        terms = [category_terms({name: rows[name][place] for name in categories}, categories) for place in places]
+        parts = zip(rows["title"], rows["text"], terms, strict=True)
+        rows["text"] = [FieldText.join(pair, found) for *pair, found in parts]
     return {"text": rows["text"], "labels": rows["labels"]}
 
 
 def _take(rows: Rows, chosen: Sequence[int] | NDArray[np.integer]) -> Rows:
     return {name: [values[row] for row in chosen] for name, values in rows.items()}
+
+
+def _drawn(rows: Rows, most: int) -> Rows:
+    return _take(rows, np.random.default_rng(1).permutation(len(rows["text"]))[:most])
 
 
 def _names(folder: Path) -> dict[str, list[str]]:

@@ -39,6 +39,7 @@ class ModelInfo:
         corpus: fingerprint of the corpus it was trained on.
         columns: columns of id and text in the training data; None if they were not a table.
         fields: names of the fields of documents, in order.
+        categories: names of their categories.
         label_file: file with the labels' names, without its folder; None if there was none.
         vocabulary: version of that file.
         dev: metrics on dev; empty if the labels were changed afterwards.
@@ -54,6 +55,7 @@ class ModelInfo:
     corpus: str = ""
     columns: DocumentColumns | None = None
     fields: Annotated[tuple[str, ...], Field(min_length=1)] = ONE_FIELD
+    categories: tuple[str, ...] = ()
     label_file: LabelFileConfig | None = None
     vocabulary: str = ""
     dev: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,8 @@
-"""The fields of documents, such as title and body. A document is one text, which its fields are joined to."""
+"""The fields of documents, such as title and body, and their categories, such as type or language.
+
+A document is one text, which its fields are joined to. Its categories are not part of the text: each value is a term,
+such as `type=Directive`. No word is such a term, because words have no `=`.
+"""
 
 from collections.abc import Sequence
 
@@ -13,13 +17,15 @@ class FieldText(str):
 
     Attributes:
         ends: the position after each field. A line break between two fields belongs to the first one.
+        categories: terms of the values of its categories.
     """
 
-    __slots__ = ("ends",)
+    __slots__ = ("categories", "ends")
     ends: tuple[int, ...]
+    categories: tuple[str, ...]
 
     @classmethod
-    def join(cls, parts: Sequence[str]) -> "FieldText":
+    def join(cls, parts: Sequence[str], categories: Sequence[str] = ()) -> "FieldText":
         """Join fields by line breaks. An empty one takes no line, but is still a field."""
         text, ends = "", []
         for part in parts:
@@ -29,17 +35,17 @@ class FieldText(str):
                     ends[-1] += 1
                 text += part
             ends.append(len(text))
-        return cls.of(text, ends)
+        return cls.of(text, ends, categories)
 
     @classmethod
-    def of(cls, text: str, ends: Sequence[int]) -> "FieldText":
-        """Make a text from the ends of its fields."""
+    def of(cls, text: str, ends: Sequence[int], categories: Sequence[str]) -> "FieldText":
+        """Make a text from the ends of its fields and the terms of its categories."""
         made = cls(text)
-        made.ends = tuple(ends)
+        made.ends, made.categories = tuple(ends), tuple(categories)
         return made
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FieldText.of, (str(self), self.ends)
+        return FieldText.of, (str(self), self.ends, self.categories)
 
 
 def field_ends(text: str, fields: int) -> tuple[int, ...]:
@@ -58,3 +64,8 @@ def field_parts(text: str, fields: int) -> list[str]:
     """Split a text into its fields; see `field_ends`."""
     ends = field_ends(text, fields)
     return [text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
+
+
+def categories_of(text: str) -> tuple[str, ...]:
+    """Return the terms of a text's categories; a plain text has none."""
+    return text.categories if isinstance(text, FieldText) else ()

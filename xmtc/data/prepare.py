@@ -153,7 +153,7 @@ class _Work:
         train = chosen.rows["train"]
         tokenizer = source.load(lambda: spool.texts(train), len(train))
         languages = languages_of(spool.texts(train[:: -(-len(train) // _SAMPLE)]))
-        vocabulary = self._vocabulary(spool, train, reader.fields())
+        vocabulary = self._vocabulary(spool, train, reader)
         vocabulary.save(folder)
         results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
         shutil.rmtree(folder / _SPOOL)
@@ -180,7 +180,7 @@ class _Work:
             spool.fill(reader.read(self.map, self.progress), info, config=self.config, task=task)
         return select(spool, info, reader.provides(), self.config)
 
-    def _vocabulary(self, spool: Spool, train: NDArray[np.int64], fields: tuple[str, ...]) -> Vocabulary:
+    def _vocabulary(self, spool: Spool, train: NDArray[np.int64], reader: Reader) -> Vocabulary:
         """Count the chosen training documents that contain each term, and choose the vocabulary."""
         frequencies: Counter[str] = Counter()
         count = functools.partial(count_documents, ngrams=self.config.words.ngrams)
@@ -188,7 +188,7 @@ class _Work:
             for documents, found in self.map(count, spool.pieces(train)):
                 frequencies.update(found)
                 bar.advance(documents)
-        return choose_words(frequencies, len(train), self.config.words, fields)
+        return choose_words(frequencies, len(train), self.config.words, reader.fields(), reader.categories())
 
     def _tokenise(
         self, spool: Spool, chosen: Selection, tokenizer: PreTrainedTokenizerFast, longest: int

@@ -29,7 +29,14 @@ SHARD_SCHEMA = pa.schema(
         ("text_hash", pa.uint64()),
     ]
 )
-SPOOL_SCHEMA = pa.schema([("doc_id", pa.string()), ("text", pa.large_string()), ("field_ends", pa.list_(pa.int32()))])
+SPOOL_SCHEMA = pa.schema(
+    [
+        ("doc_id", pa.string()),
+        ("text", pa.large_string()),
+        ("field_ends", pa.list_(pa.int32())),
+        ("categories", pa.list_(pa.string())),
+    ]
+)
 Piece = tuple[str, NDArray[np.int64]]
 """A spool file, and the rows to take from it."""
 
@@ -94,7 +101,7 @@ def count_documents(piece: Piece, *, ngrams: int) -> tuple[int, Counter[str]]:
         ngrams: terms are runs of 1 to this many words.
     """
     path, take = piece
-    texts = read_batch(Path(path)).column("text").take(pa.array(take)).to_pylist()
+    texts = _texts(read_batch(Path(path)).take(pa.array(take)))
     return len(texts), document_frequencies(texts, ngrams)
 
 
@@ -114,8 +121,7 @@ def make_shard(
     """
     tokenizer = _tokenizer(definition)
     rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])
-    doc_ids, texts = rows["doc_id"].to_pylist(), rows["text"].to_pylist()
-    ends = rows["field_ends"].to_pylist()
+    doc_ids, texts = rows["doc_id"].to_pylist(), _texts(rows)
     encoded = first_tokens(tokenizer, texts, max_length)
     tokens = [np.array(one.ids, dtype=np.int32) for one in encoded]
     keep = [i for i, ids in enumerate(tokens) if (ids != pad_id).any()]
@@ -126,7 +132,7 @@ def make_shard(
             pa.array([doc_ids[i] for i in keep], pa.string()),
             _lists([tokens[i][:max_length] for i in keep]),
             _lists([labels[i] for i in keep]),
-            *_word_lists([FieldText.of(texts[i], ends[i]) for i in keep], _vocabulary(root, words_sha256)),
+            *_word_lists([texts[i] for i in keep], _vocabulary(root, words_sha256)),
             pa.array(task.text_hashes[keep], pa.uint64()),
         ],
         schema=SHARD_SCHEMA,
@@ -137,6 +143,12 @@ def make_shard(
     found, label_rows = np.unique(batch.column("label_ids").values.to_numpy(), return_counts=True)
     shard = _publish(batch, task, Path(root))
     return ShardResult(task.split, task.index, shard, len(doc_ids), truncated, empty, found, label_rows)
+
+
+def _texts(rows: pa.RecordBatch | pa.Table) -> list[FieldText]:
+    """Read spooled documents."""
+    parts = (rows[name].to_pylist() for name in ("text", "field_ends", "categories"))
+    return [FieldText.of(*one) for one in zip(*parts, strict=True)]
 
 
 @functools.lru_cache(maxsize=1)

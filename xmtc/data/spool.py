@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from xmtc.data.config import DataConfig
-from xmtc.data.fields import field_ends
+from xmtc.data.fields import categories_of, field_ends
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
@@ -121,7 +121,7 @@ class Spool:
             return
         path = self._directory / f"{len(self.files):06d}.arrow"
         ends = [field_ends(text, self._fields) for text in self._texts]
-        columns = self._doc_ids, self._texts, ends
+        columns = self._doc_ids, self._texts, ends, list(map(categories_of, self._texts))
         write_batch(path, pa.record_batch(list(map(pa.array, columns, SPOOL_SCHEMA.types)), schema=SPOOL_SCHEMA))
         self.files.append(path)
         self._file_rows.append(len(self._texts))

@@ -5,6 +5,8 @@ by shard, each with different words (`count_words`); document frequencies add up
 which the shards are then written (`WordCounts.over`). Each step is a plain function of picklable values, so that shards
 can be counted in parallel. No text is kept, but a vocabulary holds words, names among them, that several documents use.
 
+The values of categories are terms too, each as a whole, and a category is a field after those of the text.
+
 Suffixes: N documents, V terms of the vocabulary, W terms of one shard, F fields, C = F · V columns, field by field.
 """
 
@@ -21,9 +23,9 @@ from scipy import sparse
 from xmtc.data.analyzer import ANALYZER, word_spans, words_of
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.config import WordsConfig
-from xmtc.data.fields import ONE_FIELD, field_parts
+from xmtc.data.fields import ONE_FIELD, categories_of, field_parts
 from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
-from xmtc.errors import CheckpointError
+from xmtc.errors import CheckpointError, DataError
 
 logger = logging.getLogger(__name__)
 _AHEAD = 1_000  # characters, in which a run of words ends
@@ -72,17 +74,17 @@ class WordCounts:
         return sparse.csr_array((values, (coordinates.row[known], columns[known])), shape=shape)
 
 
-def count_words(texts: Iterable[str], ngrams: int = 1) -> WordCounts:
+def count_words(texts: Iterable[str | list[str]], ngrams: int = 1) -> WordCounts:
     """Count the terms of some texts.
 
     Args:
-        texts: N whole documents; they are not kept.
+        texts: N whole documents, which are not kept; or terms.
         ngrams: terms are runs of 1 to this many words.
     """
     ids: dict[str, int] = {}
     columns, counts, ends = [], [], [0]
     for text in texts:
-        found = Counter(terms_of(words_of(text), ngrams))
+        found = Counter(terms_of(words_of(text), ngrams) if isinstance(text, str) else text)
         columns.append(np.fromiter((ids.setdefault(term, len(ids)) for term in found), np.int32, len(found)))
         counts.append(np.fromiter(found.values(), np.int32, len(found)))
         ends.append(ends[-1] + len(found))
@@ -101,6 +103,7 @@ class Vocabulary:
         documents: training documents.
         ngrams: length of the longest term in words.
         fields: names of the fields whose words are counted.
+        categories: names of the categories.
     """
 
     terms: list[str]
@@ -108,6 +111,7 @@ class Vocabulary:
     documents: int
     ngrams: int
     fields: tuple[str, ...] = ONE_FIELD
+    categories: tuple[str, ...] = ()
     ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -123,9 +127,19 @@ class Vocabulary:
 
     def words(self, texts: Sequence[str]) -> "Words":
         """Count each term of the vocabulary in each field of each text."""
-        parts = (part for text in texts for part in field_parts(text, len(self.fields)))
+        parts = (part for text in texts for part in (*field_parts(text, len(self.fields)), *self._values(text)))
         counts_PV = count_words(parts, self.ngrams).over(self)
         return Words(sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self)
+
+    def _values(self, text: str) -> list[list[str]]:
+        """List the terms of each category."""
+        terms = categories_of(text)
+        return [[term for term in terms if term.startswith(f"{name}=")] for name in self.categories]
+
+    def known_values(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield column and term of each value of a category that the vocabulary has."""
+        for place, terms in enumerate(self._values(text), start=len(self.fields)):
+            yield from ((place * len(self) + self.ids[term], term) for term in terms if term in self.ids)
 
     def places(self, text: str, end: int) -> Iterator[tuple[int, int]]:
         """Yield each occurrence of a term of the vocabulary up to `end`: its column and first character in `text`."""
@@ -139,12 +153,12 @@ class Vocabulary:
     @property
     def columns(self) -> int:
         """C: term v of field f has the column f · V + v."""
-        return len(self.fields) * len(self)
+        return (len(self.fields) + len(self.categories)) * len(self)
 
     def save(self, folder: Path) -> None:
         """Write `words.json` and `words.safetensors`."""
         plain = {"analyzer": ANALYZER, "terms": self.terms, "documents": self.documents}
-        plain |= {"ngrams": self.ngrams, "fields": self.fields}
+        plain |= {"ngrams": self.ngrams, "fields": self.fields, "categories": self.categories}
         write_json(folder / WORDS_FILES[0], plain)
         write_tensors(folder / WORDS_FILES[1], {"documents_V": self.documents_V})
 
@@ -155,12 +169,14 @@ class Vocabulary:
         Raises:
             CheckpointError: a file is missing or damaged, or its words were found in a way that is unknown here.
         """
-        plain = read_object(folder / WORDS_FILES[0], ("analyzer", "terms", "documents", "ngrams", "fields"))
+        keys = ("analyzer", "terms", "documents", "ngrams", "fields", "categories")
+        plain = read_object(folder / WORDS_FILES[0], keys)
         if plain["analyzer"] != ANALYZER:
             here = f"unknown; this version has {ANALYZER}"
             raise CheckpointError(f"{folder / WORDS_FILES[0]}: the analyzer {str(plain['analyzer'])[:40]!r} is {here}")
         tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
-        return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"], tuple(plain["fields"]))
+        names = tuple(plain["fields"]), tuple(plain["categories"])
+        return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"], *names)
 
 
 @dataclass(frozen=True)
@@ -238,12 +254,16 @@ def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
     """
     frequencies: Counter[str] = Counter()
     for text in texts:
-        frequencies.update(set(terms_of(words_of(text), ngrams)))
+        frequencies.update({*terms_of(words_of(text), ngrams), *categories_of(text)})
     return frequencies
 
 
 def choose_words(
-    frequencies: Counter[str], documents: int, config: WordsConfig, fields: tuple[str, ...] = ONE_FIELD
+    frequencies: Counter[str],
+    documents: int,
+    config: WordsConfig,
+    fields: tuple[str, ...] = ONE_FIELD,
+    categories: tuple[str, ...] = (),
 ) -> Vocabulary:
     """Choose the vocabulary of a corpus: its most frequent terms, without those in too few or too many documents.
 
@@ -255,7 +275,17 @@ def choose_words(
         documents: training documents.
         config: limits.
         fields: names of the fields.
+        categories: names of the categories.
+
+    Raises:
+        DataError: no two documents share a value of a category.
     """
+    for name in categories:
+        if max((n for term, n in frequencies.items() if term.startswith(f"{name}=")), default=0) < 2:
+            raise DataError(
+                f"data.source.columns.categories: no two training documents have the same value of {name!r}: it is an "
+                "identifier, a text or empty; leave it out"
+            )
     kept = _between(frequencies, config.min_documents, config.most_documents * documents)
     if not kept and config.min_documents > 1:
         logger.warning(
@@ -269,7 +299,7 @@ def choose_words(
     kept.sort(key=lambda item: (-item[1], item[0]))
     kept = kept[: config.most_terms]
     terms, documents_V = [term for term, _ in kept], np.array([n for _, n in kept], np.int64)
-    return Vocabulary(terms, documents_V, documents, config.ngrams, fields)
+    return Vocabulary(terms, documents_V, documents, config.ngrams, fields, categories)
 
 
 def _between(frequencies: Counter[str], least: int, most: float) -> list[tuple[str, int]]:

@@ -157,6 +157,9 @@ def summary(plan: Plan) -> list[str]:
     }
     lines += [f"{number:,} {words}" for words, number in notes.items() if number]
     lines.append(machine())
+    if roles.categories:
+        names = ", ".join(map(shown_column, roles.categories))
+        lines.append(f"categories: {names} (few values; take them out of the configuration to ignore them)")
     if roles.unused:
         lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
     stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
@@ -186,6 +189,7 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
     columns = {
         "id": roles.id,
         "text": roles.text[0] if len(roles.text) == 1 else list(roles.text),
+        "categories": list(roles.categories) or None,
         "labels": roles.labels,
         "label_separator": roles.separator,
         "split": roles.split,
@@ -253,7 +257,8 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         precision="bf16" if native_bfloat16(gpu=gpu) else "fp32",
         trees=find_spec("omikuji") is not None,
         encoder=encoder_for(found.languages),
-        fields=tuple(roles.text),
+        fields=roles.text,
+        categories=roles.categories,
     )
 
 

@@ -80,6 +80,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
     languages = "many languages" if plan.encoder == MULTILINGUAL else "English"
     why = {
         "data.source.columns.text": roles.why["text"],
+        "data.source.columns.categories": "few values; take out what is not known before labels are",
         "data.source.columns.labels": f"{roles.why['labels']}; --labels",
         "data.source.columns.label_separator": "--label-separator",
         "data.source.columns.split": "says train, dev or test",

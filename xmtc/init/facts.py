@@ -36,12 +36,14 @@ class ColumnFacts:
         kind: kind of most cells; `nested` means objects, and lists of objects or lists.
         cells: nonempty cells of that kind.
         rows: number of rows of the sample.
+        places: row of each cell.
     """
 
     name: str
     kind: Kind
     cells: Sequence[Any]
     rows: int
+    places: Sequence[int] = ()
 
     @property
     def distinct(self) -> int:
@@ -189,7 +191,8 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
     if not kinds:
         return ColumnFacts(name, "empty", (), len(rows))
     kind: Kind = "nested" if "nested" in kinds else kinds.most_common(1)[0][0]
-    return ColumnFacts(name, kind, [cell for cell in cells if _kind(cell) == kind], len(rows))
+    places = [place for place, cell in enumerate(cells) if _kind(cell) == kind]
+    return ColumnFacts(name, kind, [cells[place] for place in places], len(rows), places)
 
 
 def _words(text: str) -> int:

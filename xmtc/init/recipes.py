@@ -21,6 +21,7 @@ from xmtc.estimate.memory import label_memory, meta_classifier, worker_memory
 from xmtc.estimate.seconds import scorer_bytes
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
+from xmtc.scorers.base import CATEGORY
 
 Settings = dict[str, Any]
 WIDTH = 384
@@ -52,6 +53,7 @@ class Task:
         trees: whether the package for trees is installed.
         encoder: name of the packaged encoder.
         fields: names of the fields of documents, from the first.
+        categories: names of their categories.
     """
 
     source: Settings
@@ -65,6 +67,7 @@ class Task:
     trees: bool = False
     encoder: str = DEFAULT_BACKBONE
     fields: tuple[str, ...] = ONE_FIELD
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,7 @@ def _words(task: Task) -> list[Settings]:
     scorers = [linear, {"kind": "word_neighbours"}]
     *titles, body = task.fields
     if titles:  # a title says in ten words what a document is about
-        linear["fields"] = {**dict.fromkeys(titles, 1), body: 2}
+        linear["fields"] = {**dict.fromkeys(titles, 1), body: 2, **dict.fromkeys(task.categories, CATEGORY)}
         scorers += [{"kind": "word_neighbours", "fields": titles}]
     if task.readable:
         scorers += [{"kind": "label_text"}, *([{"kind": "label_text", "fields": titles}] if titles else [])]
@@ -188,17 +191,13 @@ def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]
 def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
     """Yield the cheapest recipe with fewer terms, then with fewer documents."""
     cheapest = RECIPES[-1]
-    for terms in (8_000, 4_000):
+    halves = (task.documents >> times for times in range(1, task.documents.bit_length()))
+    for terms, documents in [(8_000, None), (4_000, None), *((4_000, half) for half in halves if half >= 1_000)]:
         tree = _tree(task, cheapest, max_length)
         tree["model"]["scorers"][0] |= {"most_terms": terms, "penalties": [0.1]}
+        if documents is not None:
+            tree["data"]["limit"] = {"train": documents}
         yield Candidate(cheapest, max_length, tree)
-    documents = task.documents // 2
-    while documents >= 1_000:
-        tree = _tree(task, cheapest, max_length)
-        tree["model"]["scorers"][0] |= {"most_terms": 4_000, "penalties": [0.1]}
-        tree["data"]["limit"] = {"train": documents}
-        yield Candidate(cheapest, max_length, tree)
-        documents //= 2
 
 
 def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:

@@ -1,12 +1,14 @@
 """Infer the role of each column from its content; names decide between equal candidates."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from xmtc.data.config import Task
-from xmtc.data.readers.base import shown_column, shown_columns
+from xmtc.data.readers.base import no_column, shown_column
 from xmtc.data.readers.cells import labels_of
+from xmtc.data.readers.columns import NUMERIC
 from xmtc.errors import DataError
 from xmtc.init.facts import ColumnFacts, Labels
 
@@ -31,6 +33,8 @@ _LABELS = (
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS = 8  # labels of a document have fewer words than its text
 _SEVERAL_INDICATORS = 3
+_CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
+_SAME = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,7 @@ class Roles:
 
     Attributes:
         text: columns to join.
+        categories: columns with categories.
         labels, id, split: columns.
         separator: separator of labels in a cell; None if a cell is one label or a list.
         task: whether a document has one label or any number.
@@ -66,6 +71,7 @@ class Roles:
     """
 
     text: tuple[str, ...]
+    categories: tuple[str, ...]
     labels: str
     id: str | None
     split: str | None
@@ -109,8 +115,12 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     found = Labels.of(by_name[labels], separator)
     task, reason = _task(found, answers.task)
     used = {*text, labels, identifier, split}
+    possible = [column for column in columns if column.name not in used and _is_category(column)]
+    categories = tuple(one.name for one in possible if not _tells(one, by_name[labels], found, separator))
+    used |= set(categories)
     return Roles(
         text=text,
+        categories=categories,
         labels=labels,
         id=identifier,
         split=split,
@@ -119,7 +129,7 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         found=found,
         unused=(*(column.name for column in columns if column.name not in used), *nameless),
         why={
-            "text": _why_text([by_name[name] for name in text]),
+            "text": f"{sum(by_name[name].words for name in text):,.0f} words on average",
             "labels": _why_labels(found, separator, by_name[labels].kind == "list"),
             "task": reason,
         },
@@ -156,7 +166,7 @@ def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     there = [column.name for column in columns]
     named = [*answers.text, answers.labels, answers.id, answers.split_column]
     if missing := [name for name in named if name is not None and name not in there]:
-        raise DataError(f"{place}: no column {missing[0]!r}; {shown_columns(there)}")
+        raise DataError(f"{place}: {no_column(missing[0], there)}")
 
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
@@ -217,6 +227,33 @@ def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
     return (named or found)[0].name if named or found else None
 
 
+def _is_category(column: ColumnFacts) -> bool:
+    """Whether a column may be a category.
+
+    At least half of the rows have a value, which is text of at most 4 words and no number or date, there are two values
+    or more, and each occurs in 20 rows on average.
+    """
+    cells = column.cells
+    if column.kind != "text" or "=" in column.name or not column.rows / 2 <= len(cells):
+        return False
+    short = all(len(cell.split()) <= _CATEGORY_WORDS for cell in cells)
+    return short and 2 <= column.distinct <= len(cells) / _CATEGORY_ROWS and not any(map(NUMERIC.fullmatch, cells))
+
+
+def _tells(column: ColumnFacts, labels: ColumnFacts, found: Labels, separator: str | None) -> bool:
+    """Whether values are labels, or nearly all documents of a label have the same one: its name, or its group.
+
+    Such a column is not known before the labels are.
+    """
+    values, by_label = dict(zip(column.places, column.cells, strict=True)), defaultdict[str, Counter[str]](Counter)
+    for place, some in zip(labels.places, labels.parts(separator), strict=True):
+        for label in some if place in values else ():
+            by_label[label][values[place]] += 1
+    several = [counts for counts in by_label.values() if counts.total() > 1]
+    same = sum(max(counts.values()) for counts in several) > _SAME * sum(counts.total() for counts in several)
+    return same or found.counts.keys() >= set(column.cells)
+
+
 def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     if answer is not None:
         return answer, "as requested"
@@ -225,11 +262,6 @@ def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     if found.none:
         return "multi_label", f"{found.none / found.rows:.0%} of the documents have no label"
     return "single_label", "each document has exactly one label"
-
-
-def _why_text(columns: Sequence[ColumnFacts]) -> str:
-    words = sum(column.words for column in columns)
-    return f"{words:,.0f} words on average"
 
 
 def _why_labels(found: Labels, separator: str | None, is_list: bool) -> str:

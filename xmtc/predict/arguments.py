@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from xmtc.data.fields import ONE_FIELD, FieldText
+from xmtc.data.readers.columns import category_terms
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import BAR, RULE
 
@@ -16,13 +17,14 @@ RULES = "micro, macro, samples, precision=0.9, budget=5 or top_k=5"
 _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings"
 
 
-def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD) -> list[str]:
+def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence[str] = ()) -> list[str]:
     """Convert `given` to a list of texts, in order; an iterator is read to its end.
 
     Args:
         given: a list, tuple, Series, Arrow array, one-dimensional NumPy array, or another ordered iterable of texts or
             of mappings, see `as_text`; or a data frame or Arrow table with a column for each field.
         fields: names of the fields.
+        categories: names of the categories.
 
     Raises:
         DataError: it is a single document, a set or not a collection, an item is neither text nor mapping, or a field
@@ -34,19 +36,23 @@ def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD) -> list[str]:
         given = given.to_pylist()
     elif hasattr(given, "columns"):
         given = given.to_dict("records")
-    return [as_text(item, fields, f"text {place}") for place, item in enumerate(_items(given, "text"))]
+    return [as_text(item, fields, f"text {place}", categories) for place, item in enumerate(_items(given, "text"))]
 
 
-def as_text(given: Any, fields: Sequence[str] = ONE_FIELD, name: str = "the text") -> str:
+def as_text(
+    given: Any, fields: Sequence[str] = ONE_FIELD, name: str = "the text", categories: Sequence[str] = ()
+) -> str:
     """Check a single text, or join the fields of a mapping to one. A field without a text is empty.
 
     Args:
-        given: a text; or a mapping with all fields, whose other keys are ignored.
+        given: a text; or a mapping with all fields, and with a value or a list of values for some of the categories,
+            whose other keys are ignored.
         fields: names of the fields.
         name: name of the text in messages.
+        categories: names of the categories.
 
     Raises:
-        DataError: a text is not a Unicode string, or a field is missing.
+        DataError: a text is not a Unicode string, a field is missing, or a category holds no values.
     """
     if not isinstance(given, Mapping):
         return _checked(given, name)
@@ -55,7 +61,12 @@ def as_text(given: Any, fields: Sequence[str] = ONE_FIELD, name: str = "the text
         raise DataError(f"{name} has no field {missing[0]!r}: give {', '.join(fields)}, empty if there is none")
     parts = [given[field] for field in fields]
     parts = ["" if part is None or part != part else part for part in parts]
-    return FieldText.join([_checked(part, f"{field} of {name}") for field, part in zip(fields, parts, strict=True)])
+    parts = [_checked(part, f"{field} of {name}") for field, part in zip(fields, parts, strict=True)]
+    try:
+        terms = category_terms(given, categories)
+    except ValueError as problem:
+        raise DataError(f"{name}: {problem}") from None
+    return FieldText.join(parts, [_checked(term, f"a category of {name}") for term in terms])
 
 
 def as_labels(given: Any) -> list[str]:

@@ -30,11 +30,11 @@ class Evidence:
     """A word's share of a logit.
 
     Attributes:
-        text: the word.
+        text: the word, or the value of a category, such as `type=Directive`.
         contribution: its contribution to the logit.
         start: position of its first character in the text.
-        end: position after its last character.
-        field: name of the field that it stands in; empty if documents have only one.
+        end: position after its last character; a value of a category has no characters, and is after the text.
+        field: name of the field that it stands in; empty if documents have only one. A category's name.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Explanation:
         bias: the label's bias.
         special: contribution of everything that is not a word the model reads: tokens such as `[CLS]`, and words
             beyond the maximum length.
-        words: contributions of words, in the order of the text.
+        words: contributions of words, in the order of the text, and of values of categories.
         attention: share of the attention on each word: mean over heads, or for a flat head, the pooling. Together with
             the shares of special tokens, it sums to 1.
         documents: training documents that vote for the label, and their contributions, greatest first; only if
@@ -174,6 +174,12 @@ def fused_explanations(
     fused = FusedShares.of(ensemble, pairs, labels)
     reasons = {name: scorer.contributions(features, labels) for name, scorer in ensemble.scorers.items()}
     places = _places(plain[0].words, text, ensemble.vocabulary)
+    for column, term in ensemble.vocabulary.known_values(text):
+        places[column] = [len(plain[0].words)]
+        value = Evidence(term, 0.0, len(text), len(text), term.split("=")[0])
+        plain = [
+            replace(one, words=(*one.words, value), attention=one.attention and (*one.attention, 0.0)) for one in plain
+        ]
     return [
         _fused_explanation(one, fused, place, ensemble, {name: found[place] for name, found in reasons.items()}, places)
         for place, one in enumerate(plain)

@@ -124,7 +124,7 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
     top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
     # Fused scorers score only candidates, and the chosen labels have to be among them.
     only = LabelFilter(np.arange(len(model.labels)), model.labels.indices(chosen).astype(np.int64))
-    (ids_L,), (scores_L,) = model.best([as_text(text, model.info.fields)], len(model.labels), only)
+    (ids_L,), (scores_L,) = model.best([as_text(text)], len(model.labels), only)
     found = {one.label: one for one in model.predictions(ids_L, scores_L)}
     best = list(found)[:top_k]
     wanted = [*best, *(label for label in chosen if label not in best)]
@@ -175,7 +175,7 @@ def _with_field(text: str, field: str) -> str:
 
 
 def _key(word: Evidence) -> tuple[str, str]:
-    return word.text.lower(), word.field
+    return (word.text.lower(), word.field) if word.end > word.start else (word.text, "")
 
 
 def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Stretch]:
@@ -183,6 +183,8 @@ def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: 
     largest = max((abs(value) for value in values), default=0.0) or 1.0
     pieces, at = [], 0
     for word, value in zip(explanation.words, values, strict=True):
+        if word.end == word.start:  # the value of a category
+            continue
         pieces.append(Stretch(text[at : word.start]))
         strength = abs(value) / largest
         side = ("for" if value > 0 else "against") if strength >= PLAIN else ""

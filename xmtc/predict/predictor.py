@@ -197,8 +197,9 @@ class Model:
 
         Args:
             texts: documents in a list, tuple, Series, Arrow or NumPy array, or iterator. A document is a text, or a
-                mapping from the names of its fields (`info.fields`) to their texts; in a table, it is a row. A plain
-                text is the last field. The model reads each up to the maximum length in training.
+                mapping from the names of its fields (`info.fields`) to their texts, and from those of its categories
+                (`info.categories`), which it may lack, to their values; in a table, it is a row. A plain text is the
+                last field. The model reads each up to the maximum length in training.
             top_k: maximum number of labels per text; None is 10, or 1 for a single-label model.
             evidence: also find the words that support each label most.
             threshold: leave out labels below this probability. `tuned` leaves out labels that the model's decision does
@@ -247,7 +248,7 @@ class Model:
         Raises:
             DataError: a document is empty, is neither text nor mapping, or lacks a field.
         """
-        return as_texts(documents, self.info.fields)
+        return as_texts(documents, self.info.fields, self.info.categories)
 
     @property
     def default_top_k(self) -> int:
@@ -407,7 +408,7 @@ class Model:
             DataError: the text is empty or not a string, or the model has no such label.
             ConfigError: the head gives no evidence.
         """
-        document = self.documents([as_text(text, self.info.fields)])
+        document = self.documents([as_text(text, self.info.fields, categories=self.info.categories)])
         label_ids = self.labels.indices(as_labels(labels))
         batch = self._collator(document)(MicroBatch(np.zeros(1, np.int64), np.ones(1, np.float32))).to(self.device)
         with torch.inference_mode():

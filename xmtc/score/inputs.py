@@ -5,6 +5,7 @@ the sorted list of files, and the index of the block in the file.
 """
 
 import glob
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from xmtc.track.progress import Progress
 
 if TYPE_CHECKING:
     from xmtc.storage.remote import Stamp
+
+logger = logging.getLogger(__name__)
 
 
 @config
@@ -58,22 +61,27 @@ def text_columns(
     """
     trained_on = trained_on or DocumentColumns()
     names = tuple(text or trained_on.text)
-    return TextColumns(id=doc_id, text=names, labels=names[0])
+    categories = tuple(name for name in trained_on.categories if name not in names)
+    return TextColumns(id=doc_id, text=names, categories=categories, labels=names[0])
 
 
 def with_known_id(
     columns: TextColumns, trained_on: DocumentColumns | None, files: Iterable["InputFile"]
 ) -> TextColumns:
-    """Add training's identifier column, if no other is given and every file has it.
+    """Add training's identifier column, if no other is given and every file has it. Log categories that a file lacks.
 
     Raises:
         DataError: a file cannot be read.
     """
-    if columns.id is not None or trained_on is None or trained_on.id is None:
+    known = trained_on.id if trained_on is not None and columns.id is None else None
+    if known is None and not columns.categories:
         return columns
     tables = [file.local() for file in _first_of_each_place(files)]
-    there = all(trained_on.id in _reader(path, columns).first_columns() for path in tables)
-    return replace(columns, id=trained_on.id) if tables and there else columns
+    there = [_reader(path, columns).first_columns() for path in tables]
+    for path, names in zip(tables, there, strict=True):
+        if lacking := [name for name in columns.categories if name not in names]:
+            logger.warning("%s: no column %r: its documents are read without this category", path, lacking[0])
+    return replace(columns, id=known) if tables and all(known in names for names in there) else columns
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_fields, write_fields
-from xmtc.data.words import Words
+from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import ConfigError, DataError
 from xmtc.scorers.regrouping import Regrouping
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 FILE = "scorer.safetensors"
 BLOCK = 512
 """Default number of documents scored at once."""
+CATEGORY = 0.5
+"""Weight of a category beside words, unless the settings say another."""
 
 
 @dataclass(frozen=True)
@@ -308,19 +310,24 @@ class Scorer(Protocol):
         return read_fields(folder / FILE, cls)
 
 
-def field_weights(chosen: Sequence[str] | Mapping[str, float] | None, kind: str, names: Sequence[str]) -> Floats:
-    """Return the weight (F,) of each field; 0 if a scorer does not read it.
+def field_weights(
+    chosen: Sequence[str] | Mapping[str, float] | None, kind: str, vocabulary: Vocabulary, category: float = CATEGORY
+) -> Floats:
+    """Return the weight (F,) of each field and category; 0 if a scorer does not read it.
 
     Args:
         chosen: `ScorerSettings.fields`; a field has weight 1 unless they say another, and None is all fields.
         kind: name of the scorer.
-        names: fields of the documents.
+        vocabulary: has the fields and categories of the documents.
+        category: weight of a category if `chosen` is None.
 
     Raises:
         ConfigError: the documents have no such field.
     """
-    weights = dict.fromkeys(names if chosen is None else chosen, 1.0)
-    weights |= chosen if isinstance(chosen, Mapping) else {}
+    names = (*vocabulary.fields, *vocabulary.categories)
+    if chosen is None:
+        chosen = dict.fromkeys(vocabulary.fields, 1.0) | dict.fromkeys(vocabulary.categories, category)
+    weights = chosen if isinstance(chosen, Mapping) else dict.fromkeys(chosen, 1.0)
     unknown = [name for name in weights if name not in names]
     if unknown:
         raise ConfigError(

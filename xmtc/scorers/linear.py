@@ -48,7 +48,7 @@ class Linear(WordWeights):
             DataError: a penalty is too small.
         """
         words = training.features.words
-        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary.fields)
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary)
         words_NC = words.apart(fields_F)
         used_V = _most_frequent(words_NC, settings.most_terms)
         words_NV = sparse.csr_array(words_NC[:, used_V])

@@ -70,7 +70,7 @@ class Tree(Scorer):
         for key, value in {**_SHAPES[settings.shape], "n_trees": settings.trees}.items():
             setattr(parameters, key, value)
         words, labels_NL = training.features.words, training.labels_NL
-        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary.fields)
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary)
         words_NC = _with_bare(words.apart(fields_F))
         with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
             file.write(f"{len(training)} {words_NC.shape[1]} {labels_NL.shape[1]}\n".encode())

@@ -39,7 +39,7 @@ class WordNeighbours(Votes):
     @override
     def fit(cls, training: Training, settings: WordNeighboursConfig) -> Self:
         words = training.features.words
-        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary.fields)
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary, category=0)
         return cls(training.labels_NL.astype(np.float32), settings.neighbours, words.together(fields_F), fields_F)
 
     @cached_property

@@ -113,6 +113,7 @@ def _add_prediction(app: FastAPI) -> None:
             queue=service.worklist is not None,
             evidence=service.gives_evidence,
             fields=list(model.info.fields),
+            categories=list(model.info.categories),
         )
 
 

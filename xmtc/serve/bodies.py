@@ -14,7 +14,11 @@ class Body(BaseModel):
 
 
 DocumentText = Annotated[str, Field(min_length=1, description="A document.")]
-DocumentFields = Annotated[dict[str, str | None], Field(min_length=1, description="A document by its fields.")]
+_Value = str | int | float | bool
+DocumentFields = Annotated[
+    dict[str, _Value | list[_Value | None] | None],
+    Field(min_length=1, description="A document by its fields, and by the values of its categories if they are known."),
+]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Filter = Annotated[str, Field(min_length=1, max_length=4096)]
 
@@ -141,6 +145,7 @@ class ModelAnswer(Answerer):
     queue: bool
     evidence: bool
     fields: list[str]
+    categories: list[str]
 
 
 class Suggested(Body):

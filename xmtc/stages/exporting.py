@@ -59,6 +59,7 @@ def export(
         corpus=worker.corpus.fingerprint,
         columns=document_columns(config.data.source),
         fields=worker.corpus.vocabulary().fields,
+        categories=worker.corpus.vocabulary().categories,
         label_file=label_file(config.data.source),
         vocabulary=worker.corpus.manifest.vocabulary,
         dev=metrics.get("dev", {}),

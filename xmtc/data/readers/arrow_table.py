@@ -37,6 +37,8 @@ class ArrowTable(TableFormat):
             wanted = schema.names if columns is None else columns.names()
             if missing := [name for name in wanted if name not in schema.names]:
                 raise missing_column(path, missing[0], schema.names, columns.advice() if columns else "")
+            if columns is not None:  # documents to label may lack categories
+                wanted = [name for name in schema.names if name in (*wanted, *columns.categories)]
             names, number = class_names(schema), 0
             for batch in batches(wanted):
                 for cells in _cells(path, batch, number):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from xmtc.config.problems import suggestion
 from xmtc.data.fields import ONE_FIELD
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ class Reader(Protocol):
         """Return the names of the fields of documents; with several, each `Document.text` is a `FieldText`."""
         return ONE_FIELD
 
+    def categories(self) -> tuple[str, ...]:
+        """Return the names of the categories of documents, whose values each `Document.text` has as a `FieldText`."""
+        return ()
+
     def count(self) -> int | None:
         """Count the rows, or estimate them; None if that would take about as long as reading them.
 
@@ -178,6 +183,11 @@ def shown_column(name: str) -> str:
         return "a column without a name"
     shown = len(name) <= _LONGEST_CELL and len(name.split()) <= _NAME_WORDS
     return name if shown else f"a column with a name of {len(name):,} characters"
+
+
+def no_column(name: str, there: Iterable[object]) -> str:
+    """Say that a table lacks a column, and which it has."""
+    return f"no column {name!r}; {suggestion(name, map(str, there))}{shown_columns(there)}"
 
 
 def shown_columns(there: Iterable[object]) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.data.fields import FieldText
-from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, quoted_cell, shown_columns
+from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, no_column, quoted_cell
 from xmtc.data.readers.cells import absent, labels_of, text_of, word_of
 from xmtc.errors import DataError
 
@@ -19,7 +19,7 @@ SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "t
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
 T = TypeVar("T")
-_NUMERIC = re.compile(r"\s*[-+$€£]?\d[\d.,:/-]*(?:[eE][-+]?\d+|[T ]\d+:[\d:.+-]*Z?)?\s*%?")
+NUMERIC = re.compile(r"\s*[-+$€£]?\d[\d.,:/-]*(?:[eE][-+]?\d+|[T ]\d+:[\d:.+-]*Z?)?\s*%?")
 """One number or date; a text may consist of several."""
 
 
@@ -31,6 +31,8 @@ class DocumentColumns:
     """Column with the identifier."""
     text: Annotated[tuple[Name, ...], Field(min_length=1)] = ("text",)
     """Columns with the fields, in their order."""
+    categories: tuple[Name, ...] = ()
+    """Columns with categories."""
 
 
 @config
@@ -42,6 +44,8 @@ class ColumnsConfig:
     text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = "text"
     """Column with the text, or columns of its fields: `[title, text]`, or `{title: dc_title, body: abstract}` with
     other names."""
+    categories: tuple[Annotated[str, Field(min_length=1, pattern="^[^=]*$")], ...] = ()
+    """Columns with categories, such as `[type, language]`. Each value is a feature as a whole, no text."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
@@ -50,9 +54,9 @@ class ColumnsConfig:
     """Column with `train`, `dev` (or `validation`) or `test`. Then only `files.train` may name files."""
 
     def __post_init__(self) -> None:
-        columns = self.text_columns()
-        if len(set(columns)) < len(columns):
-            raise ValueError("text names a column twice; name each once")
+        for named in (self.text_columns() + self.categories, self.fields() + self.categories):
+            if len(set(named)) < len(named):
+                raise ValueError("text and categories name a column or field twice; name each once")
 
     def text_columns(self) -> tuple[str, ...]:
         """Return the columns of the fields."""
@@ -66,7 +70,7 @@ class ColumnsConfig:
 
     def of_documents(self) -> DocumentColumns:
         """Return the columns that documents without known labels need."""
-        return DocumentColumns(id=self.id, text=self.text_columns())
+        return DocumentColumns(id=self.id, text=self.text_columns(), categories=self.categories)
 
     def advice(self) -> str:
         """Say how to fix a missing column."""
@@ -74,26 +78,27 @@ class ColumnsConfig:
 
     def names(self) -> list[str]:
         """List all columns that a source must have."""
-        named = (self.id, *self.text_columns(), self.labels, self.split)
+        named = (self.id, *self.text_columns(), *self.categories, self.labels, self.split)
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def document(self, row: Mapping[str, Any], where: str, fallback_id: str, split: str | None) -> Document | Rejected:
         """Convert `row` to a document, or say why it is none."""
         missing = [name for name in self.names() if name not in row]
         if missing:
-            return Rejected(where, f"no column {missing[0]!r}; {shown_columns(row)}")
+            return Rejected(where, no_column(missing[0], row))
         try:
             text = self._text(row)
             labels, absences = self._labels(row)
             split = self._split(row[self.split]) if self.split is not None else split
             doc_id = (None if self.id is None else _read(word_of, self.id, row)) or fallback_id
-            check_characters(doc_id, text, *labels)
+            check_characters(doc_id, text, *labels, *text.categories)
         except ValueError as problem:
             return Rejected(where, str(problem))
         return Document(doc_id, text, labels, split, absences)
 
-    def _text(self, row: Mapping[str, Any]) -> str:
-        text = FieldText.join([_read(text_of, name, row) or "" for name in self.text_columns()])
+    def _text(self, row: Mapping[str, Any]) -> FieldText:
+        parts = [_read(text_of, name, row) or "" for name in self.text_columns()]
+        text = FieldText.join(parts, category_terms(row, self.categories))
         if not text:
             raise ValueError(f"no text in {' or '.join(repr(name) for name in self.text_columns())}")
         return text
@@ -121,7 +126,7 @@ class NumericColumns:
     def see(self, row: Mapping[str, Any]) -> None:
         """Look at a row."""
         for name in [name for name in self._seen if not absent(row.get(name))]:
-            if _NUMERIC.fullmatch(str(row[name])):
+            if NUMERIC.fullmatch(str(row[name])):
                 self._seen[name] += 1
             else:
                 del self._seen[name]
@@ -131,6 +136,15 @@ class NumericColumns:
         for name, cells in self._seen.items():
             if cells >= least:
                 raise DataError(f"{path}: column {name!r} holds only numbers or dates, no text: leave it out")
+
+
+def category_terms(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Write the values of categories as terms, such as `type=Directive`. A category may be missing.
+
+    Raises:
+        ValueError: a cell holds no values; see `labels_of`.
+    """
+    return [f"{name}={value}" for name in names if name in row for value in _read(labels_of, name, row)[0]]
 
 
 def _read(convert: Callable[[Any], T], column: str, row: Mapping[str, Any]) -> T:

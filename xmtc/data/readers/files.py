@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from xmtc.data.readers.base import shown_columns
+from xmtc.data.readers.base import no_column
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
 from xmtc.files import RepeatedKeyError, once_each, reading
@@ -131,7 +131,7 @@ def missing_column(path: Path, missing: str, there: Iterable[object], advice: st
         there: columns that it has.
         advice: how to name another one.
     """
-    return DataError(f"{path}: no column {missing!r}; {shown_columns(there)}; {advice}")
+    return DataError(f"{path}: {no_column(missing, there)}; {advice}")
 
 
 def wrong_width(found: int, expected: int) -> str:

@@ -103,6 +103,11 @@ class TableReader(Reader):
         return self._settings.columns.fields()
 
     @override
+    def categories(self) -> tuple[str, ...]:
+        """The columns of categories."""
+        return self._settings.columns.categories
+
+    @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
         """The rows of one file after the other."""
         columns = self._settings.columns

@@ -31,7 +31,7 @@ function showText(row) {
     : `No word stands out for “${row.name}”`;
   const marked = $("#marked");
   marked.replaceChildren();
-  const words = [...row.evidence].sort((a, b) => a.start - b.start);
+  const words = row.evidence.filter((word) => word.end > word.start).sort((a, b) => a.start - b.start);
   const most = Math.max(0, ...words.map((word) => word.contribution));
   const characters = Array.from(state.text); // the server counts characters, a browser counts UTF-16 units
   const slice = (start, end) => characters.slice(start, end).join("");
@@ -101,9 +101,17 @@ function drawRow(row) {
   $("#labels").append(item);
 }
 
+// The text is the last field; what a person leaves empty is unknown.
+function documentOf(text) {
+  const values = [...document.querySelectorAll("#categories input")].map((input) => [input.name, input.value]);
+  if (!values.some(([, value]) => value)) return text;
+  const fields = state.about.fields.map((field, at) => [field, at + 1 < state.about.fields.length ? "" : text]);
+  return Object.fromEntries([...fields, ...values]);
+}
+
 async function predict() {
   const text = $("#text").value;
-  const answer = await call("predict", { texts: [text], evidence: state.about.evidence });
+  const answer = await call("predict", { texts: [documentOf(text)], evidence: state.about.evidence });
   say("");
   if (text !== state.text) state.id = null;
   state.text = text;
@@ -206,6 +214,8 @@ async function start() {
   document.title = `${state.about.model} · xmtc`;
   $("#name").textContent = state.about.model;
   $("#about").textContent = `${state.about.labels.toLocaleString("en")} labels, xmtc ${state.about.xmtc}.`;
+  const inputs = state.about.categories.map((name) => element("label", {}, `${name} `, element("input", { name })));
+  $("#categories").replaceChildren(...inputs);
   $("#annotate").hidden = !state.about.annotations;
   $("#next").hidden = !state.about.queue;
 }
