@@ -1,6 +1,7 @@
-"""The server on Ray Serve: its configuration, and one application on a local Ray."""
+"""The server on Ray Serve: its configuration, and a model and versions of one on a local Ray."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 from ray.serve.schema import ServeDeploySchema
 
+from xmtc.artefact.relabel import rename_labels
 from xmtc.cluster.serving import DEPLOYMENT, Arguments, application
 from xmtc.errors import ConfigError
 from xmtc.serve.config import TOKEN_VARIABLE, read_tuning
@@ -40,7 +42,7 @@ import sys
 import ray, requests
 from ray import serve
 from xmtc.cluster.serving import Arguments, application
-model, port, token = sys.argv[1:]
+model, models, port, token = sys.argv[1:]
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
 arguments = Arguments(model=model, set=["limits.texts=2", "workers=1"])
@@ -53,6 +55,23 @@ assert session.get(f"{place}/model").status_code == 401
 answer = session.post(f"{place}/predict", json={"texts": ["cod", "law"], "top_k": 2}, headers=headers)
 assert [len(one) for one in answer.json()["predictions"]] == [2, 2]
 assert session.post(f"{place}/predict", json={"texts": ["cod"] * 3}, headers=headers).status_code == 413
+serve.run(application(Arguments(models=models, set=["workers=1"])), name="xmtc", route_prefix="/")
+body = {"texts": ["cod"], "top_k": 6}
+
+
+def asked():
+    found = session.post(f"{place}/predict", json=body, headers=headers).json()
+    return found["model"], found["version"], "codfish" in {one["label"] for one in found["predictions"][0]}
+
+
+assert asked() == ("laws", "1", False)
+versions = f"{place}/models/laws"
+assert session.post(versions, json={"version": "2"}).status_code == 401
+assert session.post(versions, json={"version": "3"}, headers=headers).status_code == 409
+assert session.post(versions, json={"version": "2"}, headers=headers).status_code == 200
+assert asked() == ("laws", "2", True)
+(there,) = session.get(f"{place}/models", headers=headers).json()["models"]
+assert (there["version"], sorted(there["versions"])) == ("2", ["1", "2"])
 serve.shutdown()
 ray.shutdown()
 """
@@ -65,5 +84,9 @@ def test_on_a_local_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", SERVED, str(export(tmp_path / "model")), str(port), TOKEN]
+    model, models = export(tmp_path / "model"), tmp_path / "models"
+    shutil.copytree(model, models / "laws/1")
+    rename_labels(model, {"cod": "codfish"}, models / "laws/2")
+    (models / "laws/current").write_text("1\n")
+    command = [sys.executable, "-c", SERVED, str(model), str(models), str(port), TOKEN]
     subprocess.run(command, check=True, timeout=280, env=os.environ | {TOKEN_VARIABLE: TOKEN})
