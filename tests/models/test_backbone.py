@@ -1,10 +1,12 @@
 """Hugging Face backbones: every family, windows, masks, bidirectional decoders, bad settings."""
 
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, modeling_flash_attention_utils
 
 from tiny import DECODERS, FAMILIES, VOCAB, tiny, whole_documents
 from xmtc.data.pretrained import resolve_pretrained
@@ -191,3 +193,37 @@ def test_recomputed_layers_keep_little_of_a_long_document():
 
     plain = kept_bytes()
     assert kept_bytes(gradient_checkpointing=True) < plain / 5
+
+
+def varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, softmax_scale, dropout_p):
+    """What FlashAttention's kernel computes: each text of the row (P, heads, D) by itself, as the ends alone say."""
+    assert torch.equal(cu_seqlens_q, cu_seqlens_k)
+    assert max_seqlen_q == max_seqlen_k >= cu_seqlens_q.diff().max()
+    assert causal
+    assert dropout_p == 0
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    texts = ([x[first:end].transpose(0, 1) for x in (q, k, v)] for first, end in pairwise(cu_seqlens_q.tolist()))
+    attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True, scale=softmax_scale)
+    return torch.cat([attend(*text).transpose(0, 1) for text in texts])
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_windows_in_one_row_have_the_states_and_gradients_of_padded_ones(family, monkeypatch):
+    kernels = (None, varlen, None, None, None)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_lazy_imports", lambda *args, **others: kernels)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    padded, packed = (build(family, dropout=0.0, lora=LoraConfig(dropout=0.0), attention="sdpa") for _ in range(2))
+    packed.transformer.config._attn_implementation = "flash_attention_2"
+    assert not padded.packs
+    packed.packs = True
+    batch = whole_documents([7, 12, 1, 9])
+    found = []
+    for backbone in (padded, packed):
+        states = backbone(batch.input_ids_WU, batch.attention_mask_WU) * batch.attention_mask_WU[..., None]
+        states.square().sum().backward()
+        found.append((states, {n: p.grad for n, p in backbone.named_parameters() if p.grad is not None}))
+    (states, gradients), (same, others) = found
+    torch.testing.assert_close(same, states, atol=2e-5, rtol=1e-4)
+    assert gradients
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(others[name], gradient, atol=1e-4, rtol=1e-3)

@@ -22,6 +22,7 @@ from xmtc.models.encoders.base import FOLDER, Encoder
 from xmtc.models.encoders.pretrained import blocks_of, quiet
 from xmtc.models.module_files import part, read_weights, whole
 
+_PACKED = ("llama", "mistral", "qwen2", "qwen3", "phi3", "phi", "gpt2")  # of which a test knows that they can
 _ADAPTER = "adapter/adapter_model.safetensors"  # in PEFT's layout; `encoder/` has Transformers'
 
 
@@ -32,6 +33,7 @@ class HuggingFaceBackbone(Encoder):
         model: the Transformers model, wrapped by PEFT if it has adapters.
         name: name of the pretrained model; None if the weights are random.
         causal: whether a token sees only the tokens before it.
+        packs: whether padding is left out, which needs FlashAttention: other kernels get a dense mask of the whole row.
     """
 
     def __init__(self, model: PreTrainedModel, settings: HuggingFaceConfig, window: int) -> None:
@@ -39,13 +41,33 @@ class HuggingFaceBackbone(Encoder):
         self.causal = any(getattr(module, "is_causal", False) for module in model.modules())
         self.pad_token_id: int = model.config.pad_token_id or 0
         self.name = settings.name if settings.from_config is None else None
+        fused = model.config._attn_implementation == "flash_attention_2"
+        self.packs = fused and self.causal and model.config.model_type in _PACKED
         self.model = model if settings.lora is None else add_lora(model, settings.lora)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute hidden states (W, U, D)."""
+        if self.packs:
+            return self._packed(input_ids_WU, attention_mask_WU)
         # Some models compute positions by comparing ids with their padding id, which may differ from the collator's.
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
         return self.model(input_ids=input_ids_WU, attention_mask=attention_mask_WU.long()).last_hidden_state
+
+    def _packed(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
+        """Compute the same from one row of all windows; without ends, every layer would find the padding again."""
+        ends_W = nn.functional.pad(attention_mask_WU.sum(1).cumsum(0), (1, 0)).int()
+        longest, places_P = attention_mask_WU.shape[1], attention_mask_WU.flatten().nonzero().squeeze(1)
+        states_1PD = self.model(
+            input_ids=input_ids_WU.flatten()[places_P][None],
+            position_ids=(attention_mask_WU.cumsum(1) - 1).flatten()[places_P][None],
+            use_cache=False,  # with a cache, Transformers takes the row for one text
+            cu_seq_lens_q=ends_W,
+            cu_seq_lens_k=ends_W,
+            max_length_q=longest,
+            max_length_k=longest,
+        ).last_hidden_state
+        padded_XD = states_1PD.new_zeros(attention_mask_WU.numel(), self.width)
+        return padded_XD.index_copy(0, places_P, states_1PD[0]).view(*attention_mask_WU.shape, -1)
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
         """Compute states (W, U, D) of embedding and layers, the last equal `forward`."""
