@@ -13,7 +13,7 @@ from xmtc.artefact.extend import add_labels
 from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.errors import CheckpointError
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import INDEX, NOTES, IndexRecall, LabelIndex, LabelVectors, label_vectors, query_vectors
+from xmtc.mining.index import INDEX, NOTES, IndexRecall, LabelIndex, LabelVectors, query_vectors
 from xmtc.models.calibration import Calibration
 from xmtc.models.heads.config import FlatConfig, NoHeadConfig
 from xmtc.predict.predictor import Model
@@ -82,7 +82,8 @@ def test_an_opened_index_finds_what_the_built_one_does(kind, tmp_path):
 
 def test_without_a_calibration_the_vectors_are_the_heads():
     head = FlatConfig().build(4, 3)
-    assert np.array_equal(LabelVectors.of(head)[:], label_vectors(head))
+    rows = torch.cat([head.weights, head.bias[:, None]], 1).detach().numpy()
+    assert np.array_equal(LabelVectors.of(head)[:], rows)
 
 
 @pytest.mark.parametrize(("head", "task"), [(FlatConfig(), "single_label"), (NoHeadConfig(), "multi_label")])

@@ -7,7 +7,7 @@ import torch
 
 from xmtc.errors import XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import INDEX, LabelIndex, LabelVectors, _on_gpu, label_vectors, query_vectors
+from xmtc.mining.index import INDEX, LabelIndex, LabelVectors, _on_gpu, query_vectors
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 
@@ -94,9 +94,11 @@ def test_the_flat_heads_index_ranks_as_its_logits_do():
     head = FlatConfig().build(8, 50).eval()
     head.bias.data.copy_(torch.randn(50))
     hidden, mask = torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
-    products = query_vectors(head.document_vectors(hidden, mask)) @ label_vectors(head).T
+    products = query_vectors(head.document_vectors(hidden, mask)) @ LabelVectors.of(head)[:].T
     np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
-    found = LabelIndex(label_vectors(head), IndexConfig()).search(query_vectors(head.document_vectors(hidden, mask)), 7)
+    found = LabelIndex(LabelVectors.of(head)[:], IndexConfig()).search(
+        query_vectors(head.document_vectors(hidden, mask)), 7
+    )
     assert torch.equal(torch.from_numpy(found), head(hidden, mask).topk(7).indices)
 
 
@@ -107,13 +109,13 @@ def test_label_attention_is_indexed_as_if_it_looked_at_all_tokens_alike():
     with torch.no_grad():
         head.queries.zero_()
     hidden, mask = torch.randn(3, 5, 6), torch.ones(3, 5, dtype=torch.bool)
-    products = query_vectors(head.document_vectors(hidden, mask)) @ label_vectors(head).T
+    products = query_vectors(head.document_vectors(hidden, mask)) @ LabelVectors.of(head)[:].T
     np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_label_vectors_are_a_copy():
     head = FlatConfig().build(4, 3)
-    before = label_vectors(head)
+    before = LabelVectors.of(head)[:]
     head.bias.data.copy_(torch.ones(3))
     assert (before[:, -1] == 0).all()
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import INDEX, LabelIndex, label_vectors, query_vectors
+from xmtc.mining.index import INDEX, LabelIndex, LabelVectors, query_vectors
 from xmtc.models.heads.base import Head, ScoresByProduct
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
@@ -153,7 +153,7 @@ def measure(head: Head, index: LabelIndex, documents: list[Tensor], exact: list[
 
 
 def curve(name: str, head: Head, documents: list[Tensor], kinds: list[str]) -> Iterator[dict]:
-    exact, vectors_Ld = exact_best(head, documents), label_vectors(head)
+    exact, vectors_Ld = exact_best(head, documents), LabelVectors.of(head)[:]
     for kind in kinds:
         start = time.perf_counter()
         built = LabelIndex(vectors_Ld, SETTINGS[kind][0])

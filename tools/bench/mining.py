@@ -24,7 +24,7 @@ from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
 from xmtc.data.sampler import MicroBatch
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import LabelIndex, label_vectors, query_vectors
+from xmtc.mining.index import LabelIndex, LabelVectors, query_vectors
 from xmtc.models.heads.label_attention import LabelAttentionHead
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -82,7 +82,7 @@ def study_vectors(head: LabelAttentionHead, hidden: list[Tensor], sample: list[B
 
 
 def study_kinds(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]) -> None:
-    vectors_Ld, depth = label_vectors(head), DEPTHS[-1]
+    vectors_Ld, depth = LabelVectors.of(head)[:], DEPTHS[-1]
     queries = [
         query_vectors(head.document_vectors(hidden_BTD, batch.mask_BT))
         for hidden_BTD, batch in zip(hidden, sample, strict=True)

@@ -11,7 +11,7 @@ Suffixes: L labels, B documents, d width of the vectors, K found labels.
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -74,24 +74,17 @@ class LabelVectors:
     Attributes:
         rows_LP: rows, of any floating type.
         bias_L: biases.
-        scale_L: factor of each label's row and bias, or None.
-        offset_L: added to the scaled bias, or None.
+        calibration: factor of each label's row and bias, and what is added to the scaled bias; or None.
     """
 
     rows_LP: Tensor
     bias_L: Tensor
-    scale_L: Tensor | None = None
-    offset_L: Tensor | None = None
+    calibration: HasScales | None = None
 
     @classmethod
     def of(cls, head: HasLabelVectors, calibration: HasScales | None = None) -> Self:
         """Refer to the current vectors of a head's labels, calibrated if the logits are; later changes change them."""
-        vectors = cls(head.weights.detach(), head.bias.detach())
-        return (
-            vectors
-            if calibration is None
-            else replace(vectors, scale_L=calibration.scale_L, offset_L=calibration.offset_L)
-        )
+        return cls(head.weights.detach(), head.bias.detach(), calibration)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -105,10 +98,9 @@ class LabelVectors:
         rows = self.rows_LP[chosen]
         table = torch.empty(len(rows), self.shape[1])
         table[:, :-1], table[:, -1] = rows, self.bias_L[chosen]
-        if self.scale_L is not None:
-            table *= self.scale_L[chosen].cpu()[:, None]
-        if self.offset_L is not None:
-            table[:, -1] += self.offset_L[chosen].cpu()
+        if self.calibration is not None:
+            table *= self.calibration.scale_L[chosen].cpu()[:, None]
+            table[:, -1] += self.calibration.offset_L[chosen].cpu()
         return table.numpy()
 
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
@@ -119,14 +111,8 @@ class LabelVectors:
 
     def largest(self) -> float:
         """Find the greatest absolute value; not finite if a value is not, or if there are no labels."""
-        return (
-            float(np.max([np.abs(part).max() for _, part in self.chunks()], initial=0)) if len(self.rows_LP) else np.inf
-        )
-
-
-def label_vectors(head: HasLabelVectors) -> NDArray[np.float32]:
-    """Copy all vectors to index, (L, d), to the CPU."""
-    return LabelVectors.of(head)[:]
+        least = 0 if len(self.rows_LP) else np.inf
+        return float(np.max([np.abs(part).max() for _, part in self.chunks()], initial=least))
 
 
 @torch.no_grad()

@@ -19,7 +19,6 @@ from xmtc.track.console import print_line
 RERANK = 4
 """Labels to look up for each candidate that the head's scores keep, because the index ignores attention."""
 
-Snapshot = Callable[[], NDArray[np.float32]]
 Rank = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 Keep = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 
@@ -51,7 +50,7 @@ class Miner:
         snapshot: copies the current label vectors, (L, d).
     """
 
-    def __init__(self, config: MiningConfig, snapshot: Snapshot) -> None:
+    def __init__(self, config: MiningConfig, snapshot: Callable[[], NDArray[np.float32]]) -> None:
         self._config, self._snapshot = config, snapshot
         self._half = config.refresh_steps // 2
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mining")

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from xmtc.data.collate import Batch
 from xmtc.losses.base import LossOutput
-from xmtc.mining.index import label_vectors
+from xmtc.mining.index import LabelVectors
 from xmtc.mining.miner import Miner
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, refresh
@@ -78,7 +78,7 @@ class FinetuneObjective(Objective):
         return output if self.shard.world == 1 else LossOutput(output.sum, batch.weight_B.sum())
 
     def _label_vectors(self) -> NDArray[np.float32]:
-        """Return the current vectors to index."""
+        """Copy the current vectors to index."""
         if self.texts is not None:
             refresh(self.classifier.head, self.texts)
-        return label_vectors(self.classifier.head)
+        return LabelVectors.of(self.classifier.head)[:]
