@@ -92,14 +92,11 @@ def blocks_of_all_ranks(shard: RowShard) -> Iterator[Tensor]:
     """Yield the rows of the whole table in order, in blocks on the CPU. Collective. A block is valid until the next."""
     rows_R = shard.detach()
     step = max(1, _BLOCK * len(shard) // max(1, shard.numel()))
+    own_rank, _ = rank_and_world_size()
     for rank, (first, end) in enumerate(shares(shard.total)):
         for start in range(first, end, step):
-            own = rows_R[start - shard.first : min(start + step, end) - shard.first] if _rank() == rank else None
+            own = rows_R[start - shard.first : min(start + step, end) - shard.first] if own_rank == rank else None
             yield broadcast_rows(own, (min(step, end - start), *shard.shape[1:]), shard.dtype, rank)
-
-
-def _rank() -> int:
-    return rank_and_world_size()[0]
 
 
 def copy_rows(target_R: Tensor, path: Path, name: str, start: int) -> None:

@@ -7,7 +7,7 @@ place, on average. All state has one row per label and can be split like the tab
 Suffixes: L rows of a table, R touched rows, D width.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -86,13 +86,11 @@ class RowwiseOptimizer(Optimizer):
         self._noise: Tensor | None = None
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every table that has a gradient."""
-        loss = closure() if closure is not None else None
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Update every table that has a gradient. Nothing is evaluated again."""
         for table in self.tables:
             if table.grad is not None:
                 self._take(table, table.grad)
-        return loss
 
     def _take(self, table: Tensor, gradient: Tensor) -> None:
         if not gradient.is_sparse:
@@ -234,9 +232,9 @@ class LazyAdam(RowAdamW):
         return super().fresh_state(table) | {"last": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
 
     @override
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: None = None) -> None:
         self.clock += 1
-        return super().step(closure)
+        super().step(closure)
 
     @override
     def resume(self) -> None:

@@ -162,10 +162,6 @@ class _Stages:
         needed = any("label_states" in one.needs for one in self.config.model.scorers)
         return needed * self.size.labels * _NAME_TOKENS / self.config.data.max_length * self._encode_s
 
-    @property
-    def _train_s(self) -> float:
-        return self.speeds.train_s.get(self.config.data.max_length, 0.0)
-
     def _core(self, part: str, sizes: Mapping[str, float]) -> float:
         """Estimate seconds of a part that runs on one core."""
         return _sum(_FIGURES[part], sizes) * self.speeds.core_s / _FIGURES["core_s"]
@@ -208,7 +204,8 @@ class _Stages:
         for phase in tune.phases:
             if phase.encoder_layers != 0:
                 share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
-                backward_s = share * (self._train_s - self._encode_s)
+                train_s = self.speeds.train_s.get(self.config.data.max_length, 0.0)
+                backward_s = share * (train_s - self._encode_s)
                 training += phase.epochs * (size.train * (self._encode_s + backward_s) + dev * self._encode_s)
         found[str(Stage.FINETUNE)] = _FIGURES["stage"] + encoding_s + training
         return found

@@ -119,9 +119,7 @@ class LabelShard:
 
     def mean_of_all(self, values_R: Tensor) -> Tensor:
         """Compute the mean over all labels of a value per label, (R, …) → (…). Collective."""
-        if self.world == 1:
-            return values_R.mean(0)
-        return all_reduce_sum(values_R.sum(0)) / self.labels
+        return self.sum_of_all(values_R.sum(0)) / self.labels
 
     def sum_of_all(self, value: Tensor) -> Tensor:
         """Sum a value over the workers that share the labels. Collective."""

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Iterable, Mapping, Set
 from itertools import chain
 from pathlib import Path
 
@@ -79,19 +80,25 @@ def write_weights(
     Raises:
         CheckpointError: the file could not be written; raised on every rank. An earlier file is unchanged.
     """
-    shards, failures = shards or {}, list[OSError]()
+    shards = shards or {}
     blocks = (block for shard in shards.values() for block in blocks_of_all_ranks(shard))
-    if here:
+
+    def write() -> None:
         try:
             with replacing(path) as partial, partial.open("wb") as file:
                 file.write(_header(tensors, shards))
                 for tensor in chain(tensors.values(), blocks):
                     file.write(_raw(tensor))
-        except OSError as error:
-            failures.append(error)
-    for _ in blocks:  # after a failed write: the other ranks still send their blocks
-        pass
-    run_collectively(lambda: _raise_first(failures), lambda said: _could_not(path, said), here=here)
+        finally:
+            deque(blocks, maxlen=0)  # after a failed write: the other ranks still send their blocks
+
+    if not here:
+        deque(blocks, maxlen=0)
+    run_collectively(write, lambda said: _could_not(path, said), here=here)
+
+
+def _could_not(path: Path, failures: list[str]) -> CheckpointError:
+    return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): free disk space and resume")
 
 
 def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
@@ -100,15 +107,6 @@ def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
     shards = {name: tensor for name, tensor in state.items() if isinstance(tensor, RowShard)}
     rest = {name: tensor for name, tensor in state.items() if name not in shards}
     write_weights(path, rest, shards, here=here)
-
-
-def _could_not(path: Path, failures: list[str]) -> CheckpointError:
-    return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): free disk space and resume")
-
-
-def _raise_first(failures: Sequence[OSError]) -> None:
-    if failures:
-        raise failures[0]
 
 
 def _header(tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard]) -> bytes:
