@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from xmtc.artefact.info import read_description
 from xmtc.artefact.vocabulary import warning_of
@@ -42,10 +42,8 @@ def predict_texts(
     *,
     top_k: int | None = None,
     evidence: bool = False,
-    include: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    language: str | None = None,
     reranker: str | None = None,
+    **options: Any,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
@@ -57,10 +55,8 @@ def predict_texts(
         top_k: number of labels per text. None: all predicted labels and the best others; for a single-label model, only
             the predicted label.
         evidence: also print the words that support each label.
-        include: see `Model.predict`.
-        exclude: see `Model.predict`.
-        language: see `Model.predict`.
         reranker: address of a language model, see `Model.rerank_by`.
+        options: labels to include or exclude, and the language of names, see `Model.predict`.
 
     Raises:
         DataError: a text has no tokens, or the model has no such label or language.
@@ -76,9 +72,7 @@ def predict_texts(
         threshold=None if top_k else "tuned",
         least=least,
         evidence=evidence,
-        include=include,
-        exclude=exclude,
-        language=language,
+        **options,
     )
     places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
