@@ -158,8 +158,7 @@ def summary(plan: Plan) -> list[str]:
     lines += [f"{number:,} {words}" for words, number in notes.items() if number]
     lines.append(machine())
     if roles.categories:
-        names = ", ".join(map(shown_column, roles.categories))
-        lines.append(f"categories: {names} (few values; take them out of the configuration to ignore them)")
+        lines.append(f"categories, to take out if not known: {', '.join(map(shown_column, roles.categories))}")
     if roles.unused:
         lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
     stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())

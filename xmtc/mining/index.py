@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from xmtc.errors import CheckpointError, StorageError, XmtcError
-from xmtc.files import read_file, reading, replacing
+from xmtc.errors import CheckpointError, XmtcError
+from xmtc.files import read_file, reading
 from xmtc.mining.config import IndexConfig
+from xmtc.scorers.vectors import COPY, read_index, write_index
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,6 @@ _CHUNK = 16_384  # labels whose vectors are copied at a time
 _HALF = 60_000.0  # greater numbers overflow in float16
 _SEED = 1234
 _GOOD_RECALL = 0.9
-_COPY = "copy the whole model folder, or export it again"
 
 INDEX, NOTES = "labels.faiss", "index.json"
 """Files of an exported model: the index, and how it was built and what it finds."""
@@ -198,8 +198,8 @@ class LabelIndex:
         opened._index = read_index(path)
         opened.labels, opened.width = opened._index.ntotal, opened._index.d
         if opened.labels != labels:
-            raise CheckpointError(f"{path}: holds {opened.labels} labels, the model has {labels}; {_COPY}")
-        with reading(folder / NOTES, CheckpointError, _COPY, "missing or damaged"):
+            raise CheckpointError(f"{path}: holds {opened.labels} labels, the model has {labels}; {COPY}")
+        with reading(folder / NOTES, CheckpointError, COPY, "missing or damaged"):
             notes = TypeAdapter(_Notes).validate_json(read_file(folder / NOTES))
         opened.config, opened.recall = notes.built, notes.recall
         return opened
@@ -257,32 +257,6 @@ class LabelIndex:
             more.nprobe = probes
             found_BK[short_B] = self._index.search(queries_Bd[short_B], found_BK.shape[1], params=more)[1]
         return found_BK
-
-
-def write_index(path: Path, index: Any) -> None:
-    """Write an index of FAISS.
-
-    Raises:
-        StorageError: FAISS cannot write the file.
-    """
-    try:
-        with replacing(path) as partial:
-            faiss.write_index(index, str(partial))
-    except RuntimeError as error:
-        raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error
-
-
-def read_index(path: Path) -> Any:
-    """Read an index of FAISS; it is memory-mapped.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
-    try:
-        with reading(path, CheckpointError, _COPY):
-            return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path}: not an index ({str(error).splitlines()[0]}): {_COPY}") from error
 
 
 def _build(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:

@@ -20,11 +20,10 @@ from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import read_json, reading, write_text
-from xmtc.mining.index import read_index, write_index
 from xmtc.scorers.base import FILE, Candidates, Contribution, Features, LabelNames, Scored, Scorer, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.regrouping import Regrouping
-from xmtc.scorers.vectors import index_of, nearest, unit_rows, vectors_at
+from xmtc.scorers.vectors import index_of, nearest, read_index, unit_rows, vectors_at, write_index
 
 _INDEX, _TEXTS = "names.faiss", "names.json"
 _NAMES_A_LABEL = 4  # so many more names than labels are searched

@@ -96,8 +96,7 @@ class LabelText(WordWeights):
             raise DataError(
                 f"{settings.kind} needs names or descriptions of labels, but the corpus has none: leave it out"
             )
-        vocabulary = training.features.words.vocabulary
-        fields_F = field_weights(settings.fields, settings.kind, vocabulary, category=0)
+        fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary, category=0)
         return cls(sparse.csr_array(names.words_WV.T.tocsr()), fields_F, names.owners_W)
 
     @override

@@ -14,10 +14,9 @@ from typing_extensions import override
 from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import DataError
-from xmtc.mining.index import read_index, write_index
 from xmtc.scorers.base import FILE, Features, Training
 from xmtc.scorers.config import StateNeighboursConfig
-from xmtc.scorers.vectors import index_of, nearest, unit_rows
+from xmtc.scorers.vectors import index_of, nearest, read_index, unit_rows, write_index
 from xmtc.scorers.votes import Votes
 
 _SHARPNESS = 20.0

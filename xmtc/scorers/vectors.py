@@ -3,6 +3,7 @@
 Suffixes: N vectors, B queries, K found, D width.
 """
 
+from pathlib import Path
 from typing import Any
 
 import faiss
@@ -10,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.arrays import Floats
+from xmtc.errors import CheckpointError, StorageError
+from xmtc.files import reading, replacing
 
 MAX_EXACT = 200_000
 """With more vectors, the search visits only some inverted lists."""
 LISTS_SEARCHED = 32
 _VECTORS_A_LIST = 64  # that the lists are trained on
+COPY = "copy the whole model folder, or export it again"
 _UNTYPED: Any = faiss  # its stubs do not know the class
 
 
@@ -53,3 +57,29 @@ def vectors_at(index: Any, rows: NDArray[np.int64]) -> Floats:
     if isinstance(index, faiss.IndexIVF) and index.direct_map.type == _UNTYPED.DirectMap.NoMap:
         index.make_direct_map()
     return index.reconstruct_batch(rows)
+
+
+def write_index(path: Path, index: Any) -> None:
+    """Write an index of FAISS.
+
+    Raises:
+        StorageError: FAISS cannot write the file.
+    """
+    try:
+        with replacing(path) as partial:
+            faiss.write_index(index, str(partial))
+    except RuntimeError as error:
+        raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error
+
+
+def read_index(path: Path) -> Any:
+    """Read an index of FAISS; it is memory-mapped.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    try:
+        with reading(path, CheckpointError, COPY):
+            return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: not an index ({str(error).splitlines()[0]}): {COPY}") from error
