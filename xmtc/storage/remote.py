@@ -158,7 +158,7 @@ class Remote:
         for attempt in itertools.count():
             try:
                 return action()
-            except Exception as error:  # every client has classes of its own
+            except Exception as error:  # the library has no error class that all clients share
                 if absent is not None and isinstance(error, FileNotFoundError):
                     return absent()
                 self._raise_if_lasting(error, place, doing)
