@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from xmtc.config.shape import adapter
@@ -16,6 +16,7 @@ from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import CsvConfig
 from xmtc.errors import DataError
 from xmtc.init.command import _data_section
+from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles
 from xmtc.init.facts import ColumnFacts, read_facts
 from xmtc.init.recipes import Task, candidates
@@ -197,6 +198,8 @@ def test_a_sample_is_drawn_from_files_sorted_by_label():
 
 
 @given(st.lists(st.text(st.characters()), min_size=1, max_size=3, unique=True), st.sampled_from(["", "\ud83d", "x"]))
+@example(["\x85"], "x")
+@example(["a\u2028b"], "x")
 @settings(max_examples=50)
 def test_no_name_of_a_column_makes_a_wrong_configuration(others: list[str], text: str) -> None:
     """Whatever the columns of a file are called, init writes a configuration that can be read, or asks."""
@@ -209,7 +212,7 @@ def test_no_name_of_a_column_makes_a_wrong_configuration(others: list[str], text
     except DataError:
         return
     section = _data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), roles, "x")
-    again = yaml.safe_load(yaml.safe_dump(section, allow_unicode=True))
+    again = yaml.safe_load(commented_yaml({"data": section}, {}, []))["data"]
     assert adapter(DataConfig).validate_json(json.dumps(again)) == adapter(DataConfig).validate_json(
         json.dumps(section)
     )

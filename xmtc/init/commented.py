@@ -1,5 +1,6 @@
 """Write YAML with the reason for each value in a comment."""
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,13 @@ def _is_small(value: Mapping[str, Any], path: tuple[str, ...], why: Mapping[str,
 
 
 def _with(line: str, reason: str | None) -> str:
-    return line if reason is None else f"{line:<{_WIDTH}}  # {reason}"
+    return line if reason is None else f"{line:<{_WIDTH}}  # {' '.join(reason.splitlines())}"
 
 
 def _flow(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
+    """Format a value in one line; letters are escaped only if one of them ends a line, such as U+0085."""
+    shown = len(json.dumps(value, ensure_ascii=False).splitlines()) == 1
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=shown, width=10_000, sort_keys=False)
     return text.removesuffix("\n").removesuffix("...").rstrip()
 
 
