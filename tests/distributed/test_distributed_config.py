@@ -1,6 +1,8 @@
 """Settings of workers and strategies, and what needs no second process."""
 
 import json
+import os
+import time
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from xmtc.distributed.collectives import (
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.state_files import plan_parts
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, SingleConfig
+from xmtc.distributed.strategies.deepspeed_support import wait_for_compilers
 from xmtc.distributed.strategies.settings import Demand
 
 
@@ -130,3 +133,30 @@ def test_without_a_group_exchanges_are_the_identity():
 )
 def test_parts_hold_at_most_their_size_or_one_parameter(sizes, expected):
     assert plan_parts(sizes, 10) == expected
+
+
+def test_the_lock_of_a_killed_compiler_is_forgotten(tmp_path, monkeypatch, caplog):
+    lock = tmp_path / "py311_cpu" / "deepspeed_shm_comm" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    killed = time.time() - 1000
+    waited = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        os.utime(lock, (killed, killed))
+
+    monkeypatch.setattr("xmtc.distributed.strategies.deepspeed_support.time.sleep", sleep)
+    wait_for_compilers(tmp_path)
+    assert waited == [1]
+    assert not lock.exists()
+    assert str(lock) in caplog.text
+
+
+def test_a_compiler_that_ends_is_waited_for(tmp_path, monkeypatch):
+    lock = tmp_path / "cpu_adam" / "lock"
+    lock.parent.mkdir()
+    lock.touch()
+    monkeypatch.setattr("xmtc.distributed.strategies.deepspeed_support.time.sleep", lambda _: lock.unlink())
+    wait_for_compilers(tmp_path)
+    wait_for_compilers(tmp_path / "not there")

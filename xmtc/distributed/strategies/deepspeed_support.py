@@ -3,15 +3,19 @@
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed import distributed_c10d
+
+logger = logging.getLogger(__name__)
+_COMPILING_S = 600  # longer than DeepSpeed's extensions take to compile
 
 
 def import_deepspeed(device: torch.device) -> None:
@@ -26,12 +30,24 @@ def import_deepspeed(device: torch.device) -> None:
     # DeepSpeed expects the launcher to set it, and takes the device from it.
     os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
     import deepspeed
+    from torch.utils.cpp_extension import get_default_build_root
 
+    wait_for_compilers(Path(os.environ.get("TORCH_EXTENSIONS_DIR", get_default_build_root())))
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         # DeepSpeed calls two collectives by names that PyTorch 2.13 deprecates, which logs thousands of lines.
         warnings.filterwarnings("ignore", message=f"`torch.distributed.{name}` is deprecated", category=FutureWarning)
     deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False)
+
+
+def wait_for_compilers(folder: Path) -> None:
+    """Wait for processes that compile extensions. PyTorch would also wait for those that were killed, and forever."""
+    for lock in folder.rglob("lock"):
+        logger.warning("%s: waiting for another process that compiles; if there is none, delete this file", lock)
+        with suppress(FileNotFoundError):
+            while time.time() - lock.stat().st_mtime < _COMPILING_S:
+                time.sleep(1)
+            lock.unlink()
 
 
 def share_timeout(device: torch.device) -> None:
