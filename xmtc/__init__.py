@@ -28,3 +28,8 @@ def __getattr__(name: str) -> Any:
 
         return own_data.train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List them for completion, too."""
+    return [*globals(), *__all__]

@@ -86,7 +86,7 @@ def test_vocabularies_are_read_as_they_are_published(tmp_path: Path, caplog: pyt
     assert "labels of several concepts, of which the first counts, 1" in caplog.text
     german = LabelFileConfig(path=path, label="id", name="name_de").read()
     assert [german.names[label] for label in "1234"] == ["Recht", "Fisch", "extended", "unused"]
-    with pytest.raises(DataError, match=r"no column 'name_es'; there are: .*name_de"):
+    with pytest.raises(DataError, match=r"no column 'name_es'; did you mean 'name_en'\? there are: .*name_de"):
         LabelFileConfig(path=path, label="id", name="name_es").read()
 
 
