@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xmtc.scorers.reranker import Reranker
 
 EVIDENCE_WORDS = 5
-Documents = Iterable[str | Mapping[str, str | None]]
+Documents = Iterable[str | Mapping[str, Any]]
 _TOP_K = 10
 _CPU_TOKENS, _GPU_TOKENS = 4096, 16384
 _RULES = 16  # rules whose decisions are kept: a client may ask for any number of them
@@ -394,7 +394,7 @@ class Model:
     def _shortlist(self, size: int | None) -> ShortlistScores | None:
         return None if size is None else ShortlistScores(self.classifier, as_count(size, "shortlist"), self._index)
 
-    def explain(self, text: str | Mapping[str, str | None], labels: Iterable[str] | str) -> list[Explanation]:
+    def explain(self, text: str | Mapping[str, Any], labels: Iterable[str] | str) -> list[Explanation]:
         """Explain the logits of one or several labels by the contribution of each word of the text.
 
         Args:
