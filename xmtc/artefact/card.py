@@ -33,7 +33,7 @@ def model_card(
         contents: the weights in the folder, in words.
         metrics: values by split and metric, as fractions.
     """
-    template = (files("xmtc.artefact") / "assets" / "card.md").read_text(encoding="utf-8")
+    template = (files("xmtc.artefact") / "assets" / "card.jinja").read_text(encoding="utf-8")
     page = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).from_string(template)
     return page.render(
         info=info,
