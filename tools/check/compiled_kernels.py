@@ -3,7 +3,8 @@
     .venv-triton/bin/python tools/check/compiled_kernels.py
     .venv-triton/bin/python tools/check/compiled_kernels.py --cards 86 --widths 128
 
-Prints one JSON line per kernel, and exits 1 if one spills registers or needs more shared memory than the card has.
+Prints one JSON line per kernel, and exits 1 if one spills more than `SPILLED_BYTES`, or needs more shared memory than
+the card has.
 """
 
 import argparse
@@ -27,18 +28,20 @@ from xmtc.models.kernels.options import Options
 
 SHARED_BYTES = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10}
 """Most shared memory of a block, by compute capability (CUDA C++ Programming Guide)."""
-KERNELS = ("_forward_kernel", "_label_gradient_kernel", "_token_gradient_kernel")
+SPILLED_BYTES = 64
+"""Where smaller blocks avoid so few, they take twice the time (tools/bench/kernel_blocks.py on an H100, width 128)."""
+KERNELS: tuple[fused_attention.Kernel, ...] = ("forward", "label_gradient", "token_gradient")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 _LAUNCH = ("num_warps", "num_stages", "enable_fp_fusion")
 _OF_KEYS = ("keys", "values")
 
 
-def compiled(kernel: str, card: int, width: int, dtype: str) -> dict[str, Any]:
+def compiled(kernel: fused_attention.Kernel, card: int, width: int, dtype: str) -> dict[str, Any]:
     """Compile one kernel with the settings of its launch."""
     keys = torch.empty(1, 8 * width, dtype=DTYPES[dtype])
-    settings = fused_attention.settings_of(keys, Options(heads=8), (card // 10, card % 10))
+    settings = fused_attention.settings_of(kernel, keys, Options(heads=8), (card // 10, card % 10))
     constants = {name: value for name, value in settings.items() if name not in _LAUNCH}
-    function = getattr(fused_attention, kernel)
+    function = getattr(fused_attention, f"_{kernel}_kernel")
     if "ATOMIC" in function.arg_names:
         constants["ATOMIC"] = True
     signature = {name: _type(name, dtype, constants) for name in function.arg_names}
@@ -47,7 +50,7 @@ def compiled(kernel: str, card: int, width: int, dtype: str) -> dict[str, Any]:
     source = ASTSource(function, signature, constexprs=constants, attrs=aligned)
     found = triton.compile(source, GPUTarget("cuda", card, 32), {name: settings[name] for name in _LAUNCH})
     registers, spilled = _resources(found.asm["ptx"])
-    fits = spilled == 0 and found.metadata.shared <= SHARED_BYTES[card]
+    fits = spilled <= SPILLED_BYTES and found.metadata.shared <= SHARED_BYTES[card]
     facts = {"registers": registers, "spilled_bytes": spilled, "shared_bytes": found.metadata.shared}
     return {"kernel": kernel, "card": f"sm_{card}", "width": width, "dtype": dtype, **facts, "holds": fits}
 
@@ -72,7 +75,7 @@ def _resources(ptx: str) -> tuple[int, int]:
     return int(re.findall(r"Used (\d+) registers", said)[0]), sum(map(int, re.findall(r"(\d+) bytes spill", said)))
 
 
-def cases(cards: list[int], widths: list[int]) -> Iterator[tuple[str, int, int, str]]:
+def cases(cards: list[int], widths: list[int]) -> Iterator[tuple[fused_attention.Kernel, int, int, str]]:
     """Kernel, card, width of a head, type of the keys."""
     for card in cards:
         for width in widths:

@@ -12,7 +12,7 @@ H heads, E = d/H. Scores are in units of log 2, because the hardware implements 
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton  # pyright: ignore[reportMissingImports]
@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from xmtc.models.kernels.options import Options
 from xmtc.models.kernels.reference import NORM_EPS
 
+Kernel = Literal["forward", "label_gradient", "token_gradient"]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MAX_HEAD_WIDTH = 128
 
@@ -57,7 +58,7 @@ class _Fused(torch.autograd.Function):
         n_documents, n_labels = len(documents.offsets) - 1, len(queries)
         logits_BL = keys.new_empty(n_documents, n_labels, dtype=torch.float32)
         kept = [keys.new_empty(n_documents, options.heads, n_labels, dtype=torch.float32) for _ in range(2)]
-        settings = settings_of(keys, options, _capability(keys))
+        settings = settings_of("forward", keys, options, _capability(keys))
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), n_documents)
         _launch(_forward_kernel, grid, *tensors, documents.offsets, logits_BL, *kept, n_labels, **settings)
         ctx.options, ctx.longest = options, documents.longest
@@ -70,14 +71,15 @@ class _Fused(torch.autograd.Function):
         offsets, keys, values, queries, weights, lse, outputs = ctx.saved_tensors
         n_documents, n_labels = gradient_BL.shape
         inputs = (keys, values, queries, weights, offsets, lse, outputs, gradient_BL.contiguous())
-        settings = settings_of(keys, ctx.options, _capability(keys))
+        settings = settings_of("label_gradient", keys, ctx.options, _capability(keys))
         d_tables = [torch.empty_like(x) for x in (queries, weights)]
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), ctx.options.heads)
         _launch(_label_gradient_kernel, grid, *inputs, *d_tables, n_documents, n_labels, **settings)
 
+        settings = settings_of("token_gradient", keys, ctx.options, _capability(keys))
         blocks = triton.cdiv(ctx.longest, settings["BLOCK_T"])
         splits = _splits(n_documents * blocks * ctx.options.heads, n_labels, settings["BLOCK_C"])
-        d_tokens = [torch.zeros_like(x, dtype=torch.float32) for x in (keys, values)]
+        d_tokens = [torch.zeros_like(x, dtype=torch.float32 if splits > 1 else None) for x in (keys, values)]
         if blocks:
             grid = (n_documents * blocks, ctx.options.heads, splits)
             arguments = (*inputs, *d_tokens, n_labels, blocks, splits)
@@ -93,31 +95,39 @@ def _capability(keys: Tensor) -> tuple[int, int]:
     return torch.cuda.get_device_capability(keys.device) if keys.is_cuda else (8, 0)
 
 
-def settings_of(keys: Tensor, options: Options, capability: tuple[int, int]) -> dict[str, Any]:
-    """Return compile-time constants and launch settings, for a GPU of this compute capability.
-
-    The blocks are the largest whose programs keep their numbers in registers (tools/check/compiled_kernels.py).
-    """
+def settings_of(kernel: Kernel, keys: Tensor, options: Options, capability: tuple[int, int]) -> dict[str, Any]:
+    """Return compile-time constants and launch settings of a kernel, for a GPU of this compute capability."""
     width, exact = keys.shape[-1] // options.heads, keys.dtype == torch.float32
-    wide = exact or width > (64 if capability >= (9, 0) else 32)
-    small = exact or (width > 64 and capability in ((8, 6), (8, 9)))
-    few = exact and width > 64 and capability == (8, 0)
     return {
         "HEADS": options.heads,
         "E": width,
         "BLOCK_E": max(16, triton.next_power_of_2(width)),
-        "BLOCK_C": 32 if small else 64,
-        "BLOCK_T": 16 if few else 32 if wide else 64,
         "SCALE": width**-0.5,
         "LOG2E": math.log2(math.e),
         "EPS": NORM_EPS,
         "NORMALISE": options.normalise_queries,
         # TF32 would lose 13 of fp32's 23 bits.
         "PRECISION": "ieee" if exact else "tf32",
-        "num_warps": 8,
-        "num_stages": 2,
         "enable_fp_fusion": True,
+        **_blocks(kernel, width, exact, capability),
     }
+
+
+def _blocks(kernel: Kernel, width: int, exact: bool, capability: tuple[int, int]) -> dict[str, int]:
+    """Labels and tokens of a block, warps and stages.
+
+    On Hopper in half precision: among the fastest ones (tools/bench/kernel_blocks.py). Elsewhere, never measured: the
+    largest blocks whose programs keep their numbers in registers (tools/check/compiled_kernels.py).
+    """
+    if capability >= (9, 0) and not exact:
+        if kernel == "token_gradient":
+            return {"BLOCK_C": 64, "BLOCK_T": 128, "num_warps": 8 if width > 32 else 4, "num_stages": 3}
+        return {"BLOCK_C": 64, "BLOCK_T": 32 if width > 64 else 64, "num_warps": 4, "num_stages": 3}
+    wide = exact or width > 32
+    small = exact or (width > 64 and capability in ((8, 6), (8, 9)))
+    few = exact and width > 64 and capability == (8, 0)
+    blocks = {"BLOCK_C": 32 if small else 64, "BLOCK_T": 16 if few else 32 if wide else 64}
+    return {**blocks, "num_warps": 8, "num_stages": 2}
 
 
 def _splits(programs: int, n_labels: int, block: int) -> int:
@@ -194,19 +204,36 @@ def _forward_kernel(
 
 
 @triton.jit
+def _along(of_labels, LABELS_FIRST: tl.constexpr):
+    """Expand a value per label over the tokens of a block."""
+    if LABELS_FIRST:
+        return of_labels[:, None]
+    else:
+        return of_labels[None, :]
+
+
+@triton.jit
 def _block_gradients(
-    query, weight, key, value, tokens, end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
-    SCALE: tl.constexpr, LOG2E: tl.constexpr, PRECISION: tl.constexpr,
+    query, weight, key, value, inside_tokens, at, gradients, at_gradient, lse, outputs, labels, n_labels,
+    SCALE: tl.constexpr, LOG2E: tl.constexpr, PRECISION: tl.constexpr, LABELS_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Compute dS (C, T), the gradient of ⟨query, key⟩, and dG (C, T), the gradient of ⟨weight, value⟩."""
-    score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (SCALE * LOG2E)
-    gain = tl.dot(weight, tl.trans(value), input_precision=PRECISION)
-    level = tl.load(lse + at, labels < n_labels, other=0.0)
-    output = tl.load(outputs + at, labels < n_labels, other=0.0)
-    gradient = tl.load(gradients + at_gradient, labels < n_labels, other=0.0)
-    inside = (tokens[None, :] < end) & (labels[:, None] < n_labels)
-    d_gain = tl.where(inside, tl.exp2(score - level[:, None]), 0.0) * gradient[:, None]
-    d_score = d_gain * (gain - output[:, None]) * SCALE
+    """Compute dS, the gradient of ⟨query, key⟩, and dG, the gradient of ⟨weight, value⟩: (C, T), or (T, C).
+
+    The next product sums over the second dimension, and takes them from registers only because they lie that way.
+    """
+    if LABELS_FIRST:
+        score = tl.dot(query, tl.trans(key), input_precision=PRECISION)
+        gain = tl.dot(weight, tl.trans(value), input_precision=PRECISION)
+        inside = inside_tokens[None, :] & (labels[:, None] < n_labels)
+    else:
+        score = tl.dot(key, tl.trans(query), input_precision=PRECISION)
+        gain = tl.dot(value, tl.trans(weight), input_precision=PRECISION)
+        inside = inside_tokens[:, None] & (labels[None, :] < n_labels)
+    level = _along(tl.load(lse + at, labels < n_labels, other=0.0), LABELS_FIRST)
+    output = _along(tl.load(outputs + at, labels < n_labels, other=0.0), LABELS_FIRST)
+    gradient = _along(tl.load(gradients + at_gradient, labels < n_labels, other=0.0), LABELS_FIRST)
+    d_gain = tl.where(inside, tl.exp2(score * (SCALE * LOG2E) - level), 0.0) * gradient
+    d_score = d_gain * (gain - output) * SCALE
     return d_score.to(key.dtype), d_gain.to(key.dtype)
 
 
@@ -233,8 +260,8 @@ def _label_gradient_kernel(
             key = _load_rows(keys, tokens, end, head, HEADS, E, BLOCK_E)
             value = _load_rows(values, tokens, end, head, HEADS, E, BLOCK_E)
             d_score, d_gain = _block_gradients(
-                query, weight, key, value, tokens, end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
-                SCALE, LOG2E, PRECISION,
+                query, weight, key, value, tokens < end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
+                SCALE, LOG2E, PRECISION, True,
             )  # fmt: skip
             d_query += tl.dot(d_score, key, input_precision=PRECISION)
             d_weight += tl.dot(d_gain, value, input_precision=PRECISION)
@@ -272,11 +299,11 @@ def _token_gradient_kernel(
             query = query.to(keys.dtype.element_ty)
             weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(keys.dtype.element_ty)
             d_score, d_gain = _block_gradients(
-                query, weight, key, value, tokens, end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
-                SCALE, LOG2E, PRECISION,
+                query, weight, key, value, tokens < end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
+                SCALE, LOG2E, PRECISION, False,
             )  # fmt: skip
-            d_key += tl.dot(tl.trans(d_score), query, input_precision=PRECISION)
-            d_value += tl.dot(tl.trans(d_gain), weight, input_precision=PRECISION)
+            d_key += tl.dot(d_score, query, input_precision=PRECISION)
+            d_value += tl.dot(d_gain, weight, input_precision=PRECISION)
         if ATOMIC:
             columns = tl.arange(0, BLOCK_E)
             inside = (tokens[:, None] < end) & (columns[None, :] < E)
