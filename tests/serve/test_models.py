@@ -106,13 +106,16 @@ def test_switching_under_load_loses_no_request(folder: Path) -> None:
         (lambda two: (two / "config.json").unlink(), "no version '2'; there are 1"),
     ],
 )
-def test_a_bad_version_is_refused_and_the_old_one_answers(folder: Path, damage, words: str, capsys) -> None:
+def test_a_bad_version_is_refused_and_the_old_one_answers(
+    folder: Path, damage, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
     damage(folder / "en/2")
     with running(folder) as client:
         answer = client.post("/models/en", {"version": "2"})
         assert answer.status_code == 409
         assert answer.json()["detail"].startswith("en: 1 stays: ")
         assert re.search(words, answer.json()["detail"])
+        assert re.search(words, caplog.text)
         assert str(folder) not in answer.text
         assert client.post("/models/en/predict", BODY).json()["version"] == "1"
         assert (folder / "en/current").read_text() == "1\n"

@@ -136,8 +136,9 @@ class Models:
                 await asyncio.to_thread(fetch, self.place)
                 return await self._put(name, version or self._current(name), remember=True)
         except XmtcError as error:
-            message = str(error).replace(f"{self._root}/", "")
-            raise RequestError(HTTPStatus.CONFLICT, f"{name}: {self.find(name).version} stays: {message}") from error
+            message = f"{name}: {self.find(name).version} stays: {error}"
+            logger.warning("%s", message)
+            raise RequestError(HTTPStatus.CONFLICT, message.replace(f"{self._root}/", "")) from error
 
     async def _put(self, name: str, version: str, *, remember: bool = False) -> Service:
         before, wanted = self.services.get(name), (version, _stamp(self._root / name / version))
