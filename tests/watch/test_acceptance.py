@@ -66,8 +66,11 @@ def test_acceptance_by_bin_label_and_time(tmp_path: Path) -> None:
 
 def test_a_second_person_of_the_same_mind_narrows_no_interval(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{name}.jsonl", 100, 1, name) for name in ("anna", "ben")]
-    alone, both = (tables(*some)["acceptance"].rows[0] for some in (paths[:1], paths))
-    assert alone[4:] == both[4:]
+    alone, both = (tables(*some) for some in (paths[:1], paths))
+    assert alone["acceptance"].rows[0][4:] == both["acceptance"].rows[0][4:]
+    assert len(alone["labels"].rows) == 3  # one of them always refused
+    assert [[row[0], row[4]] for row in alone["labels"].rows] == [[row[0], row[4]] for row in both["labels"].rows]
+    assert [row[2] for row in both["time"].rows] == ["20"] * 5
 
 
 def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:

@@ -114,24 +114,22 @@ def bootstrap(
 
 
 def ratio_interval(ratio: Ratio, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Compute the 95 % interval of a ratio of sums over documents; where all or nothing counts, Wilson's."""
-    whole = float(ratio.denominator_N.sum())
+    """Compute the 95 % interval of a ratio of sums over documents; where all or nothing counts, Wilson's of documents.
+
+    It is 0 to 1 without any.
+    """
+    documents = np.count_nonzero(ratio.denominator_N)
+    if not documents:
+        return 0.0, 1.0
     if ratio.value in (0, 1):
-        return proportion_interval(whole * ratio.value, whole)
+        found = binomtest(int(documents * ratio.value), documents).proportion_ci(0.95, method="wilson")
+        return float(found.low), float(found.high)
     values = [
         _RatioSums({"": ratio}).values(weights_NR)[""]
         for weights_NR in resample_weights(len(ratio.numerator_N), resamples, seed)
     ]
     low, high = np.percentile(np.concatenate(values), [2.5, 97.5])
     return float(low), float(high)
-
-
-def proportion_interval(count: float, of: float) -> tuple[float, float]:
-    """Compute Wilson's 95 % interval of a proportion; 0 to 1 without any."""
-    if not of:
-        return 0.0, 1.0
-    found = binomtest(round(count), round(of)).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)
 
 
 class _ResampledLabels:

@@ -1,7 +1,7 @@
 """What people make of suggestions: acceptance, labels always refused or never offered, agreement, course over time."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import combinations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from xmtc.data.bins import bin_mask
 from xmtc.errors import DataError
-from xmtc.evaluate.bootstrap import proportion_interval, ratio_interval
+from xmtc.evaluate.bootstrap import ratio_interval
 from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.summary import percent
 from xmtc.fusion.config import BINS
@@ -51,10 +51,6 @@ class Annotation(BaseModel):
     def offered(self) -> list[Mentioned]:
         """The labels that were suggested as predicted."""
         return [one for one in self.suggested or () if one.predicted]
-
-    def accepted(self, among: Iterable[Mentioned]) -> int:
-        """Count the labels that were accepted."""
-        return sum(one.label in self.labels for one in among)
 
 
 def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
@@ -105,9 +101,7 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
 
 
 def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
-    """Compute acceptance and share found, of the labels in one bin or all; several people's of a document belong
-    together, because they saw the same suggestions.
-    """
+    """Compute acceptance and share found, of the labels in one bin or all."""
 
     def inside(labels: Sequence[Mentioned]) -> list[Mentioned]:
         return [one for one in labels if only is None or _bin_of(one.train_count) == only]
@@ -116,14 +110,19 @@ def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
     given = [
         [one for one in inside([*(line.suggested or ()), *line.added]) if one.label in line.labels] for line in lines
     ]
-    accepted_N = np.array([line.accepted(some) for line, some in zip(lines, offered, strict=True)])
-    _, document_N = np.unique([line.document for line in lines], return_inverse=True)
-    cells = [f"{accepted_N.sum():,}", f"{sum(map(len, given)):,}"]
-    for whole in (offered, given):
-        ratio = Ratio.of(*(np.bincount(document_N, some) for some in (accepted_N, list(map(len, whole)))))
-        of = int(ratio.denominator_N.sum())
-        cells.append(percent(ratio.value, list(ratio_interval(ratio))) if of else "–")
-    return [f"{sum(map(len, offered)):,}", *cells]
+    accepted = [sum(one.label in line.labels for one in some) for line, some in zip(lines, offered, strict=True)]
+    documents = [line.document for line in lines]
+    shares = [_share(accepted, list(map(len, whole)), documents) for whole in (offered, given)]
+    return [f"{sum(map(len, offered)):,}", f"{sum(accepted):,}", f"{sum(map(len, given)):,}", *shares]
+
+
+def _share(counts: Sequence[int], wholes: Sequence[int], documents: Sequence[str]) -> str:
+    """Show the ratio of sums with its interval. Several people's of a document belong together, because they saw the
+    same suggestions.
+    """
+    _, document_N = np.unique(documents, return_inverse=True)
+    ratio = Ratio.of(*(np.bincount(document_N, some) for some in (counts, wholes)))
+    return percent(ratio.value, list(ratio_interval(ratio))) if sum(wholes) else "–"
 
 
 @cache
@@ -149,28 +148,32 @@ def _by_time(lines: Sequence[Annotation]) -> Table:
     rows = []
     for (when, version), some in sorted(groups.items()):
         seconds = [line.seconds for line in some if line.seconds is not None]
-        rows.append([when, version, f"{len(some):,}", *_row(some), f"{median(seconds):.0f}" if seconds else "–"])
+        documents = len({line.document for line in some})
+        rows.append([when, version, f"{documents:,}", *_row(some), f"{median(seconds):.0f}" if seconds else "–"])
     columns = ["time", "version", "documents", *_COLUMNS, "seconds"]
     return Table("time", columns, rows, words=2, caption="Course over time; median seconds for a document")
 
 
 def _by_label(lines: Sequence[Annotation]) -> Table:
     rows = []
-    for one, right, _ in _judged_labels(lines):
-        share = percent(sum(right) / len(right), list(proportion_interval(sum(right), len(right))))
+    for one, right, documents, _ in _judged_labels(lines):
+        share = _share(right, [1] * len(right), documents)
         counts = [f"{count:,}" for count in (one.train_count, len(right), sum(right))]
         rows.append([label_title(one.label, one.name), *counts, share])
     columns = ["label", "training documents", "predicted", "accepted", "acceptance, %"]
     return Table("labels", columns, rows, caption="Acceptance by label, the most predicted first")
 
 
-def _judged_labels(lines: Sequence[Annotation]) -> list[tuple[Mentioned, list[bool], Counter[str]]]:
-    """List each predicted label, which of its predictions were accepted, and its evidence; the most predicted first."""
-    found: dict[str, tuple[Mentioned, list[bool], Counter[str]]] = {}
+def _judged_labels(lines: Sequence[Annotation]) -> list[tuple[Mentioned, list[bool], list[str], Counter[str]]]:
+    """List each predicted label, which of its predictions were accepted, of which documents, and its evidence; the most
+    predicted first.
+    """
+    found: dict[str, tuple[Mentioned, list[bool], list[str], Counter[str]]] = {}
     for line in lines:
         for one in line.offered:
-            _, right, words = found.setdefault(one.label, (one, [], Counter()))
+            _, right, documents, words = found.setdefault(one.label, (one, [], [], Counter()))
             right.append(one.label in line.labels)
+            documents.append(line.document)
             words.update(set(one.words))
     return sorted(found.values(), key=lambda row: (-len(row[1]), row[0].label))
 
@@ -183,7 +186,7 @@ def _refused(lines: Sequence[Annotation]) -> Table:
             f"{one.train_count:,}",
             f"{len(right):,}",
         ]
-        for one, right, words in _judged_labels(lines)
+        for one, right, _, words in _judged_labels(lines)
         if len(right) >= _OFTEN and not any(right)
     ]
     columns = ["label", "words of evidence", "training documents", "refused"]
