@@ -208,7 +208,8 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
     if backbone is None or not backbone.gradient_checkpointing:
         return sum(kept) + head
     boundary = inside * encoder.width * (2 if backbone.dtype == "bfloat16" else 4)
-    return max(kept) + count * boundary + head
+    recomputed = kept[:: backbone.gradient_checkpointing]
+    return sum(kept) - sum(recomputed) + max(recomputed) + count * boundary + head
 
 
 def _kept(module: nn.Module, *, dropped: bool = False) -> float:

@@ -53,8 +53,8 @@ class HuggingFaceConfig(EncoderSettings):
     """Let every token of a decoder see the tokens after it. xmtc verifies this when it builds the model."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     """Attention kernel. `auto`: FlashAttention-2 if it is installed and usable, otherwise Transformers' default."""
-    gradient_checkpointing: bool = False
-    """Recompute the activations of each layer in the backward pass."""
+    gradient_checkpointing: Annotated[int, Field(ge=0)] = 0
+    """Recompute the activations of every n-th layer in the backward pass: 1 of all layers, 0 of none."""
     window: Annotated[int, Field(ge=8)] | None = None
     """Tokens per window, including special tokens. Default: the model's maximum, but at most 4,096."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None

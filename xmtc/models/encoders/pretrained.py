@@ -49,7 +49,7 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
     if settings.bidirectional:
         _make_bidirectional(model)
     if settings.gradient_checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False}, every_n_layers=settings.gradient_checkpointing)
     return model, window
 
 
