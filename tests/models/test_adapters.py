@@ -3,12 +3,13 @@
 import pytest
 import torch
 from peft import PeftModel
+from peft.tuners.lora.layer import Linear
 from transformers import AutoConfig, AutoModel
 
 from tiny import FAMILIES, VOCAB, tiny, whole_documents
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
-from xmtc.models.encoders.hugging_face import infer_target_modules
+from xmtc.models.encoders.hugging_face import add_lora, infer_target_modules
 
 _BERT = {"attention.output.dense", "attention.self.key", "attention.self.query", "attention.self.value"}
 _LLAMA = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}
@@ -79,6 +80,29 @@ def test_targets_can_be_named_and_wrong_names_are_answered_with_those_there_are(
 def test_a_model_without_attention_layers_is_refused():
     with pytest.raises(ConfigError, match="no linear attention layers found in Sequential"):
         infer_target_modules(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapted_layer_computes_what_pefts_own_does(dtype, autocast):
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(16, 24, dtype=dtype))
+    settings = LoraConfig(r=4, dropout=0.0, target_modules=["0"])
+    layer = add_lora(plain, settings).get_base_model()[0]
+    torch.nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
+    x = torch.randn(2, 3, 16, dtype=dtype)
+
+    def outcome(forward):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            result = forward(x)
+        adapters = [*layer.lora_A.parameters(), *layer.lora_B.parameters()]
+        return result, *torch.autograd.grad(result.float().square().sum(), adapters)
+
+    found, wanted = outcome(layer), outcome(lambda x: Linear.forward(layer, x))
+    tolerance = 1e-5 if dtype == torch.float32 and not autocast else 2e-2
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
