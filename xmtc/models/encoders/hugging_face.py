@@ -225,10 +225,9 @@ class _AdaptedLinear(Linear):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         frozen = self.base_layer(x, *args, **kwargs)
         (name,) = self.active_adapters
-        down = self.lora_A[name]
         if not torch.is_autocast_enabled(x.device.type):
-            x = x.to(down.weight.dtype)
-        low_rank = down(self.lora_dropout[name](x)) * self.scaling[name]
+            x = x.to(next(self.lora_A[name].parameters()).dtype)
+        low_rank = self.lora_A[name](self.lora_dropout[name](x)) * self.scaling[name]
         return (frozen + self.lora_B[name](low_rank)).to(frozen.dtype)
 
 
