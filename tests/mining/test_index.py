@@ -1,13 +1,12 @@
 """The label index: what its inner products are, its kinds against exact search, and queries that do not fit."""
 
-import faiss
 import numpy as np
 import pytest
 import torch
 
 from xmtc.errors import XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import INDEX, LabelIndex, LabelVectors, _on_gpu, query_vectors
+from xmtc.mining.index import INDEX, ExactSearch, LabelIndex, LabelVectors, query_vectors
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 
@@ -136,10 +135,15 @@ def test_fewer_labels_than_candidates():
     assert LabelIndex(clusters(5), IndexConfig()).search(clusters(2), 9).shape == (2, 5)
 
 
-def test_every_worker_searches_on_its_own_gpu(monkeypatch) -> None:
-    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
-    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 8, raising=False)
-    monkeypatch.setattr(faiss, "index_cpu_to_gpu", lambda _, device, index: (device, index), raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 5)
-    assert _on_gpu("index") == (5, "index")
+@pytest.mark.parametrize("labels", [3, 70_000])
+def test_all_products_find_what_faiss_finds(labels: int) -> None:
+    vectors = np.random.default_rng(0).standard_normal((labels, 9), dtype=np.float32)
+    queries = np.random.default_rng(1).standard_normal((4, 9), dtype=np.float32)
+    wanted = LabelIndex(vectors, IndexConfig(kind="flat")).search(queries, 10)
+    np.testing.assert_array_equal(ExactSearch(vectors, torch.device("cpu")).search(queries, 10), wanted)
+
+
+@pytest.mark.parametrize("vectors", [np.full((2, 3), np.nan, np.float32), np.zeros((0, 3), np.float32)])
+def test_products_of_such_vectors_are_refused(vectors) -> None:
+    with pytest.raises(XmtcError, match="cannot index"):
+        ExactSearch(vectors, torch.device("cpu"))

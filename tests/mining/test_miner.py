@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from xmtc.errors import XmtcError
 from xmtc.mining import miner as module
@@ -12,6 +13,7 @@ from xmtc.mining.config import MiningConfig
 from xmtc.mining.index import LabelIndex
 from xmtc.mining.miner import Miner
 
+CPU = torch.device("cpu")
 NOTHING = np.zeros(0, np.int64)
 
 
@@ -30,7 +32,7 @@ def wait(miner: Miner) -> None:
 
 
 def test_candidates_that_are_own_or_found_twice_are_dropped_and_counted():
-    miner = Miner(MiningConfig(candidates=3), one_hot)
+    miner = Miner(MiningConfig(candidates=3), one_hot, CPU)
     miner.before_step(0)
     queries = [[9, 8, 7, 0, 0, 0], [0, 9, 8, 7, 0, 0]]
     assert mine(miner, queries, [(0, 0), (0, 5), (1, 3)]) == [1, 2]
@@ -46,7 +48,7 @@ def test_candidates_that_are_own_or_found_twice_are_dropped_and_counted():
 
 
 def test_the_head_chooses_among_more_than_are_kept():
-    miner = Miner(MiningConfig(candidates=1), one_hot)
+    miner = Miner(MiningConfig(candidates=1), one_hot, CPU)
     miner.before_step(0)
     asked = []
 
@@ -61,14 +63,14 @@ def test_the_head_chooses_among_more_than_are_kept():
 
 
 def test_a_positive_of_another_document_is_a_negative_here():
-    miner = Miner(MiningConfig(candidates=1), one_hot)
+    miner = Miner(MiningConfig(candidates=1), one_hot, CPU)
     miner.before_step(0)
     assert mine(miner, [[9, 0, 0, 0, 0, 0], [9, 0, 0, 0, 0, 0]], [(0, 0)]) == [0]
 
 
 def test_an_index_takes_over_half_a_refresh_after_it_was_begun():
     now = {"step": 0}
-    miner = Miner(MiningConfig(candidates=1, refresh_steps=4), lambda: np.roll(one_hot(), now["step"], axis=0))
+    miner = Miner(MiningConfig(candidates=1, refresh_steps=4), lambda: np.roll(one_hot(), now["step"], axis=0), CPU)
     served = []
     for step in range(9):
         now["step"] = step
@@ -81,7 +83,7 @@ def test_an_index_takes_over_half_a_refresh_after_it_was_begun():
 
 
 def test_training_does_not_wait_for_a_slow_build_and_says_so(monkeypatch, capfd):
-    miner = Miner(MiningConfig(candidates=1, refresh_steps=2), one_hot)
+    miner = Miner(MiningConfig(candidates=1, refresh_steps=2), one_hot, CPU)
     miner.before_step(0)
     release = threading.Event()
     build = module._build
@@ -103,7 +105,7 @@ def test_training_does_not_wait_for_a_slow_build_and_says_so(monkeypatch, capfd)
 
 def test_an_error_of_the_background_reaches_training():
     tables = iter([one_hot(), np.full((6, 6), np.nan, np.float32)])
-    miner = Miner(MiningConfig(refresh_steps=2), lambda: next(tables))
+    miner = Miner(MiningConfig(refresh_steps=2), lambda: next(tables), CPU)
     miner.before_step(0)
     miner.before_step(1)
     assert miner._pending is not None
@@ -113,7 +115,7 @@ def test_an_error_of_the_background_reaches_training():
 
 
 def test_candidates_that_an_index_did_not_find_are_counted(monkeypatch):
-    miner = Miner(MiningConfig(candidates=3), one_hot)
+    miner = Miner(MiningConfig(candidates=3), one_hot, CPU)
     miner.before_step(0)
     monkeypatch.setattr(LabelIndex, "search", lambda *_: np.array([[4, -1, -1]]))
     assert mine(miner, [[0] * 6]) == [4]

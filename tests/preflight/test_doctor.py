@@ -16,7 +16,7 @@ from xmtc.estimate.estimate import estimate
 from xmtc.preflight import doctor as doctor_module
 from xmtc.preflight import machine as module
 from xmtc.preflight.doctor import check_machine, doctor, run_doctor
-from xmtc.preflight.machine import Check, check_faiss, faiss_packages
+from xmtc.preflight.machine import Check
 from xmtc.preflight.places import check_estimated_disks, check_source
 from xmtc.run.config import RunConfig
 
@@ -189,23 +189,3 @@ def test_the_backbone_inside_another_encoder_is_checked_too() -> None:
     base = "{kind: hugging_face, name: 'some-owner/some-model-that-nobody-has'}"
     assert found(f"model.encoder={{kind: maxpool, base: {base}}}")["backbone"].status == "missing"
     assert "packaged" in found("model.encoder={kind: maxpool}")["backbone"].detail
-
-
-@pytest.mark.parametrize(
-    ("packages", "gpus", "status", "words"),
-    [
-        ([], 0, "missing", "pip install faiss-cpu"),
-        (["faiss-cpu"], 0, "ok", ""),
-        (["faiss-cpu"], 1, "note", "pip uninstall -y faiss-cpu, then pip install faiss-gpu-cu12"),
-        (["faiss-cpu", "faiss-gpu-cu12"], 1, "missing", "then pip install faiss-gpu-cu12"),
-        (["faiss-cpu", "faiss-gpu-cu12"], 0, "missing", "then pip install faiss-cpu"),
-    ],
-)
-def test_one_package_brings_faiss(packages: list[str], gpus: int, status: str, words: str) -> None:
-    check = check_faiss(packages, gpus)
-    assert check.status == status
-    assert words in check.fix
-
-
-def test_the_faiss_of_this_environment_is_the_one_for_cpus_alone() -> None:
-    assert faiss_packages() == ["faiss-cpu"]

@@ -30,7 +30,7 @@ from xmtc.scorers.vectors import COPY, read_index, write_index
 logger = logging.getLogger(__name__)
 
 _TRAINING_VECTORS = 64  # per cell of an ivf index; FAISS warns below 39
-_CHUNK = 16_384  # labels whose vectors are copied at a time
+_CHUNK = 16_384  # labels whose vectors are copied, or multiplied, at a time
 _HALF = 60_000.0  # greater numbers overflow in float16
 _SEED = 1234
 _GOOD_RECALL = 0.9
@@ -170,12 +170,7 @@ class LabelIndex:
         if isinstance(vectors_Ld, np.ndarray):
             table = torch.from_numpy(vectors_Ld)
             vectors_Ld = LabelVectors(table[:, :-1], table[:, -1])
-        largest = vectors_Ld.largest()
-        if not np.isfinite(largest):
-            raise XmtcError(
-                f"cannot index {self.labels} label vectors: there are none, or some are not finite; resume from an "
-                "earlier checkpoint, or train with a lower learning rate"
-            )
+        largest = _require_finite(vectors_Ld.largest(), self.labels)
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)  # only in this thread: training has the others
         try:
@@ -186,8 +181,6 @@ class LabelIndex:
     @classmethod
     def open(cls, folder: Path, labels: int) -> Self | None:
         """Memory-map a saved index: searches read pages from the disk as they need them; None if there is none.
-
-        A memory-mapped index searches on the CPU, even if FAISS was built for GPUs.
 
         Raises:
             CheckpointError: a file is missing or damaged, or belongs to another number of labels.
@@ -205,13 +198,12 @@ class LabelIndex:
         return opened
 
     def save(self, folder: Path) -> None:
-        """Write the index and its notes; FAISS for CPUs and for GPUs read the same file.
+        """Write the index and its notes.
 
         Raises:
             StorageError: FAISS cannot write the file.
         """
-        on_gpu = hasattr(faiss, "GpuIndex") and isinstance(self._index, faiss.GpuIndex)
-        write_index(folder / INDEX, faiss.index_gpu_to_cpu(self._index) if on_gpu else self._index)
+        write_index(folder / INDEX, self._index)
         notes = _Notes(self.config, self.recall)
         (folder / NOTES).write_text(TypeAdapter(_Notes).dump_json(notes, indent=2).decode() + "\n")
 
@@ -259,11 +251,48 @@ class LabelIndex:
         return found_BK
 
 
+class ExactSearch:
+    """Finds the labels nearest to documents by all products, which a GPU computes faster than an index is built.
+
+    Args:
+        vectors_Ld: finite vectors.
+        device: where they are kept, in float32.
+
+    Raises:
+        XmtcError: the vectors are not finite, or there are none.
+    """
+
+    def __init__(self, vectors_Ld: NDArray[np.float32], device: torch.device) -> None:
+        self.labels, self.width = vectors_Ld.shape
+        _require_finite(float(np.abs(vectors_Ld).max(initial=0 if self.labels else np.inf)), self.labels)
+        self._vectors_Ld = torch.from_numpy(vectors_Ld).to(device)
+
+    def search(self, queries_Bd: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+        """See `LabelIndex.search`."""
+        queries = torch.from_numpy(queries_Bd).to(self._vectors_Ld.device)
+        best: list[tuple[Tensor, Tensor]] = []
+        for start, part in zip(range(0, self.labels, _CHUNK), self._vectors_Ld.split(_CHUNK), strict=True):
+            products_BK, places_BK = (queries @ part.T).topk(min(count, len(part)))
+            best.append((products_BK, places_BK + start))
+        products_BN, labels_BN = (torch.cat(parts, 1) for parts in zip(*best, strict=True))
+        places_BK = products_BN.topk(min(count, self.labels)).indices
+        return labels_BN.gather(1, places_BK).cpu().numpy()
+
+
+def _require_finite(largest: float, labels: int) -> float:
+    if not np.isfinite(largest):
+        raise XmtcError(
+            f"cannot index {labels} label vectors: there are none, or some are not finite; resume from an earlier "
+            "checkpoint, or train with a lower learning rate"
+        )
+    return largest
+
+
 def _build(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
     labels, width = vectors_Ld.shape
     if config.chosen(labels) == "ivf":
         return _cells(vectors_Ld, config, half=half)
-    index = _on_gpu(faiss.IndexFlatIP(width))
+    index = faiss.IndexFlatIP(width)
     index.add(vectors_Ld[:])
     return index
 
@@ -282,17 +311,12 @@ def _cells(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
     index.cp.seed = _SEED
     sample = np.random.default_rng(_SEED).permutation(labels)[: _TRAINING_VECTORS * cells]
     index.train(vectors_Ld[np.sort(sample)])
-    index = _on_gpu(index)
     _fill(index, vectors_Ld)
     return index
 
 
 def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
-    """Add all labels to a trained ivf index. On the CPU, every cell gets the memory that it needs at once."""
-    if not isinstance(index, faiss.IndexIVF):
-        for _, part in vectors_Ld.chunks():
-            index.add(part)
-        return
+    """Add all labels to a trained ivf index. Every cell gets the memory that it needs at once."""
     cells_L = np.concatenate([index.quantizer.search(part, 1)[1][:, 0] for _, part in vectors_Ld.chunks()])
     lists: Any = index.invlists
     for cell, size in enumerate(np.bincount(cells_L, minlength=index.nlist).tolist()):
@@ -301,11 +325,3 @@ def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
     for labels, part in vectors_Ld.chunks():
         cells = cells_L[labels]
         index.add_core(len(part), faiss.swig_ptr(part), faiss.swig_ptr(labels), faiss.swig_ptr(cells))
-
-
-def _on_gpu(index: Any) -> Any:
-    """Move the index to this process's GPU, if there is one and FAISS was built for it."""
-    if not hasattr(faiss, "StandardGpuResources") or not faiss.get_num_gpus():
-        return index
-    device = torch.cuda.current_device() if torch.cuda.is_available() else 0
-    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), device, index)

@@ -10,10 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from xmtc.mining.config import IndexConfig, MiningConfig
-from xmtc.mining.index import LabelIndex
+from xmtc.mining.index import ExactSearch, LabelIndex
 from xmtc.track.console import print_line
 
 RERANK = 4
@@ -27,14 +28,15 @@ Keep = Callable[[NDArray[np.float32]], NDArray[np.bool_]]
 class _Built:
     """An index, the step whose label vectors it holds, and the seconds that the build took."""
 
-    index: LabelIndex
+    index: LabelIndex | ExactSearch
     step: int
     seconds: float
 
 
-def _build(vectors_Ld: NDArray[np.float32], step: int) -> _Built:
+def _build(vectors_Ld: NDArray[np.float32], step: int, device: torch.device) -> _Built:
     start = time.perf_counter()
-    index = LabelIndex(vectors_Ld, IndexConfig())
+    on_gpu = device.type == "cuda"
+    index = ExactSearch(vectors_Ld, device) if on_gpu else LabelIndex(vectors_Ld, IndexConfig())
     return _Built(index, step, time.perf_counter() - start)
 
 
@@ -48,10 +50,11 @@ class Miner:
     Args:
         config: see `MiningConfig`.
         snapshot: copies the current label vectors, (L, d).
+        device: where training computes.
     """
 
-    def __init__(self, config: MiningConfig, snapshot: Callable[[], NDArray[np.float32]]) -> None:
-        self._config, self._snapshot = config, snapshot
+    def __init__(self, config: MiningConfig, snapshot: Callable[[], NDArray[np.float32]], device: torch.device) -> None:
+        self._config, self._snapshot, self._device = config, snapshot, device
         self._half = config.refresh_steps // 2
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mining")
         self._serving: _Built | None = None
@@ -66,12 +69,12 @@ class Miner:
             XmtcError: the label vectors are not finite.
         """
         if self._serving is None:
-            self._serving = _build(self._snapshot(), step)
+            self._serving = _build(self._snapshot(), step, self._device)
         if self._pending is not None and step - self._pending[0] >= self._half and self._pending[1].done():
             self._serving, self._pending = self._pending[1].result(), None
         if self._pending is None and step % self._half == 0 and step > self._serving.step:
             vectors_Ld = self._snapshot()
-            self._pending = step, self._thread.submit(_build, vectors_Ld, step)
+            self._pending = step, self._thread.submit(_build, vectors_Ld, step, self._device)
         self._age = step - self._serving.step
         self._warn_if_stale(step)
 
@@ -122,7 +125,7 @@ class Miner:
         return mined_M
 
     def _search(
-        self, index: LabelIndex, queries_Bd: NDArray[np.float32], rank: Rank | None
+        self, index: LabelIndex | ExactSearch, queries_Bd: NDArray[np.float32], rank: Rank | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         """Find candidates (B, K) and, with `rank`, their scores."""
         wanted = self._config.candidates

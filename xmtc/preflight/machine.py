@@ -1,6 +1,5 @@
 """Check what this machine has, and whether it has what a configuration needs: programs, packages, cores, GPUs, Ray."""
 
-import importlib.metadata
 import os
 import shutil
 import socket
@@ -21,8 +20,6 @@ from xmtc.run.config import RunConfig
 
 GIB = 2**30
 Status = Literal["ok", "note", "missing"]
-_FAISS, _FAISS_GPU = "faiss-cpu", "faiss-gpu-cu12"
-_FAISS_PACKAGES = ("faiss", _FAISS, "faiss-gpu", "faiss-gpu-cu11", _FAISS_GPU, "faiss-gpu-cuvs")
 _PATIENCE_S = 5.0
 _FOUND_BY_RAY = ("auto", "local")
 _OWN = frozenset({"memory", "object_store_memory"})
@@ -122,7 +119,6 @@ def optional_packages(config: RunConfig | None) -> Iterator[Check]:
     hugging_face = config.model.encoder.backbone if config else None
     flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
     quantized = hugging_face is not None and hugging_face.quantize is not None
-    yield check_faiss(faiss_packages(), torch.cuda.device_count())
     yield _package("triton", "compiled kernels for label attention on GPUs", "gpu", needed=False)
     yield _package("bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized)
     yield _package("flash_attn", "FlashAttention-2 in backbones", None, needed=flash)
@@ -180,29 +176,3 @@ def require_answer(address: str, setting: str) -> None:
         raise ConfigError(
             f"{setting} {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"
         ) from error
-
-
-def faiss_packages() -> list[str]:
-    """List installed packages that contain the module `faiss`; they overwrite each other's files."""
-    names = {one.name for one in importlib.metadata.distributions()}
-    return [name for name in _FAISS_PACKAGES if name in names]
-
-
-def check_faiss(packages: list[str], gpus: int) -> Check:
-    """Check that exactly one package is installed, and that it suits this machine.
-
-    Args:
-        packages: result of `faiss_packages`.
-        gpus: number of GPUs in this machine.
-    """
-    if not packages:
-        return Check("faiss", "missing", "not installed; finds hard negatives and shortlists", f"pip install {_FAISS}")
-    if len(packages) > 1:
-        detail = f"{' and '.join(packages)} are installed, and each overwrites files of the other"
-        fix = f"pip uninstall -y {' '.join(packages)}, then pip install {_FAISS_GPU if gpus else _FAISS}"
-        return Check("faiss", "missing", detail, fix)
-    detail = f"{packages[0]} {importlib.metadata.version(packages[0])}"
-    if gpus and packages[0] == _FAISS:
-        fix = f"for indexes on the GPU in training: pip uninstall -y {_FAISS}, then pip install {_FAISS_GPU}"
-        return Check("faiss", "note", f"{detail}: indexes are built and searched on the CPU", fix)
-    return Check("faiss", "ok", detail)

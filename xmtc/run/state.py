@@ -317,7 +317,7 @@ def versions() -> dict[str, str]:
     """List the versions of Python and of the packages that this one may need, if installed."""
     found = {"python": platform.python_version(), "xmtc": importlib.metadata.version("xmtc")}
     needed = [one for one in importlib.metadata.requires("xmtc") or () if 'extra == "dev"' not in one]
-    for package in (*(name for one in needed for name in re.findall(r"^[\w-]+", one)), "faiss-gpu-cu12"):
+    for package in (name for one in needed for name in re.findall(r"^[\w-]+", one)):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found

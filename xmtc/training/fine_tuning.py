@@ -42,7 +42,8 @@ class FinetuneObjective(Objective):
         super().__init__(classifier, evaluate)
         classifier.head.sparse_gradients = settings.samples_labels is not None
         self.shard, self.texts = shard, texts
-        self.miner = Miner(settings.mining, self._label_vectors) if settings.mining else None
+        device = next(classifier.parameters()).device
+        self.miner = Miner(settings.mining, self._label_vectors, device) if settings.mining else None
         self.label_loss = build_label_loss(settings, classifier.head, shard, texts, self.miner)
         self.contrastive = settings.contrastive.build() if settings.contrastive else None
         self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since the last read
