@@ -56,7 +56,8 @@ class PlantSums(Sums):
         mask_BT = batch.mask_BT & (weight_B1 > 0)
         mean_BD = (hidden_BTD * mask_BT.unsqueeze(2)).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
         tokens_ND = (hidden_BTD - mean_BD.unsqueeze(1))[mask_BT]
-        self.tokens_DD.add_((tokens_ND.T @ tokens_ND).double())
+        exact_ND = tokens_ND.double()  # whitening enlarges what float32 rounds
+        self.tokens_DD.add_(exact_ND.T @ exact_ND)
         self.by_token_VD.index_add_(0, batch.token_ids_BT[mask_BT], tokens_ND)
         self.tokens.add_(mask_BT.sum())
         self.means.add(mean_BD, batch, shard)
