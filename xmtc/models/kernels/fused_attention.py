@@ -204,34 +204,25 @@ def _forward_kernel(
 
 
 @triton.jit
-def _along(of_labels, LABELS_FIRST: tl.constexpr):
-    """Expand a value per label over the tokens of a block."""
-    if LABELS_FIRST:
-        return of_labels[:, None]
-    else:
-        return of_labels[None, :]
-
-
-@triton.jit
 def _block_gradients(
     query, weight, key, value, inside_tokens, at, gradients, at_gradient, lse, outputs, labels, n_labels,
-    SCALE: tl.constexpr, LOG2E: tl.constexpr, PRECISION: tl.constexpr, LABELS_FIRST: tl.constexpr,
+    SCALE: tl.constexpr, LOG2E: tl.constexpr, PRECISION: tl.constexpr, AXIS: tl.constexpr,
 ):  # fmt: skip
-    """Compute dS, the gradient of ⟨query, key⟩, and dG, the gradient of ⟨weight, value⟩: (C, T), or (T, C).
+    """Compute dS, the gradient of ⟨query, key⟩, and dG, the gradient of ⟨weight, value⟩: tokens are `AXIS`.
 
     The next product sums over the second dimension, and takes them from registers only because they lie that way.
     """
-    if LABELS_FIRST:
+    known = labels < n_labels
+    if AXIS == 1:
         score = tl.dot(query, tl.trans(key), input_precision=PRECISION)
         gain = tl.dot(weight, tl.trans(value), input_precision=PRECISION)
-        inside = inside_tokens[None, :] & (labels[:, None] < n_labels)
     else:
         score = tl.dot(key, tl.trans(query), input_precision=PRECISION)
         gain = tl.dot(value, tl.trans(weight), input_precision=PRECISION)
-        inside = inside_tokens[:, None] & (labels[None, :] < n_labels)
-    level = _along(tl.load(lse + at, labels < n_labels, other=0.0), LABELS_FIRST)
-    output = _along(tl.load(outputs + at, labels < n_labels, other=0.0), LABELS_FIRST)
-    gradient = _along(tl.load(gradients + at_gradient, labels < n_labels, other=0.0), LABELS_FIRST)
+    inside = tl.expand_dims(inside_tokens, 1 - AXIS) & tl.expand_dims(known, AXIS)
+    level = tl.expand_dims(tl.load(lse + at, known, other=0.0), AXIS)
+    output = tl.expand_dims(tl.load(outputs + at, known, other=0.0), AXIS)
+    gradient = tl.expand_dims(tl.load(gradients + at_gradient, known, other=0.0), AXIS)
     d_gain = tl.where(inside, tl.exp2(score * (SCALE * LOG2E) - level), 0.0) * gradient
     d_score = d_gain * (gain - output) * SCALE
     return d_score.to(key.dtype), d_gain.to(key.dtype)
@@ -261,7 +252,7 @@ def _label_gradient_kernel(
             value = _load_rows(values, tokens, end, head, HEADS, E, BLOCK_E)
             d_score, d_gain = _block_gradients(
                 query, weight, key, value, tokens < end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
-                SCALE, LOG2E, PRECISION, True,
+                SCALE, LOG2E, PRECISION, 1,
             )  # fmt: skip
             d_query += tl.dot(d_score, key, input_precision=PRECISION)
             d_weight += tl.dot(d_gain, value, input_precision=PRECISION)
@@ -300,7 +291,7 @@ def _token_gradient_kernel(
             weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(keys.dtype.element_ty)
             d_score, d_gain = _block_gradients(
                 query, weight, key, value, tokens < end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
-                SCALE, LOG2E, PRECISION, False,
+                SCALE, LOG2E, PRECISION, 0,
             )  # fmt: skip
             d_key += tl.dot(d_score, query, input_precision=PRECISION)
             d_value += tl.dot(d_gain, weight, input_precision=PRECISION)
