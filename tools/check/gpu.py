@@ -68,6 +68,7 @@ def kernels() -> Iterator[Finding]:
     large = _attention_tensors(documents, tokens, labels, width, torch.bfloat16)
     implementations: tuple[Implementation, ...] = ("sdpa", "triton")
     seconds = {name: _seconds(lambda name=name: _attention(large, name, heads=8)) for name in implementations}
+    seconds["sdpa of all labels at once"] = _seconds(lambda: _unchunked(large, heads=8))
     for name, value in seconds.items():
         yield Finding(name=f"kernels: {name}, forward and backward, B8 T2048 L50000 d512", value=value, unit="s")
     ratio = seconds["sdpa"] / seconds["triton"]
