@@ -11,7 +11,7 @@ from xmtc.config.load import load_config
 from xmtc.distributed.config import DistributedConfig
 from xmtc.estimate import memory
 from xmtc.estimate.estimate import Estimate, print_estimate
-from xmtc.estimate.memory import CARDS, card_gib, gib_of, memory_of_worker
+from xmtc.estimate.memory import CARDS, gib_of, memory_of_worker
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 
@@ -30,7 +30,7 @@ FOUND = Estimate(
 
 def run(**distributed: object) -> RunConfig:
     loaded = load_config(RunConfig, QUICKSTART, [])
-    return replace(loaded, distributed=DistributedConfig(workers=1, gpus_per_worker=1.0, **distributed))
+    return replace(loaded, distributed=DistributedConfig(**{"workers": 1, "gpus_per_worker": 1.0} | distributed))
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,18 @@ def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = run(resources_per_worker={"accelerator_type:A10G": 0.001})
     assert memory_of_worker(config) == 24 * 2**30
-    assert card_gib(DistributedConfig(resources_per_worker={"accelerator_type:A10G": 0.001})) is None  # on CPUs
+    on_cpus = run(gpus_per_worker=0.0, resources_per_worker={"accelerator_type:A10G": 0.001})
+    assert memory_of_worker(on_cpus) != 24 * 2**30
 
 
 def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     here = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", total_memory=79 * 2**30)
     monkeypatch.setattr(memory.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(memory.torch.cuda, "get_device_properties", lambda index: here)
-    config = run(precision="bf16")
-    assert memory_of_worker(config) == 79 * 2**30
+    monkeypatch.setattr(memory.torch.cuda, "device_count", lambda: 1)
+    assert memory_of_worker(run(precision="bf16")) == 79 * 2**30
+    assert memory_of_worker(run(gpus_per_worker=0.0, workers=0)) == 79 * 2**30  # the process takes it unasked
+    assert memory_of_worker(run(gpus_per_worker=0.0, workers=1)) != 79 * 2**30
 
 
 def test_an_unknown_card_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

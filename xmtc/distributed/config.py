@@ -99,6 +99,11 @@ class DistributedConfig:
         return self.max_workers > 0 and not self.joins_cluster
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether training computes on a GPU: a run in this process takes one that is there."""
+        return self.gpus_per_worker > 0 or (self.max_workers == 0 and default_device().type == "cuda")
+
+    @property
     def joins_cluster(self) -> bool:
         """Whether the run uses an existing Ray cluster."""
         return self.address is not None or inside_ray_job()

@@ -15,7 +15,6 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.memory import (
     GIB,
-    card_gib,
     label_lines,
     memory_of_worker,
     meta_classifier,
@@ -228,5 +227,5 @@ def print_estimate(
     if (ranks := config.model.reranker) is not None:
         asked = sum(min(ranks.documents, documents) for documents in (size.dev, size.test))
         print(f"requests to {ranks.endpoint}: about {asked:,}, and again if one fails; their time is not known")
-    if config.distributed.gpus_per_worker and card_gib(config.distributed) is None:
+    if room is None and config.distributed.on_gpu:
         print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")

@@ -235,7 +235,7 @@ def _kept(module: nn.Module, *, dropped: bool = False) -> float:
 def _attention(config: RunConfig, classifier: Classifier, tokens: int) -> float:
     """Count the weights that a layer keeps of a token: none, unless a CPU drops some out, which its kernel cannot."""
     backbone = classifier.encoder.backbone
-    if backbone is None or config.distributed.gpus_per_worker:
+    if backbone is None or config.distributed.on_gpu:
         return 0.0
     shape = backbone.transformer.config.to_dict()
     dropped = shape.get("attention_probs_dropout_prob") or shape.get("attention_dropout")
@@ -244,7 +244,7 @@ def _attention(config: RunConfig, classifier: Classifier, tokens: int) -> float:
 
 def memory_of_worker(config: RunConfig) -> float | None:
     """Estimate bytes available to a worker; None if unknown, because the machine or the card is."""
-    if config.distributed.gpus_per_worker > 0:
+    if config.distributed.on_gpu:
         gib = card_gib(config.distributed)
         return None if gib is None else gib * GIB
     if config.distributed.address is not None:
@@ -279,13 +279,11 @@ CARDS: dict[str, float] = read_json(Path(__file__).with_name("cards.json"))
 
 
 def card_gib(distributed: DistributedConfig) -> float | None:
-    """Find the memory of the card of a run's workers, in GiB; None if they have none, or it is unknown.
+    """Find the memory of the card of a run's workers, which have one, in GiB; None if it is unknown.
 
     A worker that asks Ray for `accelerator_type:A100` gets that card. Otherwise, a run on this machine uses this
     machine's card.
     """
-    if distributed.gpus_per_worker == 0:
-        return None
     for resource in distributed.resources_per_worker:
         if resource.startswith(_RESOURCE):
             return gib_of(resource.removeprefix(_RESOURCE))
