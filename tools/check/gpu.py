@@ -132,7 +132,10 @@ def throughput() -> Iterator[Finding]:
         bar = {"bar": 0.45, "holds": useful >= 0.45 * peak} if every > 1 else {}
         yield Finding(name=name, value=documents * tokens / seconds[every], unit="tokens/s")
         yield Finding(name=f"{name}: useful share of {peak / 1e12:.0f} TFLOP/s", value=useful / peak, unit="", **bar)
-        yield Finding(name=f"{name}: memory", value=torch.cuda.max_memory_allocated() / 2**30, unit="GiB")
+        used, expected = torch.cuda.max_memory_allocated(), estimated_bytes(documents, tokens, labels, recomputed=every)
+        yield Finding(name=f"{name}: memory", value=used / 2**30, unit="GiB")
+        holds = abs(expected / used - 1) <= 0.25
+        yield Finding(name=f"{name}: estimate / memory", value=expected / used, unit="x", bar=0.25, holds=holds)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     ratio = trainer_step(shape, documents, tokens, labels, device) / seconds[1]
@@ -140,6 +143,27 @@ def throughput() -> Iterator[Finding]:
         name="throughput: Trainer + PEFT, memory", value=torch.cuda.max_memory_allocated() / 2**30, unit="GiB"
     )
     yield Finding(name="throughput: against Trainer + PEFT", value=ratio, unit="x", bar=1.0, holds=ratio >= 1)
+
+
+def estimated_bytes(documents: int, tokens: int, labels: int, *, recomputed: int) -> float:
+    """Peak memory of such a step as `xmtc train --dry-run` estimates it."""
+    from xmtc.config.load import load_config
+    from xmtc.estimate.estimate import estimate
+    from xmtc.estimate.size import Size
+    from xmtc.run.config import RunConfig
+
+    settings = [
+        f"finetune.tokens_per_micro_batch={documents * tokens}",
+        f"data.max_length={tokens}",
+        f"model.encoder.window={tokens + 2}",
+        f"model.encoder.gradient_checkpointing={recomputed}",
+        "model.encoder.lora={dropout: 0.0, target_modules: all_linear}",
+        "model.head.width=512",
+        "distributed.workers=1",
+        "distributed.gpus_per_worker=1",
+    ]
+    config = load_config(RunConfig, ROOT / "configs/mimic4_llama3.yaml", settings)
+    return estimate(config, Size(longest=tokens, labels=labels, vocab_size=128256)).peak
 
 
 def classifier_step(
