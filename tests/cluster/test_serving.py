@@ -1,11 +1,13 @@
-"""The server on Ray Serve: its configuration, and a model and versions of one on a local Ray."""
+"""The server on Ray Serve: its configuration, and on a local Ray a model, and two replicas whose versions change."""
 
+import copy
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -38,12 +40,12 @@ def test_wrong_arguments_are_refused_before_anything_starts() -> None:
 
 
 SERVED = """
-import sys
+import subprocess, sys, time
 import ray, requests
 from ray import serve
 from xmtc.cluster.serving import Arguments, application
-model, models, port, token = sys.argv[1:]
-ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+model, config, port, token = sys.argv[1:]
+address = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False).address_info["address"]
 serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
 arguments = Arguments(model=model, set=["limits.texts=2", "workers=1"])
 serve.run(application(arguments), name="xmtc", route_prefix="/")
@@ -55,7 +57,15 @@ assert session.get(f"{place}/model").status_code == 401
 answer = session.post(f"{place}/predict", json={"texts": ["cod", "law"], "top_k": 2}, headers=headers)
 assert [len(one) for one in answer.json()["predictions"]] == [2, 2]
 assert session.post(f"{place}/predict", json={"texts": ["cod"] * 3}, headers=headers).status_code == 413
-serve.run(application(Arguments(models=models, set=["workers=1"])), name="xmtc", route_prefix="/")
+serve.delete("xmtc")
+run = "from ray.serve.scripts import cli; cli()"
+subprocess.run([sys.executable, "-c", run, "run", config, "--address", address, "--non-blocking"], check=True)
+end = time.monotonic() + 120
+while {"RUNNING": 2} not in [
+    deployment.replica_states for app in serve.status().applications.values() for deployment in app.deployments.values()
+]:
+    assert time.monotonic() < end
+    time.sleep(0.5)
 body = {"texts": ["cod"], "top_k": 6}
 
 
@@ -69,12 +79,26 @@ versions = f"{place}/models/laws"
 assert session.post(versions, json={"version": "2"}).status_code == 401
 assert session.post(versions, json={"version": "3"}, headers=headers).status_code == 409
 assert session.post(versions, json={"version": "2"}, headers=headers).status_code == 200
-assert asked() == ("laws", "2", True)
+end = time.monotonic() + 25  # the other replica looks every 15 s
+while {asked() for _ in range(20)} != {("laws", "2", True)}:
+    assert time.monotonic() < end
 (there,) = session.get(f"{place}/models", headers=headers).json()["models"]
 assert (there["version"], sorted(there["versions"])) == ("2", ["1", "2"])
 serve.shutdown()
 ray.shutdown()
 """
+
+
+def two_replicas(models: Path, port: int) -> dict[str, Any]:
+    """Make the configuration for versions, with two replicas of one processor each."""
+    config = copy.deepcopy(CONFIG)
+    config["http_options"] |= {"host": "127.0.0.1", "port": port}
+    (found,) = config["applications"]
+    found["args"] = {"models": str(models), "set": ["workers=1"]}
+    (deployment,) = found["deployments"]
+    deployment["ray_actor_options"] = {"num_cpus": 1}
+    deployment["autoscaling_config"] |= {"min_replicas": 2, "max_replicas": 2}
+    return config
 
 
 @pytest.mark.faults
@@ -88,5 +112,7 @@ def test_on_a_local_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     shutil.copytree(model, models / "laws/1")
     rename_labels(model, {"cod": "codfish"}, models / "laws/2")
     (models / "laws/current").write_text("1\n")
-    command = [sys.executable, "-c", SERVED, str(model), str(models), str(port), TOKEN]
+    config = tmp_path / "serve.yaml"
+    config.write_text(yaml.safe_dump(two_replicas(models, port)), encoding="utf-8")
+    command = [sys.executable, "-c", SERVED, str(model), str(config), str(port), TOKEN]
     subprocess.run(command, check=True, timeout=280, env=os.environ | {TOKEN_VARIABLE: TOKEN})
