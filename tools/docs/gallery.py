@@ -41,6 +41,7 @@ IN_USE = {  # page of a year, what to begin with, and the height
     "release": ("runs/first/eval/dev/report.html", "#decisions .charts", 420),
     "people": ("people.html", "#results", 640),
     "drift": ("clinical.html", "#results", 760),
+    "diff": ("diff_rest.html", "#results", 1170),
 }
 
 FIRST_LABEL = (161, 215, 1119, 470)  # left, top, right, bottom of the first label on the evidence page
@@ -65,7 +66,7 @@ def main() -> None:
     log = work / "training.txt"
     if not log.exists():
         log.write_text(typed("train", CONFIG, *small).replace(f"{work}/", ""), encoding="utf-8")
-    terminal(output / "training.svg", log.read_text(encoding="utf-8"), "xmtc train CONFIG")
+    terminal(output / "training.svg", log.read_text(encoding="utf-8"), "xmtc train CONFIG", width=140)
     pages(output, work, binary)
     dry_run = typed("train", CONFIG, *small, "--dry-run")  # now of the prepared corpus
     terminal(output / "dry_run.svg", dry_run, "xmtc train CONFIG --dry-run")
@@ -83,12 +84,12 @@ def typed(*arguments: str, folder: Path = ROOT) -> str:
     return done.stdout
 
 
-def terminal(path: Path, printed: str | RenderableType, title: str, *, lines: int = 40, width: int = 110) -> None:
-    """Write the last lines of what a terminal shows as SVG."""
+def terminal(path: Path, printed: str | RenderableType, title: str, *, width: int = 110) -> None:
+    """Write the last 40 lines of what a terminal shows as SVG."""
     console = Console(record=True, width=width, file=io.StringIO())
     if isinstance(printed, str):
-        printed = Text("\n".join(printed.rstrip().splitlines()[-lines:]))
-    console.print(printed)
+        printed = Text("\n".join(printed.rstrip().splitlines()[-40:]))
+    console.print(printed, "", sep="\n")  # the frame cuts off what reaches below the last line
     path.write_text(console.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME), encoding="utf-8")
 
 
@@ -110,7 +111,8 @@ def pages(output: Path, work: Path, binary: str) -> None:
     typed("explain", model, "--text", TEXT, "--top-k", "3", "--output", str(evidence), folder=work)
     browser = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-", dir=work)))
     try:
-        browser.open(run / "eval/test/report.html", height=640)
+        browser.open(run / "eval/test/report.html", width=1400, height=660)
+        browser.run("document.body.style.maxWidth = 'none'")  # the whole table
         browser.run("document.querySelector('#frequency').scrollIntoView()")
         browser.picture(output / "report.png")
         browser.open(evidence, height=760)
@@ -138,7 +140,8 @@ def in_use(output: Path, year: Path, binary: str) -> None:
     finally:
         browser.close()
     said = (year / "server.log").read_text(encoding="utf-8").replace(f"{year}/", "")
-    terminal(output / "versions.svg", said, "xmtc serve --models models", lines=6, width=150)
+    first = "\n".join(said.splitlines()[:6])
+    terminal(output / "versions.svg", first, "xmtc serve --models models", width=150)
 
 
 @contextmanager
