@@ -352,12 +352,9 @@ def serve(
         raise typer.BadParameter("give a model, or --models DIR")
     own = [] if release is None else [f"release={release}"]
     config = read_config([*given[models is None :], *own], host, port, token_file, annotations, queue, order)
-    from xmtc.serve.server import load_and_serve, load_and_serve_all
+    from xmtc.serve import server
 
-    if models is not None:
-        load_and_serve_all(models, config, device=device, precision=precision)
-    else:
-        load_and_serve(local_model(given[0]), config, device=device, precision=precision)
+    server.serve(server.read_models(next(iter(given), None), models, config, device=device, precision=precision))
 
 
 @app.command()

@@ -38,7 +38,7 @@ def test_only_a_model_is_replaced(model, tmp_path, monkeypatch):
         model.parent: "you are in this folder",
         folder: "not an exported model",
         folder / "file": "is a file",
-        mixed: "has tokenizer/mine.txt, which is not part of the model",
+        mixed: "tokenizer/mine.txt is not an exported model's",
         ".": "you are in this folder",
         other: "you are in this folder",
     }.items():

@@ -224,7 +224,7 @@ def test_a_model_that_is_replaced_while_it_serves_is_noticed(
         return self.should_exit
 
     monkeypatch.setattr(server._Server, "on_tick", on_tick)
-    server.load_and_serve(folder, ServeConfig(port=0), device="cpu", precision="auto")
+    server.serve(server.read_models(str(folder), None, ServeConfig(port=0), device="cpu", precision="auto"))
     assert capsys.readouterr().err.count("the folder has another model now") == 1
 
 

@@ -200,7 +200,7 @@ def test_sighup_looks_for_versions(folder: Path, monkeypatch: pytest.MonkeyPatch
         return self.should_exit
 
     monkeypatch.setattr(server._Server, "on_tick", on_tick)
-    server.load_and_serve_all(str(folder), ServeConfig(port=0), device="cpu", precision="auto")
+    server.serve(server.read_models(None, str(folder), ServeConfig(port=0), device="cpu", precision="auto"))
     said = capsys.readouterr().err
     assert "en: 2 answers, before 1; warning: its vocabulary is" in said
     assert "1 labels more, 1 fewer" in said

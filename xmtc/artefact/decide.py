@@ -20,7 +20,7 @@ def tuned_decision(outcomes: Outcomes | None, rule: str, labels: LabelTable, mod
     return outcomes.tuned(rule, labels.train_counts)
 
 
-def decide(model: Path, rule: str) -> Decision:
+def decide(model: Path, rule: str) -> None:
     """Tune the decision of a model by another rule on the outcomes of its dev split, and write its thresholds.
 
     Args:
@@ -34,4 +34,3 @@ def decide(model: Path, rule: str) -> Decision:
     read_info(model)
     decision = tuned_decision(read_outcomes(model), rule, LabelTable.load(model / LABELS), str(model))
     write_decision(model / THRESHOLDS, decision)
-    return decision

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xmtc.artefact.output import model_files
+from xmtc.artefact.output import check_replaceable, model_files
 from xmtc.errors import CheckpointError, ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -99,12 +99,10 @@ def _replaceable(api: "HfApi", repository: str) -> set[str]:
     Raises:
         ConfigError: the repository has other content.
     """
-    names = set(api.list_repo_files(repository))
-    settings = _settings(api, repository) if _CONFIG in names else None
-    own = model_files(settings.read_bytes()) if settings else set()
-    if foreign := sorted(names - own - _ALWAYS_THERE):
-        raise ConfigError(f"{repository}: has {foreign[0]}, which is not part of an xmtc model: give a new repository")
-    return own & names
+    names, settings = set(api.list_repo_files(repository)), _settings(api, repository)
+    content = None if settings is None else settings.read_bytes()
+    check_replaceable(repository, names - _ALWAYS_THERE, content)
+    return model_files(content) & names
 
 
 @contextmanager

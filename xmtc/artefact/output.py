@@ -11,7 +11,7 @@ FORMAT = "xmtc-model"
 HEAD, SMOKE = "head.safetensors", "smoke.json"
 EDITABLE = frozenset({"README.md", "thresholds.json", SMOKE})
 """Files that people may edit by hand and that have no checksum."""
-_ELSEWHERE = "give a new or an empty directory"
+_ELSEWHERE = "give a new or an empty place"
 
 
 def check_output(output: Path, model: Path) -> None:
@@ -53,11 +53,8 @@ def check_replaceable(place: str, names: Collection[str], config: bytes | None) 
     Raises:
         ConfigError: it holds something else.
     """
-    own = model_files(config)
-    if names and not own:
-        raise ConfigError(f"{place}: not an exported model; {_ELSEWHERE}")
-    if foreign := sorted(set(names) - own):
-        raise ConfigError(f"{place}: has {foreign[0]}, which is not part of the model: move it away, or {_ELSEWHERE}")
+    if foreign := sorted(set(names) - model_files(config)):
+        raise ConfigError(f"{place}: {foreign[0]} is not an exported model's: move it away, or {_ELSEWHERE}")
 
 
 def model_files(config: bytes | None) -> set[str]:

@@ -1,7 +1,6 @@
 """`xmtc serve` on a Ray cluster: replicas of the application in a Ray Serve deployment, see launch/serve.yaml."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -11,9 +10,7 @@ from xmtc.errors import ConfigError
 from xmtc.score.shell import ComputePrecision
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
-from xmtc.serve.models import Models
-from xmtc.serve.server import load
-from xmtc.storage.fetch import fetch
+from xmtc.serve.server import read_models
 
 DEPLOYMENT = "xmtc"
 
@@ -66,8 +63,4 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
             f"set {TOKEN_VARIABLE} in the environment of all nodes: other machines may reach Ray's proxies"
         )
     config = ServeConfig(token=token, **vars(tuning))
-    read = partial(load, device=args.device, precision=args.precision)
-    if args.models is not None:
-        return make_app(Models(config, args.models, read))
-    folder = fetch(str(args.model))
-    return make_app(Models.single(read(folder), config, folder))
+    return make_app(read_models(args.model, args.models, config, device=args.device, precision=args.precision))

@@ -220,23 +220,20 @@ class _Counted:
 
     def survey(self, config: DataConfig, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
         """Make the result, extrapolated to `rows` rows."""
+        train = self._hashes.get("train", set())
         found = Survey(
             documents=_divided(self.splits, config, provides),
             label_counts=self.labels,
             bare=self.bare,
             rejected=self.rejected,
             repeated=self.repeated,
-            leaked=self._leaked(),
+            leaked=sum(len(hashes & train) for split, hashes in self._hashes.items() if split in SPLITS[1:]),
             named=named,
             texts=self.texts,
             exact=exact,
         )
         share = rows / max(self.rows, 1)
         return found if exact else replace(found, documents={k: round(n * share) for k, n in found.documents.items()})
-
-    def _leaked(self) -> int:
-        train = self._hashes.get("train", set())
-        return sum(len(hashes & train) for split, hashes in self._hashes.items() if split in SPLITS[1:])
 
 
 def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset[str]) -> dict[str, int]:

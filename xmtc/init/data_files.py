@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class DataFiles:
         by_split: files of train, dev and test, as the configuration names them; URIs stay URIs.
         local: the same files on this machine, by the name in the configuration.
         settings: class of the source's settings.
-        delimiter: delimiter of CSV files, if it differs from the extension's.
+        options: further settings of the source, such as the delimiter of CSV files if it differs from the extension's.
         labels: a label file, if the folder has one.
     """
 
@@ -55,13 +55,8 @@ class DataFiles:
     by_split: Mapping[str, tuple[str, ...]]
     local: Mapping[str, Path]
     settings: type[TableConfig]
-    delimiter: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     labels: str | None = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Further settings of the source."""
-        return {} if self.delimiter is None else {"delimiter": self.delimiter}
 
     def format(self) -> TableFormat:
         """Build the format that reads the files."""
@@ -177,7 +172,7 @@ def _with_delimiter(files: DataFiles) -> DataFiles:
     with open_text(first) as lines:
         start = lines.read(_LOOKED_AT)
     found = max(_DELIMITERS, key=lambda delimiter: (_fit(start, delimiter), delimiter == usual))
-    return files if found == usual else replace(files, delimiter=found)
+    return files if found == usual else replace(files, options={"delimiter": found})
 
 
 def _fit(start: str, delimiter: str) -> float:

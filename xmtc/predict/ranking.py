@@ -108,9 +108,9 @@ def score_split(
         batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with _evaluating(model), torch.inference_mode():
-        thunks = (partial(_collated, collate, rows_B) for rows_B in _limited(batches, labels, best))
-        for rows_B, batch in prefetch(thunks, depth=2):
-            batch = batch.to(device)
+        limited = (MicroBatch(rows_B, np.ones(len(rows_B), np.float32)) for rows_B in _limited(batches, labels, best))
+        for batch in prefetch((partial(collate, one) for one in limited), depth=2):
+            rows_B, batch = batch.documents_B.numpy(), batch.to(device)
             if on_best is not None:
                 assert isinstance(model, Classifier), "only a whole classifier keeps hidden states"
                 with _autocast(batch, scoring):
@@ -169,10 +169,6 @@ def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) 
         ids_BN, logits_BN = ids_BN.masked_fill(hidden_BN, -1), logits_BN.masked_fill(hidden_BN, -torch.inf)
     top_BK = logits_BN.topk(top_k, dim=1)
     return ids_BN.gather(1, top_BK.indices).int(), _sigmoid(top_BK.values)
-
-
-def _collated(collate: Callable[[MicroBatch], Batch], rows_B: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
-    return rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32)))
 
 
 def _autocast(batch: Batch, scoring: Scoring) -> torch.autocast:

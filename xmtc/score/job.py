@@ -169,7 +169,7 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
         problem = _difference(before, job.identity())
         if problem and not overwrite and any(map(_is_part, names)):
             raise _other_job(job, problem)
-        if problem or (overwrite and _is_finished(names)):
+        if problem or (overwrite and MANIFEST in names and not any(map(_is_record, names))):
             _clear(job.output, names)
             names, before = set(), None
     if before is None:
@@ -199,9 +199,9 @@ def _is_part(name: str) -> bool:
     return name.startswith("part-") and name.endswith(".parquet")
 
 
-def _is_finished(names: set[str]) -> bool:
-    """Whether the output is complete: it has a manifest and no records, which would be newer."""
-    return MANIFEST in names and not any(name.startswith(f"{DONE}/") for name in names)
+def _is_record(name: str) -> bool:
+    """Whether a file is the record of a block; beside a manifest, it is newer."""
+    return name.startswith(f"{DONE}/") and name.endswith(".json")
 
 
 def _begin(job: Job) -> None:
@@ -269,18 +269,14 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
 def _finished(output: Destination, names: set[str]) -> list[Record]:
     """Find the blocks whose part matches its record; the others are scored again."""
     records = {record.block: record for record in _listed(output)}
-    done = sorted(name for name in names if name.startswith(f"{DONE}/") and name.endswith(".json"))
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        for content in filter(None, pool.map(output.read, done)):
-            record = _record(parse_json(content))
-            records[record.block] = record
+        for content in filter(None, pool.map(output.read, sorted(filter(_is_record, names)))):
+            found = parse_json(content)
+            rejected = tuple((where, reason) for where, reason in found["rejected"])
+            records[found["block"]] = Record(**{**found, "rejected": rejected})
         ordered = [record for _, record in sorted(records.items())]
         whole = pool.map(lambda record: output.holds(record.part, record.size, record.sha256), ordered)
         return [record for record, there in zip(ordered, whole, strict=True) if there]
-
-
-def _record(content: dict[str, Any]) -> Record:
-    return Record(**{**content, "rejected": tuple((where, reason) for where, reason in content["rejected"])})
 
 
 def _listed(output: Destination) -> list[Record]:

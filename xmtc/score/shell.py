@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -115,7 +116,8 @@ def texts_to_predict(
             raise DataError(
                 f"--input {path}: this is a configuration, not texts; use xmtc score, which reads its source"
             )
-        if _is_object(first):
+        with suppress(ValueError):
+            json_object(first)
             raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
         return [({"line": number}, line) for number, line in lines.items()]
     found: list[tuple[dict[str, str | int], str]] = [
@@ -124,14 +126,6 @@ def texts_to_predict(
     if not found:
         raise DataError(f"--input {path}: has no rows")
     return found
-
-
-def _is_object(line: str) -> bool:
-    try:
-        json_object(line)
-    except ValueError:
-        return False
-    return True
 
 
 def read_lines(path: Path) -> dict[int, str]:

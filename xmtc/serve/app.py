@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from xmtc.serve import annif, bodies
@@ -20,10 +22,7 @@ from xmtc.serve.service import Service
 _FILTER_ENTRIES = 10_000
 
 
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-
-
-_ASSETS = ("page.css", "label.js", "docs.js", "client.js", "icon.svg")
+_ASSETS = Path(__file__).parent / "assets"
 
 
 page_router = APIRouter(include_in_schema=False)
@@ -51,6 +50,7 @@ def make_app(models: Models) -> FastAPI:
     _add_operation(app, service)
     app.include_router(annif.annif_router)
     app.include_router(page_router)
+    app.mount("/assets", StaticFiles(directory=_ASSETS))
     return app
 
 
@@ -169,26 +169,13 @@ def _add_operation(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _asset(name: str) -> Response:
-    content = (files("xmtc.serve") / "assets" / name).read_bytes()
-    return Response(content, media_type=_TYPES[name.rpartition(".")[2]])
-
-
 @page_router.get("/")
 def label_page() -> Response:
     """Return the page on which people try the model and annotate."""
-    return _asset("label.html")
+    return FileResponse(_ASSETS / "label.html")
 
 
 @page_router.get("/docs")
 def docs_page() -> Response:
     """Return the description of the API."""
-    return _asset("docs.html")
-
-
-@page_router.get("/assets/{name}")
-def asset(name: str) -> Response:
-    """Return a static file of the pages."""
-    if name not in _ASSETS:
-        raise RequestError(404, "no such file")
-    return _asset(name)
+    return FileResponse(_ASSETS / "docs.html")

@@ -6,7 +6,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from xmtc.data.bins import bin_mask
 from xmtc.fusion.config import BINS
-from xmtc.fusion.decision import EXPECTED
 from xmtc.predict.predictor import Model
 from xmtc.predict.statistics import STATISTICS, of_answers, of_tokens
 from xmtc.predict.tokenised import TokenisedTexts
@@ -15,16 +14,8 @@ _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _SHARES = tuple(step / 10 for step in range(1, 11))
 _BUCKETS = {"tokens": _TEXTS, "bits": tuple(range(4, 21)), "predicted": (0, 1, 2, 3, 5, 8, 13, 21)}
-_CHEAP = (
-    "tokens",
-    "bits",
-    "new_tokens",
-    "frequent_tokens",
-    "predicted",
-    "best",
-    *(f"expected_{one}" for one in EXPECTED),
-)
-_MEASURED = {name: (STATISTICS[name], _BUCKETS.get(name, _SHARES)) for name in _CHEAP}
+_COSTLY = ("known_words", "nearest")
+_MEASURED = {name: (title, _BUCKETS.get(name, _SHARES)) for name, title in STATISTICS.items() if name not in _COSTLY}
 """Statistics that cost almost nothing beside an answer: their titles and buckets."""
 
 

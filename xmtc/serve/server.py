@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
+from xmtc.run.copies import fetch_model
 from xmtc.score.shell import ComputePrecision, use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
@@ -31,11 +32,14 @@ _GRACE_SECONDS = 20
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precision: ComputePrecision) -> None:
-    """Load a model and serve it; see `serve`.
+def read_models(
+    model: str | None, models: str | None, config: ServeConfig, *, device: str, precision: ComputePrecision
+) -> Models:
+    """Load a model, or the models of a folder.
 
     Args:
-        directory: directory of the model.
+        model: directory, URI, or repository on the Hub.
+        models: instead, a folder or URI with versions, see `Models`.
         config: settings of the server.
         device: see `choose_device`.
         precision: see `use_bfloat16`.
@@ -44,12 +48,11 @@ def load_and_serve(directory: Path, config: ServeConfig, *, device: str, precisi
         CheckpointError: there is no model, or it is damaged.
         ConfigError: there is no such device or precision.
     """
-    serve(Models.single(load(directory, device=device, precision=precision), config, directory))
-
-
-def load_and_serve_all(place: str, config: ServeConfig, *, device: str, precision: ComputePrecision) -> None:
-    """Load the models of a folder, and serve their versions; see `Models` and `load_and_serve`."""
-    serve(Models(config, place, partial(load, device=device, precision=precision)))
+    read = partial(load, device=device, precision=precision)
+    if models is not None:
+        return Models(config, models, read)
+    folder = fetch_model(str(model))
+    return Models.single(read(folder), config, folder)
 
 
 def load(directory: Path, *, device: str, precision: ComputePrecision) -> Model:

@@ -69,12 +69,10 @@ class Service:
         self.gives_evidence = _gives_evidence(model)
         self._ranking: asyncio.Task[None] | None = None
         if beside is not None:
-            self.metrics, self.batcher = beside.metrics, beside.batcher
-            self.annotations, self.worklist = beside.annotations, beside.worklist
-            self.metrics.know(self.name, model)
-            return
-        self.metrics = Metrics()
+        self.metrics = Metrics() if beside is None else beside.metrics
         self.metrics.know(self.name, model)
+            self.batcher, self.annotations, self.worklist = beside.batcher, beside.annotations, beside.worklist
+            return
         self.batcher = Batcher(config, self.metrics, on_cpu=model.device.type == "cpu")
         self.annotations: Annotations | None = None
         if config.annotations is not None:
