@@ -2,10 +2,10 @@
 
     python tools/bench/scorers.py MODEL PARQUET [--text title text] [--documents 256] [--rounds 5]
 
-MODEL is an exported model with `model.scorers`; PARQUET has texts. Both sides tokenise the same texts and make the same
-batches. One runs the encoder, the other is `xmtc score` with every scorer and the fusion. Rounds alternate, and the
-ratio is of processor seconds: the median over rounds. The last line is {"name", "ratio", "bar", "holds"}; exit status 1
-where the bar is not held.
+MODEL is an exported model with `model.scorers`; PARQUET has the columns of its fields and categories. Both sides
+tokenise the same texts and make the same batches. One runs the encoder, the other is `xmtc score` with every scorer and
+the fusion. Rounds alternate, and the ratio is of processor seconds: the median over rounds. The last line is {"name",
+"ratio", "bar", "holds"}; exit status 1 where the bar is not held.
 """
 
 import argparse
@@ -23,6 +23,8 @@ import torch
 from bars import held
 from xmtc.artefact.export import ModelParts, load_model
 from xmtc.data.collate import Collator
+from xmtc.data.fields import FieldText
+from xmtc.data.readers.columns import category_terms
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import RawBlock
@@ -61,9 +63,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    columns = pq.read_table(arguments.parquet, columns=arguments.text).slice(0, arguments.documents).to_pydict()
-    texts = tuple("\n".join(parts) for parts in zip(*(columns[name] for name in arguments.text), strict=True))
     parts = load_model(arguments.model)
+    rows = pq.read_table(arguments.parquet).slice(0, arguments.documents).to_pylist()
+    texts = tuple(
+        FieldText.join([row[name] for name in arguments.text], category_terms(row, parts.info.categories))
+        for row in rows
+    )
     settings = Settings(top_k=5, bfloat16=use_bfloat16("auto", "cpu"))
     scorer = BlockScorer(parts, settings, torch.device("cpu"), workers=1)
     raw = RawBlock(0, 0, tuple(map(str, range(len(texts)))), texts, ())

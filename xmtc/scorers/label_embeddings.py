@@ -23,7 +23,7 @@ from xmtc.files import read_json, reading, write_text
 from xmtc.scorers.base import FILE, Candidates, Contribution, Features, LabelNames, Scored, Scorer, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.regrouping import Regrouping
-from xmtc.scorers.vectors import index_of, nearest, read_index, unit_rows, vectors_at, write_index
+from xmtc.scorers.vectors import centred_index, index_of, nearest, read_index, unit_rows, vectors_at, write_index
 
 _INDEX, _TEXTS = "names.faiss", "names.json"
 _NAMES_A_LABEL = 4  # so many more names than labels are searched
@@ -62,10 +62,9 @@ class LabelEmbeddings(Scorer):
         names, states_ND = training.names, training.features.states_ND
         if names is None or names.states_WD is None or states_ND is None:
             raise DataError(f"{settings.kind} needs pooled states of documents and of label names: leave it out")
-        documents_D, names_D = (one.mean(axis=0, dtype=np.float64) for one in (states_ND, names.states_WD))
-        names_D = names_D.astype(np.float32)
-        index = index_of(unit_rows(names.states_WD, names_D))
-        return cls(index, names.texts, names.owners_W, documents_D.astype(np.float32), names_D)
+        index, names_D = centred_index(names.states_WD)
+        documents_D = states_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return cls(index, names.texts, names.owners_W, documents_D, names_D)
 
     @override
     def score(self, features: Features) -> Scored:

@@ -16,7 +16,7 @@ from xmtc.data.tensor_files import read_fields
 from xmtc.errors import DataError
 from xmtc.scorers.base import FILE, Features, Training
 from xmtc.scorers.config import StateNeighboursConfig
-from xmtc.scorers.vectors import index_of, nearest, read_index, unit_rows, write_index
+from xmtc.scorers.vectors import centred_index, nearest, read_index, unit_rows, write_index
 from xmtc.scorers.votes import Votes
 
 _SHARPNESS = 20.0
@@ -46,9 +46,7 @@ class StateNeighbours(Votes):
         states_ND = training.features.states_ND
         if states_ND is None:
             raise DataError("state_neighbours needs pooled states, but there are none: leave it out")
-        mean_D = states_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
-        index = index_of(unit_rows(states_ND, mean_D))
-        return cls(training.labels_NL.astype(np.float32), settings.neighbours, index, mean_D)
+        return cls(training.labels_NL.astype(np.float32), settings.neighbours, *centred_index(states_ND))
 
     @override
     def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:

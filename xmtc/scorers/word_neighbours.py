@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from typing_extensions import override
@@ -20,7 +21,7 @@ from xmtc.scorers.gram import frequent_terms
 from xmtc.scorers.votes import Votes
 
 _POWER = np.float32(4)
-_MAX_DENSE = 1_000
+_MAX_DENSE = 300
 
 
 @dataclass(frozen=True)
@@ -43,32 +44,21 @@ class WordNeighbours(Votes):
         return cls(training.labels_NL.astype(np.float32), settings.neighbours, words.together(fields_F), fields_F)
 
     @cached_property
-    def _frequent_F(self) -> NDArray[np.int64]:
-        return frequent_terms(self.words_NV, _MAX_DENSE)
-
-    @cached_property
-    def _dense_NF(self) -> Floats:
-        return self.words_NV[:, self._frequent_F].toarray()
-
-    @cached_property
-    def _rare_VN(self) -> Matrix:
-        return sparse.csr_array(self._rare(self.words_NV).T.tocsr())
-
-    def _rare(self, words_BV: Matrix) -> Matrix:
-        """Remove frequent terms from the rows."""
-        rare_V = np.ones(words_BV.shape[1], np.float32)
-        rare_V[self._frequent_F] = 0
-        kept_BV = sparse.csr_array(words_BV @ sparse.diags_array(rare_V, format="csr"))
-        kept_BV.eliminate_zeros()
-        return kept_BV
+    def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Matrix]:
+        """Frequent and rare terms, and the columns (N, F) and (R, N) of each."""
+        frequent_F = frequent_terms(self.words_NV, _MAX_DENSE)
+        rare_R = np.setdiff1d(np.arange(self.words_NV.shape[1]), frequent_F)
+        rare_RN = sparse.csr_array(self.words_NV[:, rare_R].T.tocsr())
+        return frequent_F, rare_R, self.words_NV[:, frequent_F].toarray(), rare_RN
 
     @override
     def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
         words_BV = features.words.together(self.fields_F)
-        cosines_BN = words_BV[:, self._frequent_F].toarray() @ self._dense_NF.T
-        cosines_BN += sparse.csr_array(self._rare(words_BV) @ self._rare_VN).toarray()
-        k = min(self.k, cosines_BN.shape[1])
-        found_BK = np.sort(np.argpartition(-cosines_BN, k - 1, axis=1)[:, :k], axis=1)
+        frequent_F, rare_R, dense_NF, rare_RN = self._parts
+        cosines_BN = words_BV[:, frequent_F].toarray() @ dense_NF.T
+        cosines_BN += (words_BV[:, rare_R] @ rare_RN).toarray()
+        best_BK = torch.from_numpy(cosines_BN).topk(min(self.k, cosines_BN.shape[1]), dim=1).indices
+        found_BK = np.sort(best_BK.numpy(), axis=1)
         values_BK = np.take_along_axis(cosines_BN, found_BK, axis=1)
         order_BK = np.argsort(-values_BK, axis=1, kind="stable")
         return np.take_along_axis(found_BK, order_BK, axis=1), np.take_along_axis(values_BK, order_BK, axis=1)
