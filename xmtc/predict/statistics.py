@@ -3,6 +3,7 @@
 Suffixes: N documents, K labels of a document, best first, V token ids.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,7 +52,8 @@ def of_tokens(profile: Profile, ids_N: Sequence[NDArray[np.integer]]) -> Statist
 
 def of_words(ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]) -> Statistics:
     """Measure the words of documents, and how near the nearest training document is if a scorer knows by words."""
-    found: Statistics = {"known_words": np.asarray(words.counts_NC.sum(axis=1)).ravel() / lengths_N}
+    counts_NC = words.counts_NC[:, : len(words.vocabulary.fields) * len(words.vocabulary)]  # without categories
+    found: Statistics = {"known_words": np.asarray(counts_NC.sum(axis=1)).ravel() / lengths_N}
     blocks = [words.take(slice(start, start + _BLOCK)) for start in range(0, len(words), _BLOCK)]
     for scorer in ensemble.scorers.values():
         near = [] if "nearest" in found else [scorer.closeness(block) for block in blocks]
@@ -68,7 +70,22 @@ def of_answers(decision: Decision, ids_NK: NDArray[np.integer], scores_NK: NDArr
     return counts | {f"expected_{name}": values for name, values in expected.items()}
 
 
-def scripts_of(tokenizer: PreTrainedTokenizerFast, ids_N: Sequence[NDArray[np.integer]]) -> list[str]:
-    """Find the script of each document, as its tokens show it: of characters without a token, there are no letters."""
+def kinds_of(
+    tokenizer: PreTrainedTokenizerFast, ids_N: Sequence[NDArray[np.integer]], words: Words | None
+) -> dict[str, Counter[str]]:
+    """Count documents by script, as their tokens show it, and by the values of each category.
+
+    Of characters without a token, there are no letters. A document without a value that the vocabulary has is
+    `unknown`.
+    """
     texts = (tokenizer.decode(ids[:_LOOKED_AT].tolist(), skip_special_tokens=True) for ids in ids_N)
-    return [script_of(str(text)) for text in texts]
+    found = {"scripts": Counter(script_of(str(text)) for text in texts)}
+    if words is None:
+        return found
+    vocabulary = words.vocabulary
+    for place, name in enumerate(vocabulary.categories, start=len(vocabulary.fields)):
+        counts_NV = words.counts_NC[:, place * len(vocabulary) : (place + 1) * len(vocabulary)]
+        sums_V, known_N = counts_NV.sum(axis=0), counts_NV.sum(axis=1) > 0
+        values = {vocabulary.terms[at].partition("=")[2]: int(sums_V[at]) for at in np.flatnonzero(sums_V)}
+        found[f"category {name}"] = Counter(values) + Counter(unknown=int((~known_N).sum()))
+    return found

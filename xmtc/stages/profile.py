@@ -8,7 +8,7 @@ from xmtc.artefact.profile import Profile
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import Ensemble
-from xmtc.predict.statistics import of_answers, of_tokens, of_words, scripts_of, token_bits
+from xmtc.predict.statistics import kinds_of, of_answers, of_tokens, of_words, token_bits
 from xmtc.stages.worker import Worker
 
 _DOCUMENTS, _LABELS = 1000, 200
@@ -32,11 +32,12 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     sample = of_tokens(Profile(bits_V, {}, {}), ids_N) | of_answers(
         decision, dev.label_ids_NK[rows], dev.scores_NK[rows]
     )
-    if ensemble is not None:
-        sample |= of_words(ensemble, worker.dev.words(rows), sample["tokens"])
+    words = None if ensemble is None else worker.dev.words(rows)
+    if ensemble is not None and words is not None:
+        sample |= of_words(ensemble, words, sample["tokens"])
     chosen = dev.label_ids_NK[decision.chosen(dev.label_ids_NK, dev.scores_NK)]
     most = Counter(chosen.tolist()).most_common(_LABELS)
     labels = {worker.corpus.labels.labels[label]: count for label, count in most}
-    scripts = dict(Counter(scripts_of(worker.tokenizer, ids_N)))
-    kinds = {"labels": labels, "scripts": scripts, "languages": worker.corpus.manifest.languages}
+    kinds = kinds_of(worker.tokenizer, ids_N, words)
+    kinds |= {"labels": labels, "languages": worker.corpus.manifest.languages}
     return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)

@@ -6,7 +6,7 @@ drift.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +25,7 @@ from xmtc.evaluate.summary import percent
 from xmtc.files import write_text
 from xmtc.fusion.decision import CONSIDERED
 from xmtc.predict.predictor import Model
-from xmtc.predict.statistics import STATISTICS, Statistics, of_answers, of_tokens, of_words, scripts_of
+from xmtc.predict.statistics import STATISTICS, Statistics, kinds_of, of_answers, of_tokens, of_words
 from xmtc.predict.tokenised import tokenised
 from xmtc.report.charts import Axis, Bars, bar_chart
 from xmtc.report.section import Chart, Figures, Part, Table, label_title
@@ -98,7 +98,7 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
         DataError: no text has tokens.
     """
     parts: list[Statistics] = []
-    kinds: dict[str, Counter[str]] = {name: Counter() for name in _TITLES}
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
     words: dict[str, list[float]] = {}
     skipped, rest = 0, iter(texts)
     while batch := list(islice(rest, _TEXTS)):
@@ -117,7 +117,8 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
                 for word in set(words_of(text)) - model.ensemble.vocabulary.ids.keys():
                     words.setdefault(word, []).append(float(expected))
         parts.append(found)
-        kinds["scripts"].update(scripts_of(model.tokenizer, documents.ids_N))
+        for name, values in kinds_of(model.tokenizer, documents.ids_N, counted).items():
+            kinds[name].update(values)
         kinds["languages"].update(languages_of(kept))
         chosen = ids_NK[model.decision.chosen(ids_NK, scores_NK)]
         kinds["labels"].update(model.labels.labels[label] for label in chosen)
@@ -194,7 +195,8 @@ def _shares(name: str, before: dict[str, int], now: Counter[str], model: Model) 
             if value in model.labels
         }
     rows = [[titles[value], *map(percent, pair)] for value, pair in most if value in titles]
-    return Table(f"drift_{name}", [_TITLES[name], "dev, %", "now, %"], rows, caption=f"Shares that change most: {name}")
+    file, columns = f"drift_{name.replace('/', '_')}", [_TITLES.get(name, name), "dev, %", "now, %"]
+    return Table(file, columns, rows, caption=f"Shares that change most: {name}")
 
 
 def _words(new: New) -> Table:
