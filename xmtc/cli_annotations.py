@@ -40,13 +40,17 @@ def annotations_sample(
 ) -> None:
     """Draw a sample to audit, stratified by expected quality and by the bin of the rarest label."""
     from xmtc.artefact.export import LABELS
+    from xmtc.artefact.info import read_description
     from xmtc.data.labels import LabelTable
     from xmtc.score.inputs import texts_of
     from xmtc.watch.audit import draw, read_scores, write_sample
 
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
-    documents = read_documents(model, inputs, text_column, id_column) if inputs else None
-    write_sample(output, sample, None if documents is None else dict(texts_of(documents)))
+    cells = None
+    if inputs:
+        info, documents = read_description(model), texts_of(read_documents(model, inputs, text_column, id_column))
+        cells = {doc_id: (info.columns or info.named).cells(text) for doc_id, text in documents}
+    write_sample(output, sample, cells)
     print(f"{output}: {len(sample):,} documents in {len({row['stratum'] for row in sample})} strata")
 
 

@@ -24,6 +24,7 @@ from xmtc.score.inputs import read_inputs, text_columns, texts_of
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
+from xmtc.serve.worklist import read_documents
 
 SCORERS = (
     "[{kind: linear, fields: {title: 1, body: 2, kind: 1}, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5},"
@@ -153,6 +154,44 @@ def test_a_job_reads_the_columns_of_training(run: Path, model: xmtc.Model, tmp_p
         assert list(row.labels) == [one.label for one in found]
         fields = [[word["field"] for word in words] for words in row.evidence]
         assert fields == [[word.field for word in one.evidence] for one in found]
+
+
+def test_a_sample_to_annotate_has_fields_and_categories(run: Path, tmp_path: Path, xmtc) -> None:
+    source = tiny_runs.write_jsonl(tmp_path / "in.jsonl", [fielded(row) for row in tiny_runs.documents(60, first=160)])
+    xmtc("score", run / "model", source, "-o", tmp_path / "out", "--threshold", "tuned")
+    sample = tmp_path / "sample.jsonl"
+    done = xmtc(
+        *("annotations", "sample", tmp_path / "out", "--model", run / "model", "--size", 8),
+        *("--input", source, "-o", sample),
+    )
+    assert done.code == 0
+    given = {row["id"]: row for row in map(json.loads, source.read_text().splitlines())}
+    columns = read_info(run / "model").columns
+    for doc_id, text in read_documents(sample, columns).items():
+        assert columns.cells(text) == {
+            "head": given[doc_id]["head"],
+            "body": given[doc_id]["body"],
+            "kind": list(dict.fromkeys(given[doc_id]["kind"])),
+        }
+
+
+def test_other_values_of_a_category_are_drift_and_no_words(run: Path, tmp_path: Path, xmtc) -> None:
+    model, now = run / "model", tmp_path / "now.jsonl"
+    rows = [fielded(row) for row in tiny_runs.documents(60, first=160)]
+
+    def found(kinds: list[str] | None) -> dict:
+        given = [{key: value for key, value in row.items() if key != "kind"} for row in rows]
+        given = [row | ({} if kinds is None else {"kind": kinds}) for row in given]
+        xmtc("drift", model, tiny_runs.write_jsonl(now, given), "--json", tmp_path / "drift.json")
+        return json.loads((tmp_path / "drift.json").read_text())["changes"]
+
+    one, none = found(["l"]), found(None)
+    assert (one["category kind"]["now"], one["category kind"]["drift"]) == ("l", True)
+    assert (none["category kind"]["now"], none["category kind"]["distance"]) == ("unknown", 1)
+    assert one["known_words"] == none["known_words"]
+    xmtc("drift", model, tiny_runs.write_jsonl(now, rows), "--json", tmp_path / "drift.json")
+    same = json.loads((tmp_path / "drift.json").read_text())["changes"]["category kind"]
+    assert not same["drift"]
 
 
 def test_a_table_may_lack_a_category(run: Path, model: xmtc.Model, tmp_path: Path, caplog) -> None:

@@ -77,7 +77,7 @@ def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:
     path, sample = tmp_path / "s.jsonl", draw(table, 60, 1, LABELS)
     with pytest.raises(DataError, match="no document"):
         write_sample(path, sample, {})
-    write_sample(path, sample, dict.fromkeys(gold, "text"))
+    write_sample(path, sample, {one: {"text": "text"} for one in gold})
     assert json.loads(path.read_text().splitlines()[0])["text"] == "text"
     with pytest.raises(StorageError, match="drawn once"):
         write_sample(path, sample, None)

@@ -61,6 +61,11 @@ class ModelInfo:
     dev: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def named(self) -> DocumentColumns:
+        """The fields and categories by their names."""
+        return DocumentColumns(text=self.fields, categories=self.categories)
+
+    @property
     def has_index(self) -> bool:
         """Whether the model has an index of labels: its head scores, and probabilities of labels are independent."""
         return self.model.head.scores and self.task == "multi_label"

@@ -23,12 +23,22 @@ Limit = Annotated[int, Field(ge=0)]
 Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-class AnnifDocument(BaseModel):
-    """A text with an optional identifier; metadata is ignored."""
+class AnnifText(BaseModel):
+    """A text, which is the last field of a document; metadata may have its other fields and its categories."""
 
     text: str
-    document_id: str | None = None
     metadata: dict[str, str] | None = None
+
+    def document(self, service: Service) -> dict[str, str]:
+        """Return the fields of the document; those without a text are empty."""
+        fields = service.model.info.fields
+        return dict.fromkeys(fields, "") | (self.metadata or {}) | {fields[-1]: self.text}
+
+
+class AnnifDocument(AnnifText):
+    """A document with an optional identifier."""
+
+    document_id: str | None = None
 
 
 class AnnifDocuments(BaseModel):
@@ -44,12 +54,10 @@ class Subject(BaseModel):
     label: str | None = None
 
 
-class IndexedDocument(BaseModel):
-    """A text with its correct labels."""
+class IndexedDocument(AnnifText):
+    """A document with its correct labels."""
 
-    text: str
     subjects: list[Subject] = []
-    metadata: dict[str, str] | None = None
 
 
 async def project(request: Request, project_id: str) -> Service:
@@ -94,7 +102,7 @@ async def suggest(
     language: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
     """Suggest labels for a text."""
-    (results,) = await _suggestions(service, [text], limit, threshold, language)
+    (results,) = await _suggestions(service, [AnnifText(text=text)], limit, threshold, language)
     return {"results": results}
 
 
@@ -107,8 +115,7 @@ async def suggest_batch(
     language: Annotated[str | None, Query()] = None,
 ) -> list[dict[str, Any]]:
     """Suggest labels for up to 32 texts."""
-    texts = [document.text for document in body.documents]
-    found = await _suggestions(service, texts, limit, threshold, language)
+    found = await _suggestions(service, body.documents, limit, threshold, language)
     pairs = zip(body.documents, found, strict=True)
     return [{"document_id": document.document_id, "results": results} for document, results in pairs]
 
@@ -116,19 +123,19 @@ async def suggest_batch(
 @annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
 async def learn(request: Request, service: Project, body: list[IndexedDocument]) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
-    await service.save(
-        [(None, document.text, [subject.uri for subject in document.subjects]) for document in body], request
-    )
+    documents = [(None, one.document(service), [subject.uri for subject in one.subjects]) for one in body]
+    await service.save(documents, request)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 async def _suggestions(
-    service: Service, texts: Sequence[str], limit: int, threshold: float, language: str | None
+    service: Service, documents: Sequence[AnnifText], limit: int, threshold: float, language: str | None
 ) -> list[list[dict[str, Any]]]:
-    if not texts:
+    if not documents:
         return []
     service.model.labels.names_in(language)
     options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
+    texts = service.model.texts([one.document(service) for one in documents])
     found = service.model.translated(await service.predict(texts, options), language)
     return [[_suggestion(one) for one in best[:limit]] for best in found]
 

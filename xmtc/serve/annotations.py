@@ -1,6 +1,7 @@
 """Annotations: documents with the labels that a person gave them. The file can be used as training data.
 
-Beside `id`, `text` and `labels`, a line says which `model` (name, version) it is about, `by` whom and when (`at`). If
+Documents of several fields, or with categories, have the columns of training instead of `text`. Beside `id`, `text` and
+`labels`, a line says which `model` (name, version) it is about, `by` whom and when (`at`). If
 the person saw suggestions, it has them (`suggested`: label, name, train_count, score, predicted, words), what came of
 them (`accepted`, `rejected`, `added`) and the `seconds` taken. Predicted labels that were not accepted are
 rejected. A second person's annotation of a document has an id of its own (`ID~2`), and the document's as `document`.
@@ -22,8 +23,11 @@ from uuid import uuid4
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_cell
 from xmtc.data.readers.cells import absent, label_of
-from xmtc.errors import DataError
+from xmtc.data.readers.columns import DocumentColumns
+from xmtc.errors import ConfigError, DataError
 from xmtc.files import read_file, reading, writing
+
+_KEYS = {"id", "labels", "document", "model", "by", "at", "suggested", "accepted", "rejected", "added", "seconds"}
 
 
 class Annotations:
@@ -33,14 +37,20 @@ class Annotations:
         path: the file; it may exist.
         labels: labels that annotations may use.
         one_label: whether every document has exactly one label.
+        columns: columns of a document.
 
     Raises:
         StorageError: the file cannot be written.
         DataError: the file is not an annotations file.
+        ConfigError: a column has the name of another key.
     """
 
-    def __init__(self, path: Path, labels: LabelTable, *, one_label: bool = False) -> None:
-        self.path, self.labels, self.one_label = path, labels, one_label
+    def __init__(
+        self, path: Path, labels: LabelTable, *, one_label: bool = False, columns: DocumentColumns | None = None
+    ) -> None:
+        self.path, self.labels, self.one_label, self.columns = path, labels, one_label, columns or DocumentColumns()
+        if taken := _KEYS & {*self.columns.text, *self.columns.categories}:
+            raise ConfigError(f"--annotations: {min(taken)!r} is a key of annotations: rename this column in training")
         self._lock = threading.Lock()
         self._known = Counter((document_of(line), line.get("by")) for line in annotation_lines(path))
         with writing(path):
@@ -101,15 +111,11 @@ class Annotations:
                 people = [one for known, one in self._known if known == doc_id]
                 if by in people or (people and None in (by, *people)) or ids.count(doc_id) > 1:
                     raise DataError(f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id")
-                own = [
-                    f"{doc_id}~{len(people) + 1}" if people else doc_id,
-                    text,
-                    list(dict.fromkeys(map(label_of, labels))),
-                ]
-                second = {"document": doc_id} if people else {}
-                line = dict(zip(("id", "text", "labels"), own, strict=True)) | second | common
-                lines.append(json.dumps(line | self._outcome(own[2], review), ensure_ascii=False))
-                saved.append(own[0])
+                saved.append(f"{doc_id}~{len(people) + 1}" if people else doc_id)
+                given: list[Any] = list(dict.fromkeys(map(label_of, labels)))
+                line = {"id": saved[-1], **self.columns.cells(text), "labels": given}
+                line |= ({"document": doc_id} if people else {}) | common | self._outcome(given, review)
+                lines.append(json.dumps(line, ensure_ascii=False))
             self._append("".join(f"{line}\n" for line in lines).encode())
             self._known.update((doc_id, by) for doc_id in ids)
         return saved

@@ -148,6 +148,8 @@ def _add_annotation(app: FastAPI) -> None:
             raise RequestError(HTTPStatus.NOT_FOUND, "there is no queue: start the server with --queue FILE")
         doc_id, text = worklist.next(skip) or (None, None)
         return bodies.NextAnswer(id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting)
+        if text is not None and len(cells := service.model.info.named.cells(text)) > 1:
+            text = cells
 
 
 def _add_operation(app: FastAPI, service: Service) -> None:

@@ -23,18 +23,17 @@ Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Filter = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
+Document = Annotated[
+    Annotated[DocumentText, Tag("text")] | Annotated[DocumentFields, Tag("fields")],
+    Discriminator(lambda document: "fields" if isinstance(document, dict) else "text"),
+    Field(description="A text, which is the last field, or a text for each field."),
+]
+
+
 class PredictBody(Body):
     """Texts to label."""
 
-    texts: Annotated[
-        list[
-            Annotated[
-                Annotated[DocumentText, Tag("text")] | Annotated[DocumentFields, Tag("fields")],
-                Discriminator(lambda document: "fields" if isinstance(document, dict) else "text"),
-            ]
-        ],
-        Field(min_length=1, description="Documents: a text, which is the last field, or a text for each field."),
-    ]
+    texts: Annotated[list[Document], Field(min_length=1)]
     top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
     threshold: Annotated[
         Probability | Literal["tuned"] | Rule | None,
@@ -171,7 +170,7 @@ class Review(Body):
 class AnnotationBody(Body):
     """A document with its correct labels."""
 
-    text: DocumentText
+    text: Document
     labels: list[str]
     id: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
     review: Review | None = None
@@ -188,6 +187,6 @@ class NextAnswer(BaseModel):
     """A document to annotate. `id` and `text` are null if none is left; `waiting` counts documents not yet ranked."""
 
     id: str | None
-    text: str | None
+    text: str | dict[str, str | list[str]] | None
     left: int
     waiting: int

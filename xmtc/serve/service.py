@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +11,7 @@ import numpy as np
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import XmtcError
 from xmtc.fusion.decision import released
 from xmtc.predict.predictor import Model, Predictions
@@ -68,27 +69,31 @@ class Service:
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self._ranking: asyncio.Task[None] | None = None
-        if beside is not None:
         self.metrics = Metrics() if beside is None else beside.metrics
         self.metrics.know(self.name, model)
+        if beside is not None:
             self.batcher, self.annotations, self.worklist = beside.batcher, beside.annotations, beside.worklist
             return
         self.batcher = Batcher(config, self.metrics, on_cpu=model.device.type == "cpu")
         self.annotations: Annotations | None = None
         if config.annotations is not None:
-            self.annotations = Annotations(
-                config.annotations, model.labels, one_label=model.info.task == "single_label"
-            )
+            one_label = model.info.task == "single_label"
+            self.annotations = Annotations(config.annotations, model.labels, one_label=one_label, columns=self._columns)
         self.worklist: Worklist | None = None
         if config.queue is not None:
-            documents = read_documents(config.queue)
+            documents = read_documents(config.queue, self._columns)
             self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
 
     def take_over(self) -> None:
         """Accept the annotations from now on: they have this version's labels."""
         if self.annotations is not None:
-            self.annotations.labels = self.model.labels
+            self.annotations.labels, self.annotations.columns = self.model.labels, self._columns
             self.annotations.one_label = self.model.info.task == "single_label"
+
+    @property
+    def _columns(self) -> DocumentColumns:
+        """The columns of documents in training, or what stands for them."""
+        return self.model.info.columns or self.model.info.named
 
     async def start(self) -> None:
         """Start answering, and start ranking the documents to annotate."""
@@ -121,14 +126,14 @@ class Service:
 
     async def save(
         self,
-        documents: Sequence[tuple[str | None, str, Sequence[str]]],
+        documents: Sequence[tuple[str | None, str | Mapping[str, Any], Sequence[str]]],
         request: Request,
         review: dict[str, Any] | None = None,
     ) -> tuple[list[str], int]:
         """Append documents to the annotations, if training can read them; see `Annotations.save`.
 
         Args:
-            documents: identifier or None, text, and labels of each.
+            documents: identifier or None, text or fields, and labels of each.
             request: says who annotates: by a header that a proxy sets, or by the name of the token.
             review: what the person saw.
 
@@ -141,7 +146,7 @@ class Service:
         """
         if self.annotations is None:
             raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
-        texts = [text for _, text, _ in documents]
+        texts = self.model.texts([document for _, document, _ in documents])
         self.check_texts(texts)
         if texts:
             await run_in_threadpool(self.model.documents, texts)  # refuses what training would refuse
@@ -149,7 +154,8 @@ class Service:
         by = request.headers.get(header) if header else getattr(request.state, "by", None)
         shown = (review or {}).pop("version", None) or self.version
         record = {"model": {"name": self.name, "version": shown}, "by": by or None, "review": review}
-        return await asyncio.shield(self._save(self.annotations, documents, record))
+        read = [(doc_id, text, labels) for (doc_id, _, labels), text in zip(documents, texts, strict=True)]
+        return await asyncio.shield(self._save(self.annotations, read, record))
 
     async def _save(
         self,

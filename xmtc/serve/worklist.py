@@ -3,21 +3,22 @@
 import itertools
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers import Rejected
+from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import DataError
 from xmtc.predict.predictor import Prediction
-from xmtc.score.inputs import TextColumns, input_files, read_rows, text_columns
+from xmtc.score.inputs import InputFile, TextColumns, input_files, read_rows, text_columns
 from xmtc.serve.config import Order
 
 MAX_DOCUMENTS = 10_000
 _LEASE_S = 600.0
 TOP_K = 20
-_WITH_ID, _WITHOUT_ID = text_columns(["text"], "id"), text_columns(["text"], None)
 
 RankOf = Callable[[Sequence[Prediction]], float]
 
@@ -79,15 +80,15 @@ class Worklist:
         self._leases.pop(doc_id, None)
 
 
-def read_documents(path: Path) -> dict[str, str]:
-    """Read identifiers and texts from a file with the columns `text` and, optionally, `id`.
+def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dict[str, str]:
+    """Read identifiers and texts from a file with the columns of training, or `text`, and, optionally, `id`.
 
     Raises:
         DataError: the file cannot be read, or has no documents or too many.
     """
     (file,) = input_files([str(path)])
     documents: dict[str, str] = {}
-    for row in read_rows(file, _columns(path)):
+    for row in read_rows(file, _columns(file, trained_on)):
         if isinstance(row, Rejected):
             raise DataError(f"--queue {row.where}: {row.reason}")
         if row.doc_id in documents:
@@ -100,14 +101,14 @@ def read_documents(path: Path) -> dict[str, str]:
     return documents
 
 
-def _columns(path: Path) -> TextColumns:
-    """Choose the columns: with `id` if the first row has it."""
-    (file,) = input_files([str(path)])
-    try:
-        first = next(iter(read_rows(file, _WITH_ID)), None)
-    except DataError:  # a table without that column
-        return _WITHOUT_ID
-    return _WITHOUT_ID if isinstance(first, Rejected) else _WITH_ID
+def _columns(file: InputFile, trained_on: DocumentColumns | None) -> TextColumns:
+    """Choose the columns: the first that the first row has; at last `text` alone."""
+    tried = [text_columns(text, doc_id, trained_on) for text in (None, ["text"]) for doc_id in ("id", None)]
+    for columns in tried[:-1]:
+        with suppress(DataError):  # a table without that column
+            if not isinstance(next(iter(read_rows(file, columns)), None), Rejected):
+                return columns
+    return tried[-1]
 
 
 def order_by(order: Order, labels: LabelTable) -> RankOf:

@@ -100,8 +100,10 @@ def _rarest(found: Sequence[str], labels: LabelTable) -> str:
     return next(name for name in BINS if bin_mask(name, labels.train_counts[labels.indices(found)]).any())
 
 
-def write_sample(path: Path, sample: Sequence[Mapping[str, Any]], texts: Mapping[str, str] | None) -> None:
-    """Write the sample as JSON lines, with texts if they are given, so that it can be a queue of `xmtc serve`.
+def write_sample(
+    path: Path, sample: Sequence[Mapping[str, Any]], cells: Mapping[str, Mapping[str, Any]] | None
+) -> None:
+    """Write the sample as JSON lines, with the cells of documents if they are given, as a queue of `xmtc serve`.
 
     Raises:
         DataError: there is no text of a document.
@@ -109,9 +111,9 @@ def write_sample(path: Path, sample: Sequence[Mapping[str, Any]], texts: Mapping
     """
     if path.exists():
         raise StorageError(f"{path}: exists; a sample is drawn once: choose another --output")
-    if texts is not None and (missing := [row["id"] for row in sample if row["id"] not in texts]):
+    if cells is not None and (missing := [row["id"] for row in sample if row["id"] not in cells]):
         raise DataError(f"--input: no document {missing[0]!r}: give the files that were scored, and the same --id")
-    lines = [{**row, **({} if texts is None else {"text": texts[row["id"]]})} for row in sample]
+    lines = [{**(cells[row["id"]] if cells else {}), **row} for row in sample]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 

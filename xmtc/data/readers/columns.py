@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from xmtc.config.base import config
-from xmtc.data.fields import FieldText
+from xmtc.data.fields import FieldText, categories_of, field_parts
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, no_column, quoted_cell
 from xmtc.data.readers.cells import absent, labels_of, text_of, word_of
 from xmtc.errors import DataError
@@ -33,6 +33,15 @@ class DocumentColumns:
     """Columns with the fields, in their order."""
     categories: tuple[Name, ...] = ()
     """Columns with categories."""
+
+    def cells(self, text: str) -> dict[str, str | list[str]]:
+        """Write a document as cells of these columns; a text of one field without categories is the column `text`."""
+        if len(self.text) == 1 and not self.categories:
+            return {"text": text}
+        parts = [part.removesuffix("\n") for part in field_parts(text, len(self.text))]
+        values = [term.split("=", 1) for term in categories_of(text)]
+        known = {name: [value for key, value in values if key == name] for name in self.categories}
+        return dict(zip(self.text, parts, strict=True)) | known
 
 
 @config
