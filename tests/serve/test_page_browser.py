@@ -1,6 +1,7 @@
 """The page in a browser: labels, evidence, verdicts, search, saving, token; light, dark and narrow."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from served import TEXTS, running
 
 import xmtc
 from browser import Browser, find_browser
+from xmtc.data.readers.columns import DocumentColumns
 
 pytestmark = pytest.mark.browser
 TOKEN = "a-token-of-some-length"
@@ -92,6 +94,42 @@ def test_without_annotations_nothing_is_judged_and_problems_are_reported(browser
     browser.run("document.querySelector('#text').value = ' '")
     click(browser, "#predict")
     browser.wait("document.querySelector('#message').textContent === 'text 0 is empty: leave it out'")
+
+
+def test_fields_and_a_language_are_asked_for(
+    browser: Browser, model: xmtc.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = DocumentColumns(text=("title", "body"), categories=("type",))
+    info = replace(model.info, fields=columns.text, categories=columns.categories, columns=columns)
+    monkeypatch.setattr(model, "info", info)
+    german = ["Tiere", "Kabeljau", "", "Recht", "Steuerrecht", "Stahl"]
+    monkeypatch.setattr(model, "labels", replace(model.labels, translations={"de": german}))
+    queue, annotations = tmp_path / "queue.jsonl", tmp_path / "some.jsonl"
+    document = {"title": "On cod", "body": TEXTS[0], "type": ["a", "b"]}
+    queue.write_text(json.dumps({"id": "q", **document}) + "\n")
+    names = "[...document.querySelectorAll('.show')].map(one => one.firstChild.textContent)"
+    with running(model, annotations=annotations, queue=queue) as client:
+        browser.open(f"{client.place}/")
+        browser.wait("!document.querySelector('#languages').hidden")
+        assert browser.run("[...document.querySelectorAll('#fields input')].map(one => one.name)") == ["title", "type"]
+        while not browser.run("document.querySelectorAll('.found').length"):  # until it is ranked
+            click(browser, "#next")
+            browser.wait("!document.querySelector('#next').disabled")
+        (expected,) = model.predict([document], language="de")
+        (usual,) = model.predict([document])
+        assert browser.run(names) == [one.name for one in usual]
+        browser.run("document.querySelector('#language').value = 'de'")
+        browser.run("document.querySelector('#language').dispatchEvent(new Event('change'))")
+        browser.wait(f"{names}.join() === {json.dumps(','.join(one.name for one in expected))}")
+        browser.run("document.querySelector('#search').focus()")
+        browser.type("kabelj")
+        browser.wait("!document.querySelector('#hits').hidden")
+        assert browser.run("document.querySelector('#hits').textContent").startswith("Kabeljau (cod)")
+        click(browser, "#save")
+        browser.wait("document.querySelector('#message').textContent.startsWith('Saved; 1 ')")
+        assert browser.errors == []
+    saved = json.loads(annotations.read_text())
+    assert {key: saved[key] for key in ("id", *document)} == {"id": "q", **document}
 
 
 def test_a_token_is_asked_for_and_kept(browser: Browser, model: xmtc.Model) -> None:

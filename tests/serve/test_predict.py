@@ -110,6 +110,7 @@ def test_what_is_served(client: Client, model: xmtc.Model) -> None:
         "evidence": True,
         "fields": ["text"],
         "categories": [],
+        "languages": [],
     }
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}

@@ -114,6 +114,7 @@ def _add_prediction(app: FastAPI) -> None:
             evidence=service.gives_evidence,
             fields=list(model.info.fields),
             categories=list(model.info.categories),
+            languages=list(model.labels.translations),
         )
 
 
@@ -147,9 +148,9 @@ def _add_annotation(app: FastAPI) -> None:
         if worklist is None:
             raise RequestError(HTTPStatus.NOT_FOUND, "there is no queue: start the server with --queue FILE")
         doc_id, text = worklist.next(skip) or (None, None)
-        return bodies.NextAnswer(id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting)
         if text is not None and len(cells := service.model.info.named.cells(text)) > 1:
             text = cells
+        return bodies.NextAnswer(id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting)
 
 
 def _add_operation(app: FastAPI, service: Service) -> None:

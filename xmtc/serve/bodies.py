@@ -145,6 +145,7 @@ class ModelAnswer(Answerer):
     evidence: bool
     fields: list[str]
     categories: list[str]
+    languages: list[str]
 
 
 class Suggested(Body):

@@ -1,4 +1,6 @@
-"""Finds labels by parts of their id or name."""
+"""Finds labels by parts of their id, or of a name in any language."""
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,7 +19,8 @@ class LabelSearch:
 
     def __init__(self, labels: LabelTable) -> None:
         self.labels = labels
-        self._lines = [_line(label, name) for label, name in zip(labels.labels, labels.names, strict=True)]
+        every = zip(labels.labels, labels.names, *labels.translations.values(), strict=True)
+        self._lines = [_line(names) for names in every]
         self._text = "\n" + "\n".join(self._lines) + "\n"
         self._starts = np.cumsum([1, *(len(line) + 1 for line in self._lines)])[:-1]
         self._by_count = np.argsort(-labels.train_counts, kind="stable")
@@ -52,5 +55,5 @@ class LabelSearch:
         return 3 if before.isalnum() else 2
 
 
-def _line(label: str, name: str) -> str:
-    return "\t".join(" ".join(part.casefold().split()) for part in dict.fromkeys((label, name or label)))
+def _line(names: Iterable[str]) -> str:
+    return "\t".join(" ".join(part.casefold().split()) for part in dict.fromkeys(filter(None, names)))

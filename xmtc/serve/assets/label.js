@@ -3,7 +3,7 @@
 import { Problem, call, element, withToken } from "./client.js";
 
 const $ = (selector) => document.querySelector(selector);
-const state = { about: null, text: "", id: null, rows: [], current: null, hit: -1, search: 0 };
+const state = { about: null, document: "", text: "", id: null, rows: [], current: null, hit: -1, search: 0 };
 
 function say(words, bad = false) {
   $("#message").textContent = words;
@@ -101,20 +101,32 @@ function drawRow(row) {
   $("#labels").append(item);
 }
 
-// The text is the last field; what a person leaves empty is unknown.
-function documentOf(text) {
-  const values = [...document.querySelectorAll("#categories input")].map((input) => [input.name, input.value]);
-  if (!values.some(([, value]) => value)) return text;
-  const fields = state.about.fields.map((field, at) => [field, at + 1 < state.about.fields.length ? "" : text]);
-  return Object.fromEntries([...fields, ...values]);
+// The text is the last field, and the inputs are the other fields and the categories; what is empty is unknown.
+function read() {
+  const values = [...document.querySelectorAll("#fields input")].map((input) => [input.name, input.value]);
+  const last = [state.about.fields.at(-1), $("#text").value];
+  const given = Object.fromEntries([...values, last]);
+  const parts = state.about.fields.map((field) => given[field]).filter((part) => part.trim());
+  const text = parts.join("\n") || last[1]; // as the server joins them
+  return { text, document: values.some(([, value]) => value) ? given : last[1] };
+}
+
+function show(given) {
+  const fields = typeof given === "string" ? { [state.about.fields.at(-1)]: given } : given;
+  $("#text").value = fields[state.about.fields.at(-1)];
+  for (const input of document.querySelectorAll("#fields input")) {
+    const value = fields[input.name] ?? "";
+    input.value = typeof value === "string" ? value : value.length > 1 ? JSON.stringify(value) : (value[0] ?? "");
+  }
 }
 
 async function predict() {
-  const text = $("#text").value;
-  const answer = await call("predict", { texts: [documentOf(text)], evidence: state.about.evidence });
+  const given = read();
+  const language = $("#language").value || null;
+  const answer = await call("predict", { texts: [given.document], evidence: state.about.evidence, language });
   say("");
-  if (text !== state.text) state.id = null;
-  state.text = text;
+  if (given.text !== state.text) state.id = null;
+  Object.assign(state, given);
   state.rows = answer.predictions[0].map((row) => ({ ...row, verdict: null }));
   state.version = answer.version;
   state.shown = performance.now();
@@ -136,7 +148,8 @@ async function next() {
     say(found.waiting ? "No document is ranked yet; try again soon." : "No document is left.");
     return;
   }
-  $("#text").value = state.text = found.text;
+  show(found.text);
+  state.text = read().text;
   state.id = found.id;
   await predict();
 }
@@ -151,7 +164,7 @@ async function save() {
     });
   const rejected = state.rows.filter((row) => row.verdict === "no").map((row) => row.label);
   const seconds = (performance.now() - state.shown) / 1000;
-  const body = { text: state.text, labels, review: { suggested, rejected, seconds, version: state.version } };
+  const body = { text: state.document, labels, review: { suggested, rejected, seconds, version: state.version } };
   if (state.id !== null) body.id = state.id;
   const answer = await call("annotations", body);
   state.id = null;
@@ -181,7 +194,8 @@ async function search() {
   const number = ++state.search;
   const query = $("#search").value.trim();
   if (!query) return closeHits();
-  const answer = await call(`labels?limit=20&query=${encodeURIComponent(query)}`);
+  const language = $("#language").value && `&language=${encodeURIComponent($("#language").value)}`;
+  const answer = await call(`labels?limit=20&query=${encodeURIComponent(query)}${language}`);
   if (number !== state.search) return; // a later search is on its way
   const hits = $("#hits");
   hits.replaceChildren();
@@ -214,8 +228,10 @@ async function start() {
   document.title = `${state.about.model} · xmtc`;
   $("#name").textContent = state.about.model;
   $("#about").textContent = `${state.about.labels.toLocaleString("en")} labels, xmtc ${state.about.xmtc}.`;
-  const inputs = state.about.categories.map((name) => element("label", {}, `${name} `, element("input", { name })));
-  $("#categories").replaceChildren(...inputs);
+  const names = [...state.about.fields.slice(0, -1), ...state.about.categories];
+  $("#fields").replaceChildren(...names.map((name) => element("label", {}, `${name} `, element("input", { name }))));
+  $("#language").append(...state.about.languages.map((language) => element("option", {}, language)));
+  $("#languages").hidden = !state.about.languages.length;
   $("#annotate").hidden = !state.about.annotations;
   $("#next").hidden = !state.about.queue;
 }
@@ -225,6 +241,9 @@ $("#next").onclick = (event) => attempt(next, event.target);
 $("#save").onclick = (event) => attempt(save, event.target);
 $("#accept-all").onclick = () =>
   state.rows.filter((row) => row.predicted && row.verdict === null).forEach((row) => judge(row, "yes"));
+$("#language").onchange = (event) => {
+  if (state.rows.length && !state.rows.some((row) => row.verdict)) attempt(predict, event.target); // keeps verdicts
+};
 $("#search").oninput = () => attempt(search);
 $("#search").onkeydown = moveHit;
 $("#text").onkeydown = (event) => {
