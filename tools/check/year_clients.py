@@ -16,6 +16,8 @@ CLIENTS = 32
 NAMED = ("model", "version", "vocabulary", "rule")
 PAUSE_S = 4.0
 """Time that a client waits after an answer, unless the server is to have full load."""
+AFTER_S = 1.0
+"""Time after a switch in which its answers arrive."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Clients:
     """Ask for the labels of one text after the other, each client by itself.
 
     Attributes:
+        documents: what they ask about.
         answers: of all clients.
         labels: predicted labels by version.
         windows: times of full load.
@@ -55,7 +58,7 @@ class Clients:
     """
 
     def __init__(self, place: str, token: str, documents: Sequence[Mapping[str, str]], process: psutil.Process) -> None:
-        self.place, self._documents, self._process = place, documents, process
+        self.place, self.documents, self._process = place, documents, process
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self.answers: list[Answer] = []
         self.labels: dict[str, set[str]] = defaultdict(set)
@@ -93,6 +96,7 @@ class Clients:
         self._versions.append(version)
         self.ask_for(version).raise_for_status()
         self._had_s.append(time.perf_counter())
+        time.sleep(AFTER_S)
         self._hurry.clear()
         slowest_s = max((one.received_s - one.sent_s for one in self._since(began)), default=0.0)
         self.switching_ms.append(1000 * slowest_s)
@@ -122,7 +126,7 @@ class Clients:
     def _ask(self, number: int) -> None:
         connection, at = HTTPConnection(self.place.removeprefix("http://"), timeout=120), number
         while not self._over.is_set():
-            self.answers.append(self._answer(connection, self._documents[at % len(self._documents)]))
+            self.answers.append(self._answer(connection, self.documents[at % len(self.documents)]))
             at += CLIENTS
             self._hurry.wait(PAUSE_S)
         connection.close()
