@@ -56,7 +56,7 @@ def test_what_needs_no_token_takes_no_place_and_must_be_read(
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stranger.sendall(asset)
         assert client.post("/predict", {"texts": TEXTS}).status_code == 200
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while any(_is_open(stranger) for stranger in strangers):
             assert time.monotonic() < end, "a client that reads nothing is never disconnected"
             time.sleep(0.1)
