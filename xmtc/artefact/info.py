@@ -18,7 +18,7 @@ from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256, read_json, reading, real
 from xmtc.models.config import ModelConfig
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 STRICT = ConfigDict(extra="forbid", strict=True)
 _CHECKSUMS = "sha256"
 _READ = frozenset({".safetensors", ".arrow", ".json", ".faiss", ".txt", ".model"})
