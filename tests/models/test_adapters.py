@@ -103,6 +103,8 @@ def test_an_adapted_layer_computes_what_pefts_own_does(dtype, autocast):
     for ours, theirs in zip(found, wanted, strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    layer.enable_adapters(False)
+    torch.testing.assert_close(layer(x), layer.base_layer(x))
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")

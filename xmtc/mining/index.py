@@ -263,7 +263,7 @@ class ExactSearch:
     """
 
     def __init__(self, vectors_Ld: NDArray[np.float32], device: torch.device) -> None:
-        self.labels, self.width = vectors_Ld.shape
+        self.labels = len(vectors_Ld)
         _require_finite(float(np.abs(vectors_Ld).max(initial=0 if self.labels else np.inf)), self.labels)
         self._vectors_Ld = torch.from_numpy(vectors_Ld).to(device)
 
@@ -275,8 +275,7 @@ class ExactSearch:
             products_BK, places_BK = (queries @ part.T).topk(min(count, len(part)))
             best.append((products_BK, places_BK + start))
         products_BN, labels_BN = (torch.cat(parts, 1) for parts in zip(*best, strict=True))
-        places_BK = products_BN.topk(min(count, self.labels)).indices
-        return labels_BN.gather(1, places_BK).cpu().numpy()
+        return labels_BN.gather(1, products_BN.topk(min(count, self.labels)).indices).cpu().numpy()
 
 
 def _require_finite(largest: float, labels: int) -> float:

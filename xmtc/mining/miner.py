@@ -35,8 +35,7 @@ class _Built:
 
 def _build(vectors_Ld: NDArray[np.float32], step: int, device: torch.device) -> _Built:
     start = time.perf_counter()
-    on_gpu = device.type == "cuda"
-    index = ExactSearch(vectors_Ld, device) if on_gpu else LabelIndex(vectors_Ld, IndexConfig())
+    index = ExactSearch(vectors_Ld, device) if device.type == "cuda" else LabelIndex(vectors_Ld, IndexConfig())
     return _Built(index, step, time.perf_counter() - start)
 
 

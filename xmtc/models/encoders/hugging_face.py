@@ -223,6 +223,8 @@ class _AdaptedLinear(Linear):
 
     @override
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self.disable_adapters or self.merged:
+            return super().forward(x, *args, **kwargs)
         frozen = self.base_layer(x, *args, **kwargs)
         (name,) = self.active_adapters
         if not torch.is_autocast_enabled(x.device.type):

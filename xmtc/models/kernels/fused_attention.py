@@ -126,8 +126,8 @@ def _blocks(kernel: Kernel, width: int, exact: bool, capability: tuple[int, int]
     wide = exact or width > 32
     small = exact or (width > 64 and capability in ((8, 6), (8, 9)))
     few = exact and width > 64 and capability == (8, 0)
-    blocks = {"BLOCK_C": 32 if small else 64, "BLOCK_T": 16 if few else 32 if wide else 64}
-    return {**blocks, "num_warps": 8, "num_stages": 2}
+    tokens = 16 if few else 32 if wide else 64
+    return {"BLOCK_C": 32 if small else 64, "BLOCK_T": tokens, "num_warps": 8, "num_stages": 2}
 
 
 def _splits(programs: int, n_labels: int, block: int) -> int:
