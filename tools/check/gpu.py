@@ -123,13 +123,13 @@ def throughput() -> Iterator[Finding]:
     documents, tokens, labels = 2, 4096, 8000
     peak, device = _matmul_rate(), torch.device("cuda")
     seconds = {}
-    for every in (1, 4):
+    for every in (1, 2, 4):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         seconds[every], weights = classifier_step(shape, documents, tokens, labels, device, recomputed=every)
         name = f"throughput: 8B LoRA, 2 × 4,096 tokens, gradient_checkpointing {every}"
         useful = 4 * weights * documents * tokens / seconds[every]  # forward, and gradients of activations
-        bar = {"bar": 0.45, "holds": useful >= 0.45 * peak} if every > 1 else {}
+        bar = {"bar": 0.45, "holds": useful >= 0.45 * peak} if every == 4 else {}
         yield Finding(name=name, value=documents * tokens / seconds[every], unit="tokens/s")
         yield Finding(name=f"{name}: useful share of {peak / 1e12:.0f} TFLOP/s", value=useful / peak, unit="", **bar)
         used, expected = torch.cuda.max_memory_allocated(), estimated_bytes(documents, tokens, labels, recomputed=every)
