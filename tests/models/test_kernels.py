@@ -11,7 +11,7 @@ from xmtc.models.kernels.dispatch import label_attention, label_attention_shortl
 from xmtc.models.kernels.options import Options
 from xmtc.models.kernels.products import PADDED_LOGIT
 from xmtc.models.kernels.reference import normalise_rows, reference_logits
-from xmtc.models.kernels.sdpa import automatic_chunk
+from xmtc.models.kernels.sdpa import CHUNK_BYTES, automatic_chunk
 
 B, T, L, D, HEADS = 3, 7, 11, 12, 3
 NORMALISERS = ("softmax", "sparsemax", "entmax15")
@@ -213,9 +213,9 @@ def test_memory_does_not_grow_with_the_label_set_beyond_logits_and_gradients(imp
 
 
 def test_automatic_chunk_keeps_to_its_budget():
-    small = automatic_chunk(16, 512, 256, 4, stores_scores=True)
-    assert 64 <= small < automatic_chunk(16, 512, 256, 4, stores_scores=False)
-    assert automatic_chunk(10_000, 512, 256, 4, stores_scores=True) == 64
+    small = automatic_chunk(CHUNK_BYTES, 16, 512, 256, 4, stores_scores=True)
+    assert 64 <= small < automatic_chunk(CHUNK_BYTES, 16, 512, 256, 4, stores_scores=False)
+    assert automatic_chunk(CHUNK_BYTES, 10_000, 512, 256, 4, stores_scores=True) == 64
 
 
 def test_normalise_rows_bounds_the_scores():

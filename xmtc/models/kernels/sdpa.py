@@ -16,8 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from xmtc.models.kernels.options import Options
 from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, reference_logits, split_heads
 
-# Memory for the temporaries of a chunk. Larger is not faster, see docs/benchmarks/label_attention.md.
-CHUNK_BYTES = 32 * 2**20
+# Memory for the temporaries of a chunk. On a CPU, larger is not faster (docs/benchmarks/label_attention.md). On a GPU,
+# chunks of 32 MiB took 11 times as long as all labels at once (docs/benchmarks/gpu.md).
+CHUNK_BYTES, GPU_CHUNK_BYTES = 32 * 2**20, 512 * 2**20
 MIN_LABELS = 64
 
 
@@ -41,10 +42,10 @@ def attend(
     return (contexts_BHLE * split_heads(weights_LD, heads)).sum((-3, -1)) * mask_BT.any(-1, keepdim=True)
 
 
-def automatic_chunk(documents: int, tokens: int, width: int, heads: int, *, stores_scores: bool) -> int:
-    """Choose the labels per chunk so that temporaries of forward and backward stay near `CHUNK_BYTES`."""
+def automatic_chunk(budget: int, documents: int, tokens: int, width: int, heads: int, *, stores_scores: bool) -> int:
+    """Choose the labels per chunk so that temporaries of forward and backward stay near a budget in bytes."""
     floats_a_label = documents * (6 * width + (4 * heads * tokens if stores_scores else 0))
-    return max(MIN_LABELS, CHUNK_BYTES // (4 * floats_a_label))
+    return max(MIN_LABELS, budget // (4 * floats_a_label))
 
 
 def sdpa_logits(
@@ -56,8 +57,9 @@ def sdpa_logits(
     scores then exist for one chunk only.
     """
     documents, tokens, width = keys_BTD.shape
-    chunk = automatic_chunk(documents, tokens, width, options.heads, stores_scores=options.normaliser != "softmax")
-    dtype = keys_BTD.dtype
+    dtype, sparse = keys_BTD.dtype, options.normaliser != "softmax"
+    budget = CHUNK_BYTES if keys_BTD.device.type == "cpu" else GPU_CHUNK_BYTES
+    chunk = automatic_chunk(budget, documents, tokens, width, options.heads, stores_scores=sparse)
     wide = at_least_fp32(keys_BTD), at_least_fp32(values_BTD)  # so that the chunks' gradients are added in fp32
     function = partial(_of_chunk, options, dtype, *wide, mask_BT)
     parts = zip(queries_LD.split(chunk), weights_LD.split(chunk), strict=True)
