@@ -75,7 +75,8 @@ def test_what_a_configuration_asks_for_must_be_there(monkeypatch: pytest.MonkeyP
     checks = found("track.sinks=[{kind: wandb}]")
     assert checks["wandb"].status == "missing"
     assert checks["wandb"].fix == "pip install 'xmtc[track]'"
-    assert checks["mlflow"].status == checks["triton"].status == checks["bitsandbytes"].status == "note"
+    assert {checks[name].status for name in ("mlflow", "triton", "bitsandbytes", "omikuji")} == {"note"}
+    assert found("model.scorers=[{kind: tree}]")["omikuji"].fix == "pip install 'xmtc[trees]'"
     quantized = "model.encoder={quantize: nf4, lora: {}}"
     assert found(quantized)["bitsandbytes"].status == "missing"
 

@@ -122,9 +122,10 @@ def optional_packages(config: RunConfig | None) -> Iterator[Check]:
     yield _package("triton", "compiled kernels for label attention on GPUs", "gpu", needed=False)
     yield _package("bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized)
     yield _package("flash_attn", "FlashAttention-2 in backbones", None, needed=flash)
-    sinks = {sink.kind for sink in config.track.sinks} if config else set()
+    kinds = {one.kind for one in (*config.model.scorers, *config.track.sinks)} if config else set()
+    yield _package("omikuji", "the scorer `tree`", "trees", needed="tree" in kinds)
     for module, kind in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
-        yield _package(module, f"metrics to {kind}", "track", needed=kind in sinks)
+        yield _package(module, f"metrics to {kind}", "track", needed=kind in kinds)
 
 
 def _package(module: str, purpose: str, extra: str | None, *, needed: bool) -> Check:
