@@ -27,7 +27,7 @@ def test_threads_gain_up_to_the_number_of_cores() -> None:
 
 @pytest.mark.usefixtures("cores")
 def test_times_are_those_of_the_run_s_threads(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(probe, "_best_of", lambda times, work: 1.0)
+    monkeypatch.setattr(probe, "_best_of", lambda *_: 1.0)
     monkeypatch.setattr(probe, "_encoding", lambda *_: 1.0)
     model = {"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}}
     path = tiny_runs.write_config(tmp_path, model=model)

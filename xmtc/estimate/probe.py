@@ -1,7 +1,7 @@
 """Measure this machine in a few seconds: real batches of the encoder, steps of the head, and a fixed piece of work.
 
-The CPU time of one thread is measured, because other programs hardly affect it, and extrapolated to the threads of a
-run. The figures therefore assume an idle machine.
+On a CPU, the time of one thread is measured, because other programs hardly affect it, and extrapolated to the threads
+of a run. On a GPU, it is the time by the clock. The figures therefore assume an idle machine.
 
 Suffixes: B documents, T tokens, D width, S labels with logits.
 """
@@ -32,8 +32,7 @@ from xmtc.scorers.config import LabelTextConfig
 
 _ENCODE_TOKENS, _ENCODE_SECONDS = 4096, 1.5
 _SCALING = 0.85  # exponent of the number of cores
-_HEAD_SHAPE = 8, 96  # documents, and tokens per document, for measuring a head
-_POOLED_SHAPE = 64, 1  # the same for a head that reads only poolings
+_HEAD_SHAPE = {"cpu": (8, 96), "cuda": (64, 256)}  # documents, and tokens per document, for measuring a head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,8 @@ def core_seconds() -> float:
     random = np.random.default_rng(0)
     matrix, values = random.random((1_200, 1_200), np.float32), random.random((40, 10_000), np.float32)
     with _one_thread():
-        return _best_of(3, lambda: matrix @ matrix) + _best_of(3, lambda: np.argsort(values, axis=1))
+        work = (lambda: matrix @ matrix), (lambda: np.argsort(values, axis=1))
+        return sum(_best_of(3, part, torch.device("cpu")) for part in work)
 
 
 def gain(threads: int | None) -> float:
@@ -87,11 +87,11 @@ def encoder_seconds(
     """
     model, backbone = config.model, config.model.encoder.backbone
     tokenizer = load_pretrained(DEFAULT_BACKBONE if backbone is None else backbone.name)
-    encoder = _encoder(model, len(tokenizer))
-    device = next(encoder.parameters()).device
-    speed_up = gain(config.distributed.torch_threads()) if device.type == "cpu" else 1.0
+    device, speed_up = _place(config)
+    encoder = _encoder(model, len(tokenizer)).to(device).train(train)
+    tokens = _ENCODE_TOKENS if device.type == "cpu" else config.finetune.tokens_per_micro_batch
     with _one_thread(), _autocast(config.distributed.precision, device):
-        return {n: _encoding(ids_N, encoder.train(train), model, tokenizer, n) / speed_up for n in lengths}
+        return {n: _encoding(ids_N, encoder, model, tokenizer, n, tokens) / speed_up for n in lengths}
 
 
 def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document: float) -> HeadSpeed:
@@ -104,11 +104,12 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
         labels_per_document: mean number of labels of a document.
     """
     settings, finetune = config.model.head, config.finetune
-    head = settings.build(width, labels)
-    shape = _POOLED_SHAPE if settings.reads_fixed else _HEAD_SHAPE
-    hidden_BTD, mask_BT = torch.randn(*shape, width), torch.ones(shape, dtype=torch.bool)
+    device, speed_up = _place(config)
+    head = settings.build(width, labels).to(device)
+    shape = (64, 1) if settings.reads_fixed else _HEAD_SHAPE[device.type]
+    hidden_BTD, mask_BT = torch.randn(*shape, width, device=device), torch.ones(shape, dtype=torch.bool, device=device)
     count = min(labels, max(finetune.sampled_labels or labels, round(labels_per_document * finetune.batch_size)))
-    shortlist_S = torch.randperm(labels)[:count].sort().values if count < labels else None
+    shortlist_S = torch.randperm(labels, device=device)[:count].sort().values if count < labels else None
     optimizer = torch.optim.AdamW(head.parameters())
 
     def train() -> None:
@@ -120,24 +121,35 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
         with torch.inference_mode():
             head(hidden_BTD, mask_BT)
 
-    # bf16 of a GPU may be emulated on its CPU
-    here: Precision = "fp32" if torch.cuda.is_available() else config.distributed.precision
-    speed_up = gain(config.distributed.torch_threads())
     share = 1 / shape[0] / shape[1] / speed_up
-    with _one_thread(), _autocast(here, torch.device("cpu")):
-        train_s, step_s = _best_of(1, train) * share, _best_of(1, optimizer.step) / speed_up
+    with _one_thread(), _autocast(config.distributed.precision, device):
+        train_s, step_s = _best_of(1, train, device) * share, _best_of(1, optimizer.step, device) / speed_up
         head.eval()
-        return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score) * share)
+        return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score, device) * share)
 
 
-def _best_of(times: int, work: Callable[[], object]) -> float:
-    """Measure the CPU seconds of the fastest run, after one warm-up run."""
+def _place(config: RunConfig) -> tuple[torch.device, float]:
+    """Return the device that is measured, and how many times as fast a run is there."""
+    gpu = torch.cuda.is_available()
+    return torch.device("cuda" if gpu else "cpu"), 1.0 if gpu else gain(config.distributed.torch_threads())
+
+
+def _now(device: torch.device) -> float:
+    """Return the CPU time of this thread, or the time at which the GPU has done its work."""
+    if device.type == "cpu":
+        return time.thread_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _best_of(times: int, work: Callable[[], object], device: torch.device) -> float:
+    """Measure the seconds of the fastest run, after one warm-up run."""
     work()
     found = []
     for _ in range(times):
-        begun = time.thread_time()
+        begun = _now(device)
         work()
-        found.append(time.thread_time() - begun)
+        found.append(_now(device) - begun)
     return max(min(found), 1e-6)
 
 
@@ -158,9 +170,7 @@ def _autocast(precision: Precision, device: torch.device) -> AbstractContextMana
 
 def _encoder(model: ModelConfig, vocab_size: int) -> Classifier:
     """Build the encoder without a trained head."""
-    alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return alone.build(vocab_size, 1).to(device).eval()
+    return replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False).build(vocab_size, 1)
 
 
 def _encoding(
@@ -169,6 +179,7 @@ def _encoding(
     model: ModelConfig,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int,
+    batch_tokens: int,
 ) -> float:
     """Measure seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths.
 
@@ -176,23 +187,23 @@ def _encoding(
     """
     documents = UnlabelledDocuments([ids[:max_length] for ids in ids_N if len(ids)])
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
-    parts = evaluation_batches(documents.lengths, _ENCODE_TOKENS)
-    order = [len(parts) - 1, *np.random.default_rng(0).permutation(len(parts))]  # the first one warms up
+    parts = evaluation_batches(documents.lengths, batch_tokens)
     device = next(encoder.parameters()).device
-    clock = time.perf_counter if device.type == "cuda" else time.thread_time
-    begun, tokens = clock(), 0
-    for number, place in enumerate(order):
-        batch = collate(MicroBatch(parts[place], np.ones(len(parts[place]), np.float32))).to(device)
+    begun, spent, tokens = time.perf_counter(), 0.0, 0
+
+    def work() -> None:
         with torch.inference_mode(mode=not encoder.training):
             hidden_BTD = encoder.encode(batch)
         if encoder.training:
             hidden_BTD.float().square().mean().backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        if number == 0:
-            begun = clock()
-            continue
-        tokens += int(batch.mask_BT.sum())
-        if clock() - begun > _ENCODE_SECONDS:
+
+    for place in [len(parts) - 1, *np.random.default_rng(0).permutation(len(parts))]:
+        batch = collate(MicroBatch(parts[place], np.ones(len(parts[place]), np.float32))).to(device)
+        if tokens == 0 or device.type != "cpu":  # a GPU prepares kernels for each new shape
+            work()
+        start = _now(device)
+        work()
+        spent, tokens = spent + _now(device) - start, tokens + int(batch.mask_BT.sum())
+        if spent > _ENCODE_SECONDS or time.perf_counter() - begun > 6 * _ENCODE_SECONDS:
             break
-    return (clock() - begun) / tokens * float(documents.lengths.mean())
+    return spent / tokens * float(documents.lengths.mean())
