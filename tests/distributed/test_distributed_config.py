@@ -160,3 +160,10 @@ def test_a_compiler_that_ends_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("xmtc.distributed.strategies.deepspeed_support.time.sleep", lambda _: lock.unlink())
     wait_for_compilers(tmp_path)
     wait_for_compilers(tmp_path / "not there")
+
+
+@pytest.mark.parametrize(("gpus", "native", "chosen"), [(0, True, "bf16"), (0, False, "fp32"), (1, False, "bf16")])
+def test_automatic_precision_is_chosen_once(monkeypatch, gpus, native, chosen):
+    monkeypatch.setattr("xmtc.distributed.config.native_bfloat16", lambda *, gpu: native)
+    config = DistributedConfig(precision="auto", gpus_per_worker=gpus)
+    assert config.precision == chosen, "the GPUs of workers may be on other machines"

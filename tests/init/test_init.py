@@ -386,13 +386,14 @@ def test_the_encoder_knows_the_languages_of_the_texts(monkeypatch, texts, there,
     assert command.encoder_for(languages_of(texts)) == expected
 
 
-def test_runs_compute_in_bfloat16_where_it_is_native():
+@pytest.mark.parametrize("native", [True, False])
+def test_runs_compute_in_bfloat16_where_it_is_native(monkeypatch, native):
+    monkeypatch.setattr("xmtc.distributed.config.native_bfloat16", lambda *, gpu: native)
     source = {"source": SOURCE, "corpus": "c"}
-    task = Task(source=source, name="news", labels=90, documents=5_000, readable=True, single=False, precision="bf16")
+    task = Task(source=source, name="news", labels=90, documents=5_000, readable=True, single=False)
     for one in candidates(task, [256]):
-        assert one.tree.get("distributed") == ({"precision": "bf16"} if one.recipe.encodes else None)
-        assert one.config().distributed.precision == ("bf16" if one.recipe.encodes else "fp32")
-    assert not any("distributed" in one.tree for one in candidates(replace(task, precision="fp32"), [256]))
+        assert one.tree.get("distributed") == ({"precision": "auto"} if one.recipe.encodes else None)
+        assert one.config().distributed.precision == ("bf16" if native and one.recipe.encodes else "fp32")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("90s", 90), (" 0.5 h ", 1800)])

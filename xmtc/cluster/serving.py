@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from ray import serve
 
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.errors import ConfigError
-from xmtc.score.shell import ComputePrecision
 from xmtc.serve.app import make_app
 from xmtc.serve.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
 from xmtc.serve.server import read_models
@@ -32,7 +32,7 @@ class Arguments(BaseModel):
     models: str | None = None
     set: Sequence[str] = ()
     device: str = "auto"
-    precision: ComputePrecision = "auto"
+    precision: Precision = "auto"
 
 
 def application(args: Arguments) -> serve.Application:

@@ -56,7 +56,7 @@ class DistributedConfig:
     """How workers share model, gradients and optimizer state. Default: `ddp` for more than one worker."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 (autocast) where this is safe. Trained weights, gradients and optimizer state stay
-    float32 with every strategy."""
+    float32 with every strategy. `auto`: `bf16` if this machine has instructions for it, or workers have GPUs."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """CPU threads of each worker. Default: `cpus_per_worker`; with 0 workers, PyTorch's choice."""
     cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
@@ -73,7 +73,10 @@ class DistributedConfig:
     """Ray cluster to join, such as `auto` or `ray://host:10001`. Default: the run starts Ray on this machine."""
 
     def __post_init__(self) -> None:
-        """Refuse more workers than the strategy supports, and bounds in the wrong order."""
+        """Refuse more workers than the strategy supports, and bounds in the wrong order; choose the precision."""
+        if self.precision == "auto":  # a run's own configuration says what was chosen
+            native = self.gpus_per_worker > 0 or native_bfloat16(gpu=default_device().type == "cuda")
+            object.__setattr__(self, "precision", "bf16" if native else "fp32")
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers: [{self.min_workers}, {self.max_workers}]: give the smaller number first")
         most = self.strategy.max_workers if self.strategy else None

@@ -19,7 +19,6 @@ from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
 from xmtc.data.readers.base import shown_column
 from xmtc.data.tokenizer import load_pretrained, special_tokens
-from xmtc.distributed.config import native_bfloat16
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, stage_seconds
@@ -244,7 +243,6 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
     wordy = sum(
         bool(re.search(r"[^\W\d_]{3,}|[^\W\d_\x00-\u02ff]", label)) and not label.isupper() for label in some
     ) > 0.5 * len(some)
-    gpu = torch.cuda.is_available()
     return Task(
         source=source,
         name=name,
@@ -252,8 +250,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         documents=found.documents.get("train", 0),
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
-        gpu=gpu,
-        precision="bf16" if native_bfloat16(gpu=gpu) else "fp32",
+        gpu=torch.cuda.is_available(),
         trees=find_spec("omikuji") is not None,
         encoder=encoder_for(found.languages),
         fields=roles.text,

@@ -95,7 +95,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.words": "pairs of words too: few labels, many documents each",
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": f"{training}; {languages}; its package is here",
-        "distributed.precision": "native on this processor, and faster than fp32",
+        "distributed.precision": "bf16 where the machine has instructions for it, else fp32",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }
     why |= plan.choice.candidate.recipe.why

@@ -15,7 +15,6 @@ import yaml
 from xmtc.config.shape import adapter
 from xmtc.data.fields import ONE_FIELD
 from xmtc.data.pretrained import DEFAULT_BACKBONE
-from xmtc.distributed.strategies.settings import Precision
 from xmtc.estimate.estimate import hidden_states_bytes
 from xmtc.estimate.memory import label_memory, meta_classifier, worker_memory
 from xmtc.estimate.seconds import scorer_bytes
@@ -49,7 +48,6 @@ class Task:
         readable: whether the labels, or their names, are words.
         single: whether each document has exactly one label.
         gpu: whether the machine has a GPU.
-        precision: the fastest precision of the machine.
         trees: whether the package for trees is installed.
         encoder: name of the packaged encoder.
         fields: names of the fields of documents, from the first.
@@ -63,7 +61,6 @@ class Task:
     readable: bool
     single: bool
     gpu: bool = False
-    precision: Precision = "fp32"
     trees: bool = False
     encoder: str = DEFAULT_BACKBONE
     fields: tuple[str, ...] = ONE_FIELD
@@ -207,8 +204,8 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
     if recipe.trains_encoder and max_length <= _EAGER and not task.gpu:
         tree["model"]["encoder"]["attention"] = "eager"
-    if recipe.encodes and task.precision != "fp32":
-        tree["distributed"] = {"precision": task.precision}
+    if recipe.encodes:
+        tree["distributed"] = {"precision": "auto"}
     return json.loads(json.dumps(tree))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from xmtc.artefact.info import read_description
 from xmtc.artefact.vocabulary import warning_of
@@ -18,6 +18,7 @@ from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import label_source, table_of
 from xmtc.data.windows import first_tokens
 from xmtc.distributed.config import native_bfloat16
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.errors import DataError
 from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
@@ -31,7 +32,6 @@ from xmtc.track.console import printable
 
 logger = logging.getLogger(__name__)
 
-ComputePrecision = Literal["auto", "bf16", "fp32"]
 _LEAST, _MOST = 5, 100
 """Default of `xmtc predict`: minimum number of labels per text, and maximum if more are predicted."""
 
@@ -222,7 +222,7 @@ def _lines_of(path: Path) -> list[str]:
     return labels
 
 
-def use_bfloat16(precision: ComputePrecision, device: str) -> bool:
+def use_bfloat16(precision: Precision, device: str) -> bool:
     """Whether to compute under bfloat16 autocast.
 
     Args:

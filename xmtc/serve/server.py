@@ -14,10 +14,11 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
 from xmtc.run.copies import fetch_model
-from xmtc.score.shell import ComputePrecision, use_bfloat16
+from xmtc.score.shell import use_bfloat16
 from xmtc.serve.app import make_app
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.models import Models
@@ -33,7 +34,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def read_models(
-    model: str | None, models: str | None, config: ServeConfig, *, device: str, precision: ComputePrecision
+    model: str | None, models: str | None, config: ServeConfig, *, device: str, precision: Precision
 ) -> Models:
     """Load a model, or the models of a folder.
 
@@ -55,7 +56,7 @@ def read_models(
     return Models.single(read(folder), config, folder)
 
 
-def load(directory: Path, *, device: str, precision: ComputePrecision) -> Model:
+def load(directory: Path, *, device: str, precision: Precision) -> Model:
     """Load a model."""
     return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["auto", "bf16", "fp32"]
 
 
 class Demand(StrEnum):
