@@ -6,6 +6,9 @@ Bar: the label part of a worker of two is at most 0.55 of that of one process, a
 whole process, which includes the encoder and the modules that PyTorch imports late, is printed without a bar.
 
     .venv/bin/python tools/bench/label_parallel.py [--labels 1000000] [--steps 8] [--optimizer lazy_adam] [--mined]
+
+With --bytes, it prints what a worker of 2, 4 and 8 receives from the others in a step because the labels are shared,
+and what it would receive (computed) if each had all rows and their gradients were summed around a ring.
 """
 
 import argparse
@@ -14,6 +17,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -53,6 +58,28 @@ def batch(labels: int, step: int, rank: int, documents: int) -> Batch:
     )
 
 
+class Exchanged:
+    """Counts the bytes that this worker receives in collectives of label rows."""
+
+    def __init__(self) -> None:
+        self.bytes = 0.0
+
+    def __enter__(self) -> "Exchanged":
+        self._real = {name: getattr(dist, name) for name in ("all_gather_into_tensor", "reduce_scatter_tensor")}
+        for name, real in self._real.items():
+            setattr(dist, name, partial(self._counted, real))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, real in self._real.items():
+            setattr(dist, name, real)
+
+    def _counted(self, real: Callable[..., object], output: torch.Tensor, given: torch.Tensor) -> object:
+        world = dist.get_world_size()
+        self.bytes += max(output.nbytes, given.nbytes) * (world - 1) / world
+        return real(output, given)
+
+
 def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]:
     """Bytes and seconds of this worker."""
     torch.set_num_threads(1)
@@ -81,8 +108,9 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     for step in range(args.steps):
         start = time.perf_counter()
         objective.before_step(step)
-        output = module(batch(args.labels, step, rank, DOCUMENTS // world), step)
-        strategy.backward(output.sum / DOCUMENTS)
+        with Exchanged() as exchanged:
+            output = module(batch(args.labels, step, rank, args.documents // world), step)
+            strategy.backward(output.sum / args.documents)
         strategy.step(1.0)
         seconds.append(time.perf_counter() - start)
     tables = sum(table.nbytes for table in classifier.head.label_tables().values())
@@ -94,7 +122,8 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
         "checkpoint_bytes": state,
         "grown_bytes": grown,
         "peak_grown_bytes": peak,
-        "docs_per_s": DOCUMENTS / statistics.median(seconds[2:]),
+        "docs_per_s": args.documents / statistics.median(seconds[-6:]),
+        "received_bytes": exchanged.bytes,
     }
 
 
@@ -135,13 +164,26 @@ def bench(args: argparse.Namespace) -> bool:
     return held("label_parallel", [(name, parts[key][1] / parts[key][0], MEMORY_BAR) for name, key in bars])
 
 
+def exchanges(args: argparse.Namespace) -> bool:
+    """Bytes that a worker receives in a step, with `DOCUMENTS` documents of `TOKENS` tokens for each worker."""
+    for world in (2, 4, 8):
+        args.documents = world * DOCUMENTS
+        received = measured(world, args.labels, args)["received_bytes"]
+        ring = 2 * (world - 1) / world * 2 * args.labels * WIDTH * 4
+        print(json.dumps({"workers": world, "received_bytes": received, "replicas_would": ring}), flush=True)
+    return True
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=int, default=1_000_000, help=f"many labels; few are {FEW:,}")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--optimizer", default="lazy_adam")
     parser.add_argument("--mined", action="store_true", help="mine hard negatives, in an index of each worker's rows")
-    sys.exit(0 if bench(parser.parse_args()) else 1)
+    parser.add_argument("--bytes", action="store_true", help="only what workers exchange")
+    args = parser.parse_args()
+    args.documents = DOCUMENTS
+    sys.exit(0 if (exchanges if args.bytes else bench)(args) else 1)
 
 
 if __name__ == "__main__":
