@@ -32,7 +32,7 @@ from xmtc.scorers.config import LabelTextConfig
 
 _ENCODE_TOKENS, _ENCODE_SECONDS = 4096, 1.5
 _SCALING = 0.85  # exponent of the number of cores
-_HEAD_SHAPE = {"cpu": (8, 96), "cuda": (64, 256)}  # documents, and tokens per document, for measuring a head
+_HEAD_SHAPE = {"cpu": (8, 96), "cuda": (16, 256)}  # documents, and tokens per document, for measuring a head
 
 
 @dataclass(frozen=True, kw_only=True)
