@@ -25,7 +25,6 @@ from torch import Tensor
 from xmtc.errors import CheckpointError, XmtcError
 from xmtc.files import read_file, reading
 from xmtc.mining.config import IndexConfig
-from xmtc.models.calibration import Calibration
 from xmtc.scorers.vectors import COPY, read_index, write_index
 
 logger = logging.getLogger(__name__)
@@ -54,6 +53,20 @@ class HasLabelVectors(Protocol):
         ...
 
 
+class HasScales(Protocol):
+    """The part of a calibration that an index uses; see `xmtc.models.calibration.Calibration`."""
+
+    @property
+    def scale_L(self) -> Tensor:
+        """Factors, (L,)."""
+        ...
+
+    @property
+    def offset_L(self) -> Tensor:
+        """Offsets, (L,)."""
+        ...
+
+
 @dataclass(frozen=True)
 class LabelVectors:
     """The vectors to index, (L, d), which are copied some labels at a time: the table in float32 may not fit.
@@ -66,10 +79,10 @@ class LabelVectors:
 
     rows_LP: Tensor
     bias_L: Tensor
-    calibration: Calibration | None = None
+    calibration: HasScales | None = None
 
     @classmethod
-    def of(cls, head: HasLabelVectors, calibration: Calibration | None = None) -> Self:
+    def of(cls, head: HasLabelVectors, calibration: HasScales | None = None) -> Self:
         """Refer to the current vectors of a head's labels, calibrated if the logits are; later changes change them."""
         return cls(head.weights.detach(), head.bias.detach(), calibration)
 
