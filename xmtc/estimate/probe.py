@@ -8,7 +8,7 @@ Suffixes: B documents, T tokens, D width, S labels with logits.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,6 @@ from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import load_pretrained
-from xmtc.distributed.strategies.settings import Precision
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
 from xmtc.models.heads.config import NoHeadConfig
@@ -88,9 +87,10 @@ def encoder_seconds(
     model, backbone = config.model, config.model.encoder.backbone
     tokenizer = load_pretrained(DEFAULT_BACKBONE if backbone is None else backbone.name)
     device, speed_up = _place(config)
-    encoder = _encoder(model, len(tokenizer)).to(device).train(train)
+    alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
+    encoder = alone.build(len(tokenizer), 1).to(device).train(train)
     tokens = _ENCODE_TOKENS if device.type == "cpu" else config.finetune.tokens_per_micro_batch
-    with _one_thread(), _autocast(config.distributed.precision, device):
+    with _one_thread(), torch.autocast(device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16"):
         return {n: _encoding(ids_N, encoder, model, tokenizer, n, tokens) / speed_up for n in lengths}
 
 
@@ -122,7 +122,7 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
             head(hidden_BTD, mask_BT)
 
     share = 1 / shape[0] / shape[1] / speed_up
-    with _one_thread(), _autocast(config.distributed.precision, device):
+    with _one_thread(), torch.autocast(device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16"):
         train_s, step_s = _best_of(1, train, device) * share, _best_of(1, optimizer.step, device) / speed_up
         head.eval()
         return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score, device) * share)
@@ -162,15 +162,6 @@ def _one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-
-
-def _encoder(model: ModelConfig, vocab_size: int) -> Classifier:
-    """Build the encoder without a trained head."""
-    return replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False).build(vocab_size, 1)
 
 
 def _encoding(

@@ -229,8 +229,7 @@ def use_bfloat16(precision: Precision, device: str) -> bool:
         precision: `bf16`, `fp32`, or `auto`: bfloat16 on GPUs and on CPUs with instructions for its products.
         device: see `choose_device`.
     """
-    if precision == "auto":
-        # The GPU may belong to another machine, so only the process that computes on it checks that it exists.
-        gpu = device.startswith("cuda") or choose_device(device).type == "cuda"
-        return gpu or native_bfloat16(gpu=False)
-    return precision == "bf16"
+    if precision != "auto":
+        return precision == "bf16"
+    # The GPU may belong to another machine, so only the process that computes on it checks that it exists.
+    return device.startswith("cuda") or choose_device(device).type == "cuda" or native_bfloat16(gpu=False)
