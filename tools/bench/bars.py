@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 
 def memory_bytes(field: str = "VmRSS") -> int:
@@ -22,6 +24,22 @@ def in_own_process(*more: str) -> dict[str, float]:
     command, environment = [sys.executable, *sys.argv, *more], os.environ | {"OMP_WAIT_POLICY": "passive"}
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     return json.loads(printed.splitlines()[-1])
+
+
+def in_ranks(folder: Path, workers: int, *more: str) -> list[dict[str, Any]]:
+    """Run this script once for each rank, with a new store in `folder`; print and return their lines on `workers`.
+
+    Exits with 1 if a rank fails.
+    """
+    (folder / "store").unlink(missing_ok=True)
+    command = [sys.executable, sys.argv[0], str(folder), *more, "--workers", str(workers), "--rank"]
+    started = [subprocess.Popen([*command, str(r)], stdout=subprocess.PIPE, text=True) for r in range(workers)]
+    texts = [process.communicate()[0] for process in started]
+    if any(process.returncode for process in started):
+        sys.exit(1)
+    rows = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith('{"workers"')]
+    print(*map(json.dumps, rows), sep="\n", flush=True)
+    return rows
 
 
 def held(name: str, bars: Sequence[tuple[str, float, float]]) -> bool:

@@ -17,9 +17,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -58,26 +60,18 @@ def batch(labels: int, step: int, rank: int, documents: int) -> Batch:
     )
 
 
-class Exchanged:
-    """Counts the bytes that this worker receives in collectives of label rows."""
+@contextmanager
+def received() -> Iterator[list[float]]:
+    """Collect the bytes that this worker receives in each collective of label rows."""
+    sizes: list[float] = []
 
-    def __init__(self) -> None:
-        self.bytes = 0.0
-
-    def __enter__(self) -> "Exchanged":
-        self._real = {name: getattr(dist, name) for name in ("all_gather_into_tensor", "reduce_scatter_tensor")}
-        for name, real in self._real.items():
-            setattr(dist, name, partial(self._counted, real))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name, real in self._real.items():
-            setattr(dist, name, real)
-
-    def _counted(self, real: Callable[..., object], output: torch.Tensor, given: torch.Tensor) -> object:
-        world = dist.get_world_size()
-        self.bytes += max(output.nbytes, given.nbytes) * (world - 1) / world
+    def counted(real: Callable[..., object], output: torch.Tensor, given: torch.Tensor) -> object:
+        sizes.append(max(output.nbytes, given.nbytes) * (1 - 1 / dist.get_world_size()))
         return real(output, given)
+
+    names = "all_gather_into_tensor", "reduce_scatter_tensor"
+    with patch.multiple(dist, **{name: partial(counted, getattr(dist, name)) for name in names}):
+        yield sizes
 
 
 def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]:
@@ -108,7 +102,7 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     for step in range(args.steps):
         start = time.perf_counter()
         objective.before_step(step)
-        with Exchanged() as exchanged:
+        with received() as sizes:
             output = module(batch(args.labels, step, rank, args.documents // world), step)
             strategy.backward(output.sum / args.documents)
         strategy.step(1.0)
@@ -122,8 +116,8 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
         "checkpoint_bytes": state,
         "grown_bytes": grown,
         "peak_grown_bytes": peak,
-        "docs_per_s": args.documents / statistics.median(seconds[-6:]),
-        "received_bytes": exchanged.bytes,
+        "docs_per_s": args.documents / statistics.median(seconds[min(2, args.steps - 1) :]),
+        "received_bytes": sum(sizes),
     }
 
 
@@ -164,14 +158,13 @@ def bench(args: argparse.Namespace) -> bool:
     return held("label_parallel", [(name, parts[key][1] / parts[key][0], MEMORY_BAR) for name, key in bars])
 
 
-def exchanges(args: argparse.Namespace) -> bool:
+def exchanges(args: argparse.Namespace) -> None:
     """Bytes that a worker receives in a step, with `DOCUMENTS` documents of `TOKENS` tokens for each worker."""
     for world in (2, 4, 8):
         args.documents = world * DOCUMENTS
         received = measured(world, args.labels, args)["received_bytes"]
         ring = 2 * (world - 1) / world * 2 * args.labels * WIDTH * 4
         print(json.dumps({"workers": world, "received_bytes": received, "replicas_would": ring}), flush=True)
-    return True
 
 
 def main() -> None:
@@ -183,7 +176,10 @@ def main() -> None:
     parser.add_argument("--bytes", action="store_true", help="only what workers exchange")
     args = parser.parse_args()
     args.documents = DOCUMENTS
-    sys.exit(0 if (exchanges if args.bytes else bench)(args) else 1)
+    if args.bytes:
+        exchanges(args)
+    elif not bench(args):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

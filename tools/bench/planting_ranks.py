@@ -10,7 +10,6 @@ size. Bar: 1e-5.
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from bars import memory_bytes
+from bars import in_ranks, memory_bytes
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.distributed.row_shards import RowShard
@@ -114,20 +113,7 @@ def main() -> None:
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     for workers in (1, 2):
-        (given.folder / "store").unlink(missing_ok=True)
-        command = [
-            sys.executable,
-            __file__,
-            str(given.folder),
-            "--layers",
-            str(given.layers),
-            "--workers",
-            str(workers),
-        ]
-        started = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(workers)]
-        codes = [process.wait() for process in started]
-        if any(codes):
-            sys.exit(1)
+        in_ranks(given.folder, workers, "--layers", str(given.layers))
     one, two = (torch.load(given.folder / f"{workers}.pt") for workers in (1, 2))
     apart = {name: float((two[name] - one[name]).norm() / one[name].norm().clamp(min=1e-12)) for name in one}
     worst = max(apart.values())

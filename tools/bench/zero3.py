@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
-from bars import memory_bytes
+from bars import in_ranks, memory_bytes
 from xmtc.data.collate import Batch
 from xmtc.distributed.strategies.config import DeepSpeedConfig, SingleConfig, StrategyConfig
 from xmtc.distributed.strategy import ParameterGroup
@@ -115,17 +115,6 @@ def work(folder: Path, rank: int, workers: int) -> None:
         dist.destroy_process_group()
 
 
-def measured(folder: Path, workers: int) -> list[dict]:
-    (folder / "store").unlink(missing_ok=True)
-    command = [sys.executable, __file__, str(folder), "--workers", str(workers), "--rank"]
-    started = [subprocess.Popen([*command, str(r)], stdout=subprocess.PIPE, text=True) for r in range(workers)]
-    texts = [process.communicate()[0] for process in started]
-    rows = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith('{"workers"')]
-    for row in rows:
-        print(json.dumps(row), flush=True)
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -143,7 +132,7 @@ def main() -> None:
     if not (args.folder / "config.json").is_file():
         command = [sys.executable, __file__, str(args.folder), "--layers", str(args.layers), "--workers", "-1"]
         subprocess.run(command, check=True)
-    (one,), two = measured(args.folder, 1), measured(args.folder, 2)
+    (one,), two = in_ranks(args.folder, 1), in_ranks(args.folder, 2)
     agree = all(torch.allclose(torch.tensor(r["values"]), torch.tensor(one["values"]), rtol=1e-4) for r in two)
     ratio = max(row["peak_gib"] for row in two) / one["peak_gib"]
     print(json.dumps({"name": "zero3", "ratio": round(ratio, 3), "bar": BAR, "holds": ratio <= BAR and agree}))
