@@ -162,8 +162,12 @@ def test_a_compiler_that_ends_is_waited_for(tmp_path, monkeypatch):
     wait_for_compilers(tmp_path / "not there")
 
 
-@pytest.mark.parametrize(("gpus", "native", "chosen"), [(0, True, "bf16"), (0, False, "fp32"), (1, False, "bf16")])
-def test_automatic_precision_is_chosen_once(monkeypatch, gpus, native, chosen):
-    monkeypatch.setattr("xmtc.distributed.config.native_bfloat16", lambda *, gpu: native)
-    config = DistributedConfig(precision="auto", gpus_per_worker=gpus)
-    assert config.precision == chosen, "the GPUs of workers may be on other machines"
+@pytest.mark.parametrize(
+    ("workers", "gpus", "chosen"),
+    [(0, 0, "bf16"), (1, 0, "fp32"), (1, 1, "bf16")],
+    ids=["a GPU that is here", "the CPU beside it", "GPUs of other machines"],
+)
+def test_automatic_precision_is_that_of_the_device(monkeypatch, workers, gpus, chosen):
+    monkeypatch.setattr("xmtc.distributed.config.default_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr("xmtc.distributed.config.native_bfloat16", lambda *, gpu: gpu)
+    assert DistributedConfig(precision="auto", workers=workers, gpus_per_worker=gpus).precision == chosen

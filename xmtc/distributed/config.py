@@ -75,7 +75,7 @@ class DistributedConfig:
     def __post_init__(self) -> None:
         """Refuse more workers than the strategy supports, and bounds in the wrong order; choose the precision."""
         if self.precision == "auto":  # a run's own configuration says what was chosen
-            native = self.gpus_per_worker > 0 or native_bfloat16(gpu=default_device().type == "cuda")
+            native = self.gpus_per_worker > 0 or native_bfloat16(gpu=self.on_gpu)
             object.__setattr__(self, "precision", "bf16" if native else "fp32")
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers: [{self.min_workers}, {self.max_workers}]: give the smaller number first")

@@ -130,7 +130,7 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
 
 def _place(config: RunConfig) -> tuple[torch.device, float]:
     """Return the device that is measured, and how many times as fast a run is there."""
-    gpu = torch.cuda.is_available()
+    gpu = config.distributed.on_gpu and torch.cuda.is_available()
     return torch.device("cuda" if gpu else "cpu"), 1.0 if gpu else gain(config.distributed.torch_threads())
 
 
