@@ -10,16 +10,20 @@ function say(words, bad = false) {
   $("#message").className = bad ? "bad" : "";
 }
 
-async function attempt(action, button) {
-  if (button) button.disabled = true;
+async function attempt(action) {
   try {
     await action();
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
     say(problem.message, true);
-  } finally {
-    if (button) button.disabled = false;
   }
+}
+
+// One at a time: what is saved must be the text and the labels of one answer.
+async function alone(action) {
+  const controls = document.querySelectorAll("#predict, #next, #save, #accept-all, #language");
+  controls.forEach((one) => (one.disabled = true));
+  await attempt(action).finally(() => controls.forEach((one) => (one.disabled = false)));
 }
 
 function showText(row) {
@@ -236,13 +240,13 @@ async function start() {
   $("#next").hidden = !state.about.queue;
 }
 
-$("#predict").onclick = (event) => attempt(() => withToken(predict), event.target);
-$("#next").onclick = (event) => attempt(next, event.target);
-$("#save").onclick = (event) => attempt(save, event.target);
+$("#predict").onclick = () => alone(() => withToken(predict));
+$("#next").onclick = () => alone(next);
+$("#save").onclick = () => alone(save);
 $("#accept-all").onclick = () =>
   state.rows.filter((row) => row.predicted && row.verdict === null).forEach((row) => judge(row, "yes"));
-$("#language").onchange = (event) => {
-  if (state.rows.length && !state.rows.some((row) => row.verdict)) attempt(predict, event.target); // keeps verdicts
+$("#language").onchange = () => {
+  if (state.rows.length && !state.rows.some((row) => row.verdict)) alone(predict); // keeps verdicts
 };
 $("#search").oninput = () => attempt(search);
 $("#search").onkeydown = moveHit;
