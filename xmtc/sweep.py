@@ -170,9 +170,8 @@ def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every choice of one value per key; the last key changes fastest."""
-    for chosen in product(*grid.values()):
-        yield dict(zip(grid, chosen, strict=True))
+    """Find every choice of one value per key; the last key changes fastest."""
+    return (dict(zip(grid, chosen, strict=True)) for chosen in product(*grid.values()))
 
 
 def make_runs(
@@ -214,10 +213,9 @@ def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
     print_line(f"sweep: {run.name} begins")
     try:
         train(run)
-    except XmtcError as error:
-        return run.name, f"{type(error).__name__}: {error}"
-    except (OSError, RuntimeError) as error:
-        traceback.print_exc()
+    except (XmtcError, OSError, RuntimeError) as error:
+        if not isinstance(error, XmtcError):
+            traceback.print_exc()
         return run.name, f"{type(error).__name__}: {error}"
     return run.name, None
 
@@ -280,9 +278,8 @@ def student_interval(numbers: Sequence[float]) -> list[float] | None:
     """Compute the 95 % interval of the mean by Student's t; None for fewer than two numbers."""
     if len(numbers) < 2:
         return None
-    half = float(stats.t.ppf(0.975, len(numbers) - 1)) * statistics.stdev(numbers) / len(numbers) ** 0.5
-    mean = statistics.mean(numbers)
-    return [mean - half, mean + half]
+    half = stats.t.ppf(0.975, len(numbers) - 1) * stats.sem(numbers)
+    return [float(statistics.mean(numbers) + sign * half) for sign in (-1, 1)]
 
 
 def write_comparison(output: Path, rows: Sequence[CellResult], settings: SweepConfig) -> None:

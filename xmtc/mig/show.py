@@ -39,11 +39,8 @@ def show(
     # As Text, because rich would read brackets in a name or token as markup.
     caption = Text(printable(f"{title or f'label {label_id}'}: {_caption(ranking, label_id)}"), style="table.title")
     table = Table(title=caption, title_justify="left")
-    table.add_column("#", justify="right")
-    table.add_column("token")
-    table.add_column("score", justify="right")
-    for column in ("documents with both", "with the token", "with the label"):
-        table.add_column(column, justify="right")
+    for column in ("#", "token", "score", "documents with both", "with the token", "with the label"):
+        table.add_column(column, justify="left" if column == "token" else "right")
     for rank, token in enumerate(ranking.top(label_id, n), start=1):
         counts = (token.together, token.token_documents, token.label_documents)
         name = token_name(tokenizer, token.token_id)

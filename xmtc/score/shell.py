@@ -138,13 +138,13 @@ def read_lines(path: Path) -> dict[int, str]:
         try:
             lines = io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline=None).read().split("\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"--input -: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+            raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
     else:
         with open_text(path) as text:
             lines = [line.rstrip("\r\n") for line in text]
     found = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
     if not found:
-        raise DataError(f"--input {path}: only blank lines; give one text per line")
+        raise DataError(f"{path}: only blank lines; give one text or label per line")
     return found
 
 
@@ -210,16 +210,9 @@ def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     labels: dict[str, None] = {}
     for entry in entries:
-        labels |= dict.fromkeys(_lines_of(Path(entry[1:])) if entry.startswith("@") else [entry])
+        lines = read_lines(Path(entry[1:])).values() if entry.startswith("@") else [entry]
+        labels |= dict.fromkeys(map(str.strip, lines))
     return tuple(labels)
-
-
-def _lines_of(path: Path) -> list[str]:
-    with open_text(path) as lines:
-        labels = [line.strip() for line in lines if line.strip()]
-    if not labels:
-        raise DataError(f"{path}: has no labels; write one per line")
-    return labels
 
 
 def use_bfloat16(precision: Precision, device: str) -> bool:

@@ -1,8 +1,6 @@
 """Trace some optimizer steps with PyTorch's profiler."""
 
-from pathlib import Path
-
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 from typing_extensions import override
 
 from xmtc.files import replacing, writing
@@ -25,47 +23,36 @@ class Profiler(Callback):
     """
 
     def __init__(self, context: StageContext) -> None:
-        self._context = context
+        self._context, self._profile = context, profile()
         self._seen = 0  # steps of this process
-        self._first = self._last = 0
-        self._profile: profile | None = None
+        self._recorded: list[int] = []
 
     @override
     def before_step(self, position: Position) -> None:
         self._seen += 1
-        if self._context.rank == 0 and self._seen == SKIPPED_STEPS + 1:
-            self._first = position.step + 1
-            activities = [ProfilerActivity.CPU]
-            if self._context.device.type == "cuda":
-                activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(activities=activities)
-            self._profile.start()
+        if self._context.rank == 0 and SKIPPED_STEPS < self._seen <= SKIPPED_STEPS + RECORDED_STEPS:
+            if not self._recorded:
+                self._profile.start()
+            self._recorded.append(position.step + 1)
 
     @override
     def after_step(self, position: Position) -> None:
-        self._last = position.step
-        if self._seen == SKIPPED_STEPS + RECORDED_STEPS:
-            self._write()
+        if len(self._recorded) == RECORDED_STEPS:
+            self.end()
 
     @override
     def end(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        """Stop recording and write the trace.
+        """Write the trace.
 
         Raises:
-            StorageError: the trace could not be written.
+            StorageError: it could not be written.
         """
-        recorded, self._profile = self._profile, None
-        if recorded is None:
+        if not self._recorded:
             return
-        recorded.stop()
-        path = self._path()
+        self._profile.stop()
+        first, last, stage = self._recorded[0], self._recorded[-1], self._context.stage
+        path = self._context.directory / "profile" / f"{stage}_steps_{first}-{last}.json"
         with writing(path), replacing(path) as partial:
-            recorded.export_chrome_trace(str(partial))
-        print_line(f"{self._context.stage}: profile of steps {self._first} to {self._last} in {path}")
-
-    def _path(self) -> Path:
-        name = f"{self._context.stage}_steps_{self._first}-{self._last}.json"
-        return self._context.directory / "profile" / name
+            self._profile.export_chrome_trace(str(partial))
+        print_line(f"{stage}: profile of steps {first} to {last} in {path}")
+        self._recorded = []
