@@ -21,6 +21,7 @@ from xmtc.artefact.export import ModelParts
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
+from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.fusion.decision import EXPECTED, released
 from xmtc.predict.evidence import Explanation
@@ -94,6 +95,8 @@ class BlockScorer:
     def __init__(self, parts: ModelParts, settings: Settings, device: torch.device, workers: int) -> None:
         if settings.shortlist and settings.evidence:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence needs all logits")
+        if device.type == "cpu":
+            keep_freed_memory()
         self.settings, self.labels = settings, pa.array(parts.labels.labels, pa.string())
         tokens, bfloat16 = settings.tokens_per_batch, settings.bfloat16
         self.model = Model(parts, device, tokens_per_batch=tokens, bfloat16=bfloat16)
