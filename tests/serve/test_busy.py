@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from served import LABELS, TEXTS, Client, running
 
 import xmtc
@@ -33,6 +34,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
+        self.threads: list[int] = []  # of each pass
 
 
 @pytest.fixture
@@ -40,6 +42,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate, score = Gate(), Batcher._score
 
     def slow(*arguments):
+        gate.threads.append(torch.get_num_threads())
         gate.begun.set()
         assert gate.open.wait(30)
         return score(*arguments)
@@ -275,6 +278,18 @@ def test_a_request_does_not_wait_while_two_workers_are_idle(model: xmtc.Model, m
     monkeypatch.setattr("xmtc.serve.batcher._PATIENCE_S", 30.0)
     with running(model, workers=2, limits=Limits(wait_seconds=10.0)) as client:
         assert client.post("/predict", {"texts": TEXTS[:1]}).status_code == 200
+
+
+def test_only_a_pass_that_begins_alone_has_all_threads(model: xmtc.Model, gate: Gate) -> None:
+    with running(model, workers=2) as client, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(client.post, "/predict", {"texts": TEXTS[:1]})
+        assert gate.begun.wait(20)
+        second = pool.submit(client.post, "/predict", {"texts": TEXTS[:1]})
+        until(lambda: len(gate.threads) == 2)
+        gate.open.set()
+        assert [one.result().status_code for one in (first, second)] == [200, 200]
+        assert client.post("/predict", {"texts": TEXTS[:1]}).status_code == 200
+    assert gate.threads == [2, 1, 2]
 
 
 def test_a_server_can_score_shortlists(model: xmtc.Model) -> None:

@@ -19,6 +19,7 @@ from xmtc.data.words import Words
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.decision import CONSIDERED, Decision
 from xmtc.mining.index import LabelIndex
+from xmtc.models.half_linear import keep_bfloat16
 from xmtc.predict.arguments import as_count, as_labels, as_text, as_texts, as_threshold
 from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.predict.explainer import BatchExplainer, Explainer
@@ -125,6 +126,8 @@ class Model:
             tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
         self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
+        if self._bfloat16 and device.type == "cpu":
+            keep_bfloat16(self.classifier.encoder)
         self._label_index = parts.index
 
     @classmethod

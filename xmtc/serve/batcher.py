@@ -2,10 +2,10 @@
 
 Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. At the last
 idle worker, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a
-CPU every worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one
-pass whose threads wait for each other. A long request is cut into pieces, which wait one after the other: others get
-their turn in between, and a request that nobody waits for any more ends with the current piece. Only the event loop's
-thread accesses the state.
+CPU a worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one pass
+whose threads wait for each other. Only a pass that begins while nothing else runs or waits has a thread per worker. A
+long request is cut into pieces, which wait one after the other: others get their turn in between, and a request that
+nobody waits for any more ends with the current piece. Only the event loop's thread accesses the state.
 """
 
 import asyncio
@@ -97,8 +97,9 @@ class Batcher:
         metrics.waiting.set_function(lambda: self._texts)
         self._arrived = asyncio.Event()
         self._workers = config.workers or (cpu_count() if on_cpu else 1)
-        one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)} if on_cpu else {}
-        self._threads = ThreadPoolExecutor(self._workers, "xmtc-model", **one_thread)
+        self._on_cpu = on_cpu
+        self._threads = ThreadPoolExecutor(self._workers, "xmtc-model")
+        self._alone = ThreadPoolExecutor(1, "xmtc-model-alone")  # the only one that starts threads of OpenMP
         self._idle = asyncio.Semaphore(self._workers)
         self._passes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
@@ -116,6 +117,7 @@ class Batcher:
         if self._passes:
             await asyncio.wait(self._passes)
         self._threads.shutdown()
+        self._alone.shutdown()
 
     @property
     def ready(self) -> bool:
@@ -165,14 +167,17 @@ class Batcher:
         while True:
             await self._idle.acquire()
             await self._gather()
-            one_pass = asyncio.create_task(self._compute(self._take()))
+            batch = self._take()
+            alone = not self._passes and not self._queue
+            one_pass = asyncio.create_task(self._compute(batch, self._workers if alone else 1))
             self._passes.add(one_pass)
             one_pass.add_done_callback(self._passes.discard)
 
-    async def _compute(self, batch: Sequence[Piece]) -> None:
+    async def _compute(self, batch: Sequence[Piece], threads: int) -> None:
         """Run one pass of a worker."""
         started_s = time.perf_counter()
-        call = asyncio.get_running_loop().run_in_executor(self._threads, self._answer, batch)
+        executor = self._threads if threads == 1 else self._alone
+        call = asyncio.get_running_loop().run_in_executor(executor, self._answer, batch, threads)
         await asyncio.wait([call])
         self._idle.release()
         self.metrics.batch_seconds.observe(time.perf_counter() - started_s)
@@ -213,8 +218,10 @@ class Batcher:
             tokens += _BATCH_TOKENS if one.options.evidence else one.tokens
         return batch
 
-    def _answer(self, batch: Sequence[Piece]) -> list[list[Predictions] | XmtcError]:
+    def _answer(self, batch: Sequence[Piece], threads: int) -> list[list[Predictions] | XmtcError]:
         """Compute the answer to each request, in the model's thread."""
+        if self._on_cpu:
+            torch.set_num_threads(threads)
         answers: dict[int, list[Predictions] | XmtcError] = {}
         groups: dict[object, list[Piece]] = {}
         for one in batch:
