@@ -10,9 +10,9 @@ words, --tokens tokens each. Without --model, an untrained MiniLM with label att
 
 One JSON line per measurement; `cpu_ms` is the server's processor time per document, which says more than the clock on a
 machine that others use too. The last lines are {"name", "ratio", "bar", "holds"}: documents per second at 32 clients
-against the plain application (median of rounds, bar 2.5), 50 ms over the median latency of one client when the server
-has one worker (bar 1), and resident memory after the last over that after a tenth of the requests (at most
-1.05). Exit status 1 where a bar is not held.
+against the plain application (median of rounds, bar 2.5), 50 ms over the median latency of one client (bar 1), and
+resident memory after the last over that after a tenth of the requests (at most 1.05). Exit status 1 where a bar is not
+held.
 """
 
 import argparse
@@ -192,12 +192,12 @@ def compared(arguments: argparse.Namespace, model: Path, precision: str) -> dict
 
 
 def latency_ms(arguments: argparse.Namespace, model: Path) -> float:
-    """Median latency of one client when the server has one worker."""
+    """Median latency of one client."""
     bodies = documents(model, arguments.tokens, 512)
-    with ours(model, "workers=1") as server:
+    with ours(model) as server:
         load(server, bodies, 1, 20, arguments.seconds)
         one = load(server, bodies, 1, arguments.requests, arguments.rounds * arguments.seconds)
-    print(json.dumps({"server": "xmtc, one worker", "clients": 1} | one.figures), flush=True)
+    print(json.dumps({"server": "xmtc", "clients": 1} | one.figures), flush=True)
     return one.figures["p50_ms"]
 
 
