@@ -224,6 +224,14 @@ def test_the_index_that_pandas_writes_is_left_out() -> None:
     assert (roles.id, roles.text, roles.labels, roles.unused) == (None, ("text",), "labels", ("",))
 
 
+@pytest.mark.parametrize("written", ["['{}', '{}']", "['{}' '{}']", "{{'{}', '{}'}}"], ids=["list", "array", "set"])
+def test_lists_that_pandas_writes_are_called_lists(written: str) -> None:
+    cells = [written.format(NAMES[row % 5], NAMES[(row + 2) % 5]) for row in range(40)]
+    rows = [{"text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": cell} for row, cell in enumerate(cells)]
+    found = choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")
+    assert (found.separator, found.why["labels"]) == (None, "a list; 5 different ones in 40 rows")
+
+
 def test_vectors_are_refused_by_name() -> None:
     rows = [{"text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": [0, row % 2, 0]} for row in range(40)]
     with pytest.raises(DataError, match=r"'labels' is a vector of 3 zeros and ones"):

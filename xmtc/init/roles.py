@@ -118,6 +118,8 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     possible = [column for column in columns if column.name not in used and _is_category(column)]
     categories = tuple(one.name for one in possible if not _tells(one, by_name[labels], found, separator))
     used |= set(categories)
+    is_list = by_name[labels].kind == "list" or found.several
+    alone = "a list" if is_list else "one label in each row"
     return Roles(
         text=text,
         categories=categories,
@@ -130,7 +132,8 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         unused=(*(column.name for column in columns if column.name not in used), *nameless),
         why={
             "text": f"{sum(by_name[name].words for name in text):,.0f} words on average",
-            "labels": _why_labels(found, separator, by_name[labels].kind == "list"),
+            "labels": f"{f'separated by {separator!r}' if separator else alone}; {len(found.counts):,} different ones "
+            f"in {found.rows:,} rows",
             "task": reason,
         },
     )
@@ -262,11 +265,6 @@ def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     if found.none:
         return "multi_label", f"{found.none / found.rows:.0%} of the documents have no label"
     return "single_label", "each document has exactly one label"
-
-
-def _why_labels(found: Labels, separator: str | None, is_list: bool) -> str:
-    how = "a list" if is_list else "one label in each row" if separator is None else f"separated by {separator!r}"
-    return f"{how}; {len(found.counts):,} different ones in {found.rows:,} rows"
 
 
 def _place_in(names: Sequence[str], name: str) -> int:
