@@ -3,9 +3,10 @@
 Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. At the last
 idle worker, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a
 CPU a worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one pass
-whose threads wait for each other. Only a pass that begins while nothing else runs or waits has a thread per worker. A
-long request is cut into pieces, which wait one after the other: others get their turn in between, and a request that
-nobody waits for any more ends with the current piece. Only the event loop's thread accesses the state.
+whose threads wait for each other. Only a pass that begins while nothing else runs or waits has up to four, if there are
+as many workers. A long request is cut into pieces, which wait one after the other: others get their turn in between,
+and a request that nobody waits for any more ends with the current piece. Only the event loop's thread accesses the
+state.
 """
 
 import asyncio
@@ -167,9 +168,9 @@ class Batcher:
         while True:
             await self._idle.acquire()
             await self._gather()
-            batch = self._take()
-            alone = not self._passes and not self._queue
-            one_pass = asyncio.create_task(self._compute(batch, self._workers if alone else 1))
+            batch, alone = self._take(), not (self._passes or self._queue)
+            threads = min(self._workers, 4) if alone else 1  # a layer of one text is too little work for more
+            one_pass = asyncio.create_task(self._compute(batch, threads))
             self._passes.add(one_pass)
             one_pass.add_done_callback(self._passes.discard)
 
