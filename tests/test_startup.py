@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,12 @@ def call(*calls: list[str]) -> tuple[list[tuple[int, list[str]]], str]:
     return [(code, large) for code, large in json.loads(done.stdout.splitlines()[-1])], done.stderr
 
 
+def imported(large: Sequence[str], modules: Sequence[str]) -> dict[str, list[str]]:
+    """Large packages that each module imports first, in a new process."""
+    command = [sys.executable, "-c", _IMPORT, json.dumps(large), *modules]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def test_help_imports_nothing_large() -> None:
     outcomes, _ = call(["--help"], ["--version"], *([*command.split(), "--help"] for command in COMMANDS))
     assert outcomes == [(0, [])] * (len(COMMANDS) + 2)
@@ -96,9 +103,11 @@ def test_status_imports_nothing_large(tmp_path: Path) -> None:
 
 
 def test_settings_and_run_files_import_nothing_large() -> None:
-    command = [sys.executable, "-c", _IMPORT, json.dumps([*LARGE, "numpy"]), *LIGHT_MODULES]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {}
+    assert imported([*LARGE, "numpy"], LIGHT_MODULES) == {}
+
+
+def test_prediction_imports_nothing_that_only_fitting_needs() -> None:
+    assert imported(["sklearn", "pandas"], ["xmtc.predict.predictor", "xmtc.serve.server", "xmtc.score.local"]) == {}
 
 
 @pytest.mark.parametrize(

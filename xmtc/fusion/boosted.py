@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingClassifier
 from typing_extensions import override
 
 from xmtc.errors import ConfigError
@@ -81,6 +80,8 @@ class BoostedTrees(Combination):
         Raises:
             ConfigError: the installed scikit-learn stores its trees in another form.
         """
+        from sklearn.ensemble import HistGradientBoostingClassifier  # a second, which prediction need not wait
+
         spread_P = np.sqrt(chance_P * (1 - chance_P))
         share_P = MAX_PAIRS * (_EVENLY / len(right_P) + (1 - _EVENLY) * spread_P / spread_P.sum())
         share_P = np.where(right_P, 1, np.minimum(share_P, 1)) if len(right_P) > MAX_PAIRS else np.ones(len(right_P))
@@ -97,7 +98,7 @@ class BoostedTrees(Combination):
         return trees
 
     @classmethod
-    def _of(cls, booster: HistGradientBoostingClassifier) -> Self:
+    def _of(cls, booster: Any) -> Self:
         """Read the nodes, of which scikit-learn has no public view; `fit` compares the result with its predictions."""
         tables = [one.nodes for (one,) in booster._predictors]
         sizes_T = [len(table) for table in tables]

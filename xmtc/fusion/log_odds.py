@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
+from scipy.optimize import isotonic_regression
 
 _KNOTS = 20  # maximum of Q
 _SMOOTHING = 0.5  # pseudo-count of each outcome, added to every bin
@@ -52,8 +52,7 @@ class LogOdds:
         some = size > 0
         size, right, total = size[some], right[some], total[some]
         log_odds = np.log((right + _SMOOTHING) / (size - right + _SMOOTHING))
-        pooled = IsotonicRegression().fit_transform(np.arange(len(size)), log_odds, sample_weight=size)
-        return cls(total / size, np.asarray(pooled, np.float64))
+        return cls(total / size, isotonic_regression(log_odds, weights=size).x)
 
     def inputs(self, scores_NK: NDArray[np.float32], used_NK: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Compute what a regression reads of one scorer, (4, N, K), see `xmtc.fusion.fusion`.
