@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from served import TEXTS, running
+from served import TEXTS, Client, running
 
 import xmtc
 from browser import Browser, find_browser
@@ -34,6 +34,17 @@ def label(browser: Browser, text: str) -> None:
     browser.run(f"document.querySelector('#text').value = {json.dumps(text)}")
     click(browser, "#predict")
     browser.wait("document.querySelectorAll('.found').length === 6 && !document.querySelector('#predict').disabled")
+
+
+def opened(browser: Browser, client: Client) -> None:
+    browser.open(f"{client.place}/")
+    browser.wait("document.querySelector('#name').textContent === 'sea-laws'")
+
+
+def done(browser: Browser, selector: str) -> None:
+    """Click, and wait until the page has done it."""
+    click(browser, selector)
+    browser.wait("!document.querySelector('#predict').disabled")
 
 
 def test_labels_evidence_verdicts_and_saving(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
@@ -84,6 +95,28 @@ def test_labels_evidence_verdicts_and_saving(browser: Browser, model: xmtc.Model
     assert len(saved) == 2
     assert saved[1]["text"] in TEXTS
     assert saved[1]["id"] == f"q{TEXTS.index(saved[1]['text'])}"
+
+
+def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
+    browser: Browser, model: xmtc.Model, tmp_path: Path
+) -> None:
+    annotations, queue = tmp_path / "some.jsonl", tmp_path / "queue.jsonl"
+    queue.write_text(json.dumps({"id": "q", "text": TEXTS[0]}) + "\n")
+    with running(model, annotations=annotations, queue=queue) as client:
+        opened(browser, client)
+        label(browser, TEXTS[3])
+        browser.run("void (window.ask = window.fetch)")
+        browser.run("void (window.fetch = (path, how) => ask(path.replace(/^predict/, 'none'), how))")
+        while browser.run("document.querySelector('#text').value") != TEXTS[0]:  # until it is ranked
+            done(browser, "#next")
+        assert browser.run("document.querySelector('#message').textContent") == "Not Found"
+        done(browser, "#save")
+        browser.run("void (window.fetch = ask)")
+        done(browser, "#next")
+        done(browser, "#save")
+    saved = [json.loads(line) for line in annotations.read_text().splitlines()]
+    assert [one["text"] for one in saved] == [TEXTS[3], TEXTS[0]]
+    assert [one["id"] == "q" for one in saved] == [False, True]
 
 
 def test_without_annotations_nothing_is_judged_and_problems_are_reported(browser: Browser, client) -> None:

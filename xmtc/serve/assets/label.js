@@ -3,7 +3,9 @@
 import { Problem, call, element, withToken } from "./client.js";
 
 const $ = (selector) => document.querySelector(selector);
+const NONE = { id: null, text: "" };
 const state = { about: null, document: "", text: "", id: null, rows: [], current: null, hit: -1, search: 0 };
+state.queued = NONE; // the document that the queue gave last
 
 function say(words, bad = false) {
   $("#message").textContent = words;
@@ -129,8 +131,8 @@ async function predict() {
   const language = $("#language").value || null;
   const answer = await call("predict", { texts: [given.document], evidence: state.about.evidence, language });
   say("");
-  if (given.text !== state.text) state.id = null;
   Object.assign(state, given);
+  state.id = given.text === state.queued.text ? state.queued.id : null;
   state.rows = answer.predictions[0].map((row) => ({ ...row, verdict: null }));
   state.version = answer.version;
   state.shown = performance.now();
@@ -145,7 +147,7 @@ async function predict() {
 }
 
 async function next() {
-  const skip = state.id === null ? "" : `?skip=${encodeURIComponent(state.id)}`;
+  const skip = state.queued.id === null ? "" : `?skip=${encodeURIComponent(state.queued.id)}`;
   const found = await call(`queue/next${skip}`, {});
   $("#left").textContent = `${found.left} left${found.waiting ? `, ${found.waiting} not ranked yet` : ""}`;
   if (found.id === null) {
@@ -153,8 +155,7 @@ async function next() {
     return;
   }
   show(found.text);
-  state.text = read().text;
-  state.id = found.id;
+  state.queued = { id: found.id, text: read().text }; // the answer may fail to come: the one before stays
   await predict();
 }
 
@@ -171,6 +172,7 @@ async function save() {
   const body = { text: state.document, labels, review: { suggested, rejected, seconds, version: state.version } };
   if (state.id !== null) body.id = state.id;
   const answer = await call("annotations", body);
+  if (state.id === state.queued.id) state.queued = NONE;
   state.id = null;
   if (state.about.queue) await next();
   say(`Saved; ${answer.saved} annotations in all.`);
