@@ -97,6 +97,36 @@ def test_labels_evidence_verdicts_and_saving(browser: Browser, model: xmtc.Model
     assert saved[1]["id"] == f"q{TEXTS.index(saved[1]['text'])}"
 
 
+def test_enter_adds_only_what_the_search_shows(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
+    accepted = "[...document.querySelectorAll('.yes[aria-pressed=true]')].map(one => one.ariaLabel)"
+    with running(model, annotations=tmp_path / "some.jsonl") as client:
+        opened(browser, client)
+        label(browser, TEXTS[0])
+        browser.run("document.querySelector('#search').focus()")
+        browser.type("steel")
+        browser.wait("!document.querySelector('#hits').hidden")
+        composing = "new KeyboardEvent('keydown', {key: 'Enter', isComposing: true})"
+        browser.run(f"document.querySelector('#search').dispatchEvent({composing})")
+        assert browser.run(accepted) == []
+        browser.press("Escape", 27)
+        browser.press("Enter", 13)
+        assert browser.run(accepted) == []
+        browser.run("document.querySelector('#search').value = ''")
+        browser.type("l")
+        browser.wait("document.querySelectorAll('#hits [role=option]').length > 1")
+        browser.run("void (window.ask = window.fetch)")
+        browser.run("void (window.fetch = (...all) => new Promise((go) => (window.go = () => go(ask(...all)))))")
+        browser.type("aw/")
+        browser.press("Enter", 13)  # while the hits are those of "l"
+        assert browser.run(accepted) == []
+        browser.run("document.querySelector('#hits [role=option]').click()")
+        browser.press("Enter", 13)
+        browser.run("go()")
+        browser.run("ask('labels').then((answer) => answer.json())")
+        assert browser.run("document.querySelector('#hits').hidden")
+        assert browser.run(accepted) == ["Accept Law"]
+
+
 def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
     browser: Browser, model: xmtc.Model, tmp_path: Path
 ) -> None:

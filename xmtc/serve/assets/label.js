@@ -179,6 +179,8 @@ async function save() {
 }
 
 function closeHits() {
+  state.search += 1; // what is on its way comes too late
+  $("#hits").replaceChildren();
   $("#hits").hidden = true;
   $("#search").ariaExpanded = "false";
   state.hit = -1;
@@ -201,6 +203,7 @@ async function search() {
   const query = $("#search").value.trim();
   if (!query) return closeHits();
   const language = $("#language").value && `&language=${encodeURIComponent($("#language").value)}`;
+  for (const hit of $("#hits").children) hit.classList.add("stale");
   const answer = await call(`labels?limit=20&query=${encodeURIComponent(query)}${language}`);
   if (number !== state.search) return; // a later search is on its way
   const hits = $("#hits");
@@ -218,7 +221,8 @@ async function search() {
 }
 
 function moveHit(event) {
-  const hits = [...document.querySelectorAll("#hits [role=option]")];
+  if (event.isComposing) return; // its keys choose characters
+  const hits = [...document.querySelectorAll("#hits [role=option]:not(.stale)")];
   if (event.key === "Escape") closeHits();
   if (event.key === "Enter" && hits.length) hits[Math.max(0, state.hit)].click();
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
