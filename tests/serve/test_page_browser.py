@@ -141,9 +141,14 @@ def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
             done(browser, "#next")
         assert browser.run("document.querySelector('#message').textContent") == "Not Found"
         done(browser, "#save")
+        assert browser.run("document.querySelector('#message').textContent") == "Saved; 1 annotations in all. Not Found"
+        assert browser.run("document.querySelector('#found').hidden")  # or a second click would save it again
         browser.run("void (window.fetch = ask)")
         done(browser, "#next")
         done(browser, "#save")
+        said = "Saved; 2 annotations in all. No document is left."
+        assert browser.run("document.querySelector('#message').textContent") == said
+        assert browser.run("document.querySelector('#found').hidden")
     saved = [json.loads(line) for line in annotations.read_text().splitlines()]
     assert [one["text"] for one in saved] == [TEXTS[3], TEXTS[0]]
     assert [one["id"] == "q" for one in saved] == [False, True]

@@ -173,9 +173,11 @@ async function save() {
   if (state.id !== null) body.id = state.id;
   const answer = await call("annotations", body);
   if (state.id === state.queued.id) state.queued = NONE;
-  state.id = null;
-  if (state.about.queue) await next();
-  say(`Saved; ${answer.saved} annotations in all.`);
+  $("#found").hidden = true; // until the next answer, so that nothing is saved twice
+  say("");
+  if (state.about.queue) await attempt(next);
+  const { textContent: more, className } = $("#message");
+  say(`Saved; ${answer.saved} annotations in all. ${more}`.trim(), className === "bad");
 }
 
 function closeHits() {
