@@ -127,6 +127,22 @@ def test_enter_adds_only_what_the_search_shows(browser: Browser, model: xmtc.Mod
         assert browser.run(accepted) == ["Accept Law"]
 
 
+def test_keys_go_from_document_to_document(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
+    queue = tmp_path / "queue.jsonl"
+    queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+    with running(model, annotations=tmp_path / "some.jsonl", queue=queue) as client:
+        opened(browser, client)
+        while browser.run("document.querySelector('#found').hidden"):  # until one is ranked
+            done(browser, "#next")
+        for control in ("next", "save"):
+            browser.run(f"document.querySelector('#{control}').focus()")
+            before = browser.run("document.querySelector('#text').value")
+            browser.press("Enter", 13)
+            browser.wait(f"document.querySelector('#text').value !== {json.dumps(before)}")
+            browser.wait("!document.querySelector('#predict').disabled")
+            assert browser.run("document.activeElement.id") == control
+
+
 def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
     browser: Browser, model: xmtc.Model, tmp_path: Path
 ) -> None:

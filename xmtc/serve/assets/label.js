@@ -24,8 +24,10 @@ async function attempt(action) {
 // One at a time: what is saved must be the text and the labels of one answer.
 async function alone(action) {
   const controls = document.querySelectorAll("#predict, #next, #save, #accept-all, #language");
+  const focused = document.activeElement; // a disabled control loses the focus
   controls.forEach((one) => (one.disabled = true));
   await attempt(action).finally(() => controls.forEach((one) => (one.disabled = false)));
+  if (document.activeElement === document.body) focused.focus({ preventScroll: true });
 }
 
 function showText(row) {
