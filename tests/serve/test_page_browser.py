@@ -143,6 +143,16 @@ def test_keys_go_from_document_to_document(browser: Browser, model: xmtc.Model, 
             assert browser.run("document.activeElement.id") == control
 
 
+def test_words_are_cut_between_characters(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
+    annotations, word = tmp_path / "some.jsonl", "a" + "\U00010330" * 120  # letters of two UTF-16 units
+    with running(model, annotations=annotations) as client:
+        opened(browser, client)
+        label(browser, word)
+        done(browser, "#save")
+        assert browser.errors == []
+    assert word[:100] in json.loads(annotations.read_text())["suggested"][0]["words"]
+
+
 def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
     browser: Browser, model: xmtc.Model, tmp_path: Path
 ) -> None:

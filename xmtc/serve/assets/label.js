@@ -166,7 +166,7 @@ async function save() {
   const suggested = state.rows
     .filter((row) => row.score !== null)
     .map(({ label, score, predicted, evidence }) => {
-      const words = [...new Set(evidence.map((word) => word.text.slice(0, 100)))].slice(0, 10);
+      const words = [...new Set(evidence.map((word) => Array.from(word.text).slice(0, 100).join("")))].slice(0, 10);
       return { label, score, predicted, words };
     });
   const rejected = state.rows.filter((row) => row.verdict === "no").map((row) => row.label);
