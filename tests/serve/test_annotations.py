@@ -70,8 +70,11 @@ def test_a_document_of_a_single_label_model_has_one_label(model: xmtc.Model, tmp
 def test_a_broken_last_line_or_another_file_is_not_appended_to(model: xmtc.Model, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"id": "a", "text": "x", "labels": ["law"]}')  # without an end
-    Annotations(path, model.labels).save([("b", "y", ["cod"])])
-    assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b"]
+    annotations = Annotations(path, model.labels)
+    annotations.save([("b", "y", ["cod"])])
+    path.write_text(path.read_text().removesuffix("\n"))  # as an editor may, meanwhile
+    annotations.save([("c", "z", ["cod"])])
+    assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b", "c"]
     for content in ('{"id": "a"', '["a"]', "id,text\n", '{"text": "x"}\n'):
         path.write_text(content)
         with pytest.raises(DataError, match="line 1: "):

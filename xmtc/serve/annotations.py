@@ -55,9 +55,7 @@ class Annotations:
         self._known = Counter((document_of(line), line.get("by")) for line in annotation_lines(path))
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._open() as file:
-                if file.seek(0, os.SEEK_END) and not _ends_a_line(path):
-                    file.write(b"\n")
+            self._open().close()
 
     def __len__(self) -> int:
         return self._known.total()
@@ -151,6 +149,8 @@ class Annotations:
         """Write all data, or leave the file unchanged."""
         with writing(self.path), self._open() as file:
             before = file.seek(0, os.SEEK_END)
+            if before and not _ends_a_line(self.path):  # an editor may have left it so
+                data = b"\n" + data
             try:
                 if file.write(data) != len(data):
                     raise OSError(f"only a part of {len(data)} bytes was written")
