@@ -124,6 +124,17 @@ def test_a_bad_version_is_refused_and_the_old_one_answers(
         assert client.post("/models/en/predict", BODY).json()["version"] == "1"
 
 
+def test_a_version_is_a_name_not_a_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+    stamp = served_models._stamp
+    with running(folder) as client:
+        monkeypatch.setattr(served_models, "_stamp", lambda path: looked.append(path) or stamp(path))
+        for version in (str(folder), "../de/1", "a" * 300):
+            assert client.post("/models/en", {"version": version}).status_code == 409, version
+    assert {path.parent for path in looked} <= {folder / "de", folder / "en"}
+    assert {path.name for path in looked} <= {"1", "2"}
+
+
 def test_the_folder_is_followed(folder: Path) -> None:
     with running(folder, token="a-token-of-some-length") as client:
         (folder / "en/current").write_text("2\n")

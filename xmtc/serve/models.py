@@ -141,9 +141,9 @@ class Models:
             raise RequestError(HTTPStatus.CONFLICT, message.replace(f"{self._root}/", "")) from error
 
     async def _put(self, name: str, version: str, *, remember: bool = False) -> Service:
-        before, wanted = self.services.get(name), (version, _stamp(self._root / name / version))
-        known = (one for one in (before, self._earlier.get(name)) if one and (one.version, one.stamp) == wanted)
-        found = next(known, None)
+        before = self.services.get(name)
+        known = (one for one in (before, self._earlier.get(name)) if one and one.version == version)
+        found = next((one for one in known if one.stamp == _stamp(self._root / name / version)), None)
         if found is None:
             self._earlier.pop(name, None)  # frees its memory for the other
             found = await asyncio.to_thread(self._loaded, name, version)
