@@ -151,6 +151,15 @@ def test_the_folder_is_followed(folder: Path) -> None:
         stranger.session.close()
 
 
+def test_a_model_without_a_current_version_holds_up_no_other(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running(folder) as client:
+        shutil.copytree(folder / "de/1", folder / "de/2")
+        (folder / "en/current").write_text("2\n")
+        until(client, "2")
+        assert client.post("/models/de/predict", BODY).json()["version"] == "1"
+    assert "de: current does not answer, 1 stays: " in caplog.text
+
+
 def test_two_versions_are_in_memory_only_if_they_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(folder) as client:
         monkeypatch.setattr(served_models.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))

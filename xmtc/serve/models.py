@@ -64,7 +64,7 @@ class Models:
         self.config, self.place, self._load = config, place, load
         self.services: dict[str, Service] = {}
         self._earlier: dict[str, Service] = {}
-        self._failed: dict[str, tuple[str, Stamp]] = {}
+        self._failed: dict[str, tuple[str, Stamp] | None] = {}
         self._switching, self.look, self._single = asyncio.Lock(), asyncio.Event(), None
         names = self._names() if place else []
         if place and not names:
@@ -175,12 +175,12 @@ class Models:
 
     async def _follow(self, name: str) -> None:
         """Put the version in `current` in place if it is another one, or its files have changed."""
-        version = self._current(name)
-        wanted, now = (version, _stamp(self._root / name / version)), self.services.get(name)
-        if (now is not None and wanted == (now.version, now.stamp)) or self._failed.get(name) == wanted:
-            return
+        version, wanted, now = _CURRENT, None, self.services.get(name)
         try:
-            await self._put(name, version)
+            version = self._current(name)
+            wanted = version, _stamp(self._root / name / version)
+            if (now is None or wanted != (now.version, now.stamp)) and self._failed.get(name) != wanted:
+                await self._put(name, version)
         except XmtcError as error:
             self._failed[name] = wanted
             stays = "no version of it answers" if now is None else f"{now.version} stays"
