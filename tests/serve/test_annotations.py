@@ -17,6 +17,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
 from xmtc.errors import DataError, StorageError
 from xmtc.predict.predictor import Prediction
 from xmtc.serve.annotations import Annotations
+from xmtc.serve.config import Limits
 from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, order_by, read_documents
 from xmtc.track.progress import Progress
 
@@ -187,8 +188,9 @@ def test_a_record_says_who_made_what_of_which_suggestions(model: xmtc.Model, tmp
 
 
 def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.Model, tmp_path: Path) -> None:
-    (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "\\u200b"}\n{"id": "b", "text": "fish"}\n')
-    with running(model, queue=tmp_path / "queue.jsonl") as client:
+    long = json.dumps({"id": "c", "text": "a long text of fish"})  # `limits.characters` refuses its labels
+    (tmp_path / "queue.jsonl").write_text(f'{{"id": "a", "text": "\\u200b"}}\n{long}\n{{"id": "b", "text": "fish"}}\n')
+    with running(model, queue=tmp_path / "queue.jsonl", limits=Limits(characters=10)) as client:
         while (found := client.post("/queue/next").json())["id"] is None:
             pass
         assert found == {"id": "b", "text": "fish", "left": 1, "waiting": 0}

@@ -196,10 +196,10 @@ class Service:
                     worklist.rank(doc_id, rank(best))
 
     async def _predict_when_free(self, text: str) -> Predictions | None:
-        """Find the labels of a text once the queue has room; None if the model cannot read the text, or fails."""
+        """Find the labels of a text once the queue has room; None if no client may send it, or the model fails."""
         while True:
             try:
-                (best,) = await self.batcher.predict(self.model, [text], PredictOptions(TOP_K))
+                (best,) = await self.predict([text], PredictOptions(TOP_K))
                 return best
             except RequestError as refused:
                 if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
