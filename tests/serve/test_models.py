@@ -11,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import served
 from served import LABELS, TEXTS, Client, load, running
 
+import xmtc
 from s3_server import BUCKET, s3
 from xmtc.artefact.relabel import rename_labels
 from xmtc.errors import CheckpointError, ConfigError
@@ -176,6 +179,19 @@ def test_annotations_take_the_labels_of_the_version(folder: Path, tmp_path: Path
         assert client.post("/annotations", {"text": "x", "labels": ["codfish"]}).status_code == 200
         client.post("/models/en", {"version": "1"})
         assert client.post("/annotations", {"text": "y", "labels": ["codfish"]}).status_code == 422
+
+
+def test_metrics_compare_with_the_version_that_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_profile(version: Path) -> xmtc.Model:
+        model = load(version)
+        monkeypatch.setattr(model, "profile", SimpleNamespace(sample={"tokens": np.array([float(version.name)])}))
+        return model
+
+    monkeypatch.setattr(served, "load", with_profile)
+    with running(folder) as client:
+        for version in ("2", "1"):
+            client.post("/models/en", {"version": version})
+            assert f'xmtc_text_dev{{model="en",statistic="tokens"}} {version}.0' in client.get("/metrics").text
 
 
 def test_what_is_no_folder_of_models_is_refused(folder: Path, tmp_path: Path) -> None:

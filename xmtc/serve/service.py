@@ -85,7 +85,8 @@ class Service:
             self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
 
     def take_over(self) -> None:
-        """Accept the annotations from now on: they have this version's labels."""
+        """Accept the annotations from now on: they have this version's labels. Metrics have its figures of dev."""
+        self.metrics.know(self.name, self.model)
         if self.annotations is not None:
             self.annotations.labels, self.annotations.columns = self.model.labels, self._columns
             self.annotations.one_label = self.model.info.task == "single_label"
@@ -199,8 +200,7 @@ class Service:
         """Find the labels of a text once the queue has room; None if no client may send it, or the model fails."""
         while True:
             try:
-                (best,) = await self.predict([text], PredictOptions(TOP_K))
-                return best
+                return (await self.predict([text], PredictOptions(TOP_K)))[0]
             except RequestError as refused:
                 if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
                     return None
