@@ -128,6 +128,13 @@ def test_runs_can_be_hidden_and_chosen(browser, page):
     browser.run("const r = document.getElementById('run'); r.value = '1'; r.dispatchEvent(new Event('change'))")
     assert column(browser, 5) != before
     assert "F1 change" in browser.run("document.querySelector('#explorer thead').textContent")
+    browser.call("Page.navigate", url="about:blank")
+    browser.wait("location.href === 'about:blank'")
+    browser.call("Runtime.evaluate", expression="history.back()")
+    browser.wait("document.getElementById('explorer') && document.readyState === 'complete'")
+    chosen = browser.run("document.getElementById('run').value") == "1"  # which the browser remembers
+    assert ("F1 change" in browser.run("document.querySelector('#explorer thead').textContent")) == chosen
+    assert browser.run(shown) == browser.run("document.querySelector('input[data-run=\"1\"]').checked")
     assert browser.errors == []
 
 

@@ -154,9 +154,12 @@
   view.addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
   window.addEventListener("resize", draw);
   if (several) byId("run").addEventListener("change", (event) => chooseRun(Number(event.target.value)));
-  for (const box of document.querySelectorAll("input[data-run]")) {
-    box.addEventListener("change", () => document.body.classList.toggle(`hide-${box.dataset.run}`, !box.checked));
-  }
-  drawHead();
-  select();
+  const boxes = document.querySelectorAll("input[data-run]");
+  const hide = (box) => document.body.classList.toggle(`hide-${box.dataset.run}`, !box.checked);
+  for (const box of boxes) box.addEventListener("change", () => hide(box));
+  window.addEventListener("pageshow", (event) => {
+    if (event.persisted) return; // all is as it was
+    boxes.forEach(hide); // by now, the browser has restored what was chosen on an earlier visit
+    chooseRun(several ? Number(byId("run").value) : 0);
+  });
 })();
