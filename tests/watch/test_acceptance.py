@@ -93,6 +93,11 @@ def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:
             r"annotation 2: suggested\.0\.label",
         ),
         ("id,labels\n", "line 1: not an annotation"),
+        ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: at: Input should have timezone"),
+        (
+            '{"id": "a", "labels": [], "added": [{"label": "x", "train_count": -1}]}\n',
+            r"annotation 1: added\.0\.train_count: ",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, content: str, words: str) -> None:

@@ -2,14 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, NonNegativeInt, ValidationError
 
 from xmtc.data.bins import bin_mask
 from xmtc.errors import DataError
@@ -30,7 +29,7 @@ class Mentioned(BaseModel):
 
     label: str
     name: str = ""
-    train_count: int = 0
+    train_count: NonNegativeInt = 0
     predicted: bool = False
     words: list[str] = []
 
@@ -41,7 +40,7 @@ class Annotation(BaseModel):
     document: str
     labels: list[str]
     by: str | None = None
-    at: datetime | None = None
+    at: AwareDatetime | None = None
     model: Mapping[str, str] | None = None
     suggested: list[Mentioned] | None = None
     added: list[Mentioned] = []
