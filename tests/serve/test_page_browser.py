@@ -238,3 +238,28 @@ def test_a_token_is_asked_for_and_kept(browser: Browser, model: xmtc.Model) -> N
         browser.wait("document.querySelectorAll('section').length > 10")
         assert browser.errors == []
         assert "/v1/projects/{project_id}/suggest" in browser.run("document.body.textContent")
+
+
+def test_a_token_that_is_refused_is_asked_for_again(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
+    shown, annotations = "document.querySelector('#token-form').innerText", tmp_path / "some.jsonl"
+
+    def give(token: str) -> None:
+        browser.run(f"document.querySelector('#token').value = '{token}'")
+        click(browser, "#token-form button")
+
+    with running(model, token=TOKEN, annotations=annotations) as client:
+        browser.open(f"{client.place}/")
+        browser.wait(f"{shown}.startsWith('This server needs a token')")
+        give("wrong")
+        browser.wait(f"{shown}.startsWith('The server refuses this token')")
+        give(TOKEN)
+        browser.wait("document.querySelector('#name').textContent === 'sea-laws'")
+        label(browser, TEXTS[0])
+        click(browser, ".found:nth-child(1) .yes")
+        browser.run("sessionStorage.setItem('xmtc-token', 'of before the server started again')")
+        click(browser, "#save")
+        browser.wait(f"{shown}.startsWith('The server refuses this token')")
+        assert browser.run("document.querySelector('#save').disabled")
+        give(TOKEN)
+        browser.wait("document.querySelector('#message').textContent.startsWith('Saved; 1 ')")
+    assert len(json.loads(annotations.read_text())["labels"]) == 1

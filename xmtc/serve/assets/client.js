@@ -9,8 +9,24 @@ export class Problem extends Error {
   }
 }
 
-export function setToken(token) {
-  sessionStorage.setItem(KEY, token);
+let asking = null;
+
+// Asks for the token; all calls that need one wait for the same answer.
+function askToken(refused) {
+  const form = document.querySelector("#token-form");
+  asking ??= new Promise((given) => {
+    form.querySelector("label").textContent = refused ? "The server refuses this token." : "This server needs a token.";
+    form.hidden = false;
+    form.querySelector("input").focus();
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(KEY, form.querySelector("input").value.trim());
+      form.hidden = true;
+      asking = null;
+      given();
+    };
+  });
+  return asking;
 }
 
 export async function call(path, body) {
@@ -19,16 +35,20 @@ export async function call(path, body) {
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const model = new URLSearchParams(location.search).get("model");
-  if (model) path += `${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}`;
+  const place = model ? `${path}${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}` : path;
   let response;
   try {
-    response = await fetch(path, {
+    response = await fetch(place, {
       method: body === undefined ? "GET" : "POST",
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch {
     throw new Problem(0, "The server does not answer.");
+  }
+  if (response.status === 401) {
+    if (token === sessionStorage.getItem(KEY)) await askToken(token); // else another call has asked meanwhile
+    return call(path, body);
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Problem(response.status, answer.detail || response.statusText);
@@ -39,22 +59,4 @@ export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
-}
-
-// Runs an action; where the token is missing, asks for it and runs the action again.
-export async function withToken(action) {
-  const form = document.querySelector("#token-form");
-  try {
-    await action();
-    form.hidden = true;
-  } catch (problem) {
-    if (!(problem instanceof Problem) || problem.status !== 401) throw problem;
-    form.hidden = false;
-    form.onsubmit = (event) => {
-      event.preventDefault();
-      setToken(form.querySelector("input").value.trim());
-      withToken(action);
-    };
-    form.querySelector("input").focus();
-  }
 }

@@ -1,6 +1,6 @@
 // Shows the server's OpenAPI description as a page.
 
-import { call, element, withToken } from "./client.js";
+import { Problem, call, element } from "./client.js";
 
 let schemas = {};
 
@@ -47,7 +47,7 @@ function operation(path, verb, said) {
   return card;
 }
 
-withToken(async () => {
+async function start() {
   const said = await call("openapi.json");
   schemas = said.components?.schemas || {};
   document.querySelector("#title").textContent = `${said.info.title}, API`;
@@ -55,4 +55,9 @@ withToken(async () => {
   for (const [path, verbs] of Object.entries(said.paths)) {
     for (const [verb, one] of Object.entries(verbs)) main.append(operation(path, verb, one));
   }
+}
+
+start().catch((problem) => {
+  if (!(problem instanceof Problem)) throw problem;
+  document.querySelector("#paths").textContent = problem.message;
 });

@@ -1,6 +1,6 @@
 // The page that labels a text, shows why, and saves what a person thinks of it.
 
-import { Problem, call, element, withToken } from "./client.js";
+import { Problem, call, element } from "./client.js";
 
 const $ = (selector) => document.querySelector(selector);
 const NONE = { id: null, text: "" };
@@ -250,7 +250,7 @@ async function start() {
   $("#next").hidden = !state.about.queue;
 }
 
-$("#predict").onclick = () => alone(() => withToken(predict));
+$("#predict").onclick = () => alone(predict);
 $("#next").onclick = () => alone(next);
 $("#save").onclick = () => alone(save);
 $("#accept-all").onclick = () =>
@@ -263,4 +263,4 @@ $("#search").onkeydown = moveHit;
 $("#text").onkeydown = (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("#predict").click();
 };
-attempt(() => withToken(start));
+attempt(start);
