@@ -191,6 +191,17 @@ def test_without_annotations_nothing_is_judged_and_problems_are_reported(browser
     browser.wait("document.querySelector('#message').textContent === 'text 0 is empty: leave it out'")
 
 
+def test_a_page_that_did_not_reach_the_server_tries_again(browser: Browser, client) -> None:
+    first = "const ask = fetch; fetch = async () => { fetch = ask; throw new Error('no network'); };"
+    script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=first)
+    browser.open(f"{client.place}/")
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", **script)
+    browser.wait("document.querySelector('#message').textContent === 'The server does not answer.'")
+    label(browser, TEXTS[0])
+    assert browser.run("document.querySelector('#name').textContent") == "sea-laws"
+    assert browser.errors == []
+
+
 def test_fields_and_a_language_are_asked_for(
     browser: Browser, model: xmtc.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

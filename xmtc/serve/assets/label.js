@@ -26,7 +26,8 @@ async function alone(action) {
   const controls = document.querySelectorAll("#predict, #next, #save, #accept-all, #language");
   const focused = document.activeElement; // a disabled control loses the focus
   controls.forEach((one) => (one.disabled = true));
-  await attempt(action).finally(() => controls.forEach((one) => (one.disabled = false)));
+  const ready = async () => state.about ?? (await start());
+  await attempt(() => ready().then(action)).finally(() => controls.forEach((one) => (one.disabled = false)));
   if (document.activeElement === document.body) focused.focus({ preventScroll: true });
 }
 
@@ -263,4 +264,4 @@ $("#search").onkeydown = moveHit;
 $("#text").onkeydown = (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("#predict").click();
 };
-attempt(start);
+alone(() => say(""));
