@@ -21,8 +21,9 @@ from xmtc.evaluate.store import write_evaluation
 from xmtc.report import compare
 from xmtc.report.charts import Axis, Bars, Series, bar_chart, line_chart, number
 from xmtc.report.run_results import RunResults
+from xmtc.report.section import Table
 from xmtc.report.sections.labels import embed, label_columns
-from xmtc.report.write import write_report
+from xmtc.report.write import write_page, write_report
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,12 @@ def test_one_page_with_summary_and_tables(runs, tmp_path):
     table = pd.read_csv(tmp_path / "report_tables" / "frequency.csv")
     assert table.equals(pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(table.dtypes))
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_label_with_a_bar_stays_in_its_cell_of_the_summary(tmp_path):
+    table = Table("t", ["label", "share"], [["fish|cod", "1.0"]], in_summary=True)
+    write_page(tmp_path / "page.html", "Drift", "2 documents.", [table])
+    assert r"| fish\|cod | 1.0 |" in (tmp_path / "page_tables" / "summary.md").read_text()
 
 
 def test_two_runs_are_compared_in_pairs(runs, tmp_path):

@@ -141,7 +141,8 @@ def _asset(name: str) -> Markup:
 
 def _markdown(table: Table) -> str:
     lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in table.rows)]) + "\n"
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in table.rows]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def _check_folder(folder: Path) -> None:
