@@ -181,6 +181,22 @@ def test_annotations_take_the_labels_of_the_version(folder: Path, tmp_path: Path
         assert client.post("/annotations", {"text": "y", "labels": ["codfish"]}).status_code == 422
 
 
+def test_a_file_that_goes_while_it_is_looked_at_ends_no_looking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp, gone = served_models._stamp, threading.Event()
+
+    def once(version: Path) -> served_models.Stamp:
+        if gone.is_set():
+            return stamp(version)
+        gone.set()
+        raise FileNotFoundError(2, "No such file or directory", str(version / ".head.safetensors.partial"))
+
+    with running(folder) as client:
+        monkeypatch.setattr(served_models, "_stamp", once)
+        assert gone.wait(20)
+        (folder / "en/current").write_text("2\n")
+        until(client, "2")
+
+
 def test_metrics_compare_with_the_version_that_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_profile(version: Path) -> xmtc.Model:
         model = load(version)

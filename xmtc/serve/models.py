@@ -163,14 +163,14 @@ class Models:
                 await asyncio.wait_for(self.look.wait(), LOOK_SECONDS)
                 self._failed.clear()
             self.look.clear()
-            if self._single is not None and _stamp(self._single) != self.first.stamp:
-                print_line("warning: the folder has another model now, or none; start again to serve that one")
-                return
             try:
+                if self._single is not None and _stamp(self._single) != self.first.stamp:
+                    print_line("warning: the folder has another model now, or none; start again to serve that one")
+                    return
                 async with self._switching:
                     for name in await asyncio.to_thread(self._names) if self.place else ():
                         await self._follow(name)
-            except XmtcError as error:
+            except (OSError, XmtcError) as error:  # a file may go while it is looked at
                 logger.warning("%s", error)
 
     async def _follow(self, name: str) -> None:
