@@ -151,8 +151,9 @@ class Service:
         self.check_texts(texts)
         if texts:
             await run_in_threadpool(self.model.documents, texts)  # refuses what training would refuse
-        header = self.config.user_header
-        by = request.headers.get(header) if header else getattr(request.state, "by", None)
+        # Headers are read as Latin-1, and proxies write UTF-8.
+        by = request.headers.get(self.config.user_header or "", "").encode("latin-1").decode(errors="backslashreplace")
+        by = by if self.config.user_header else getattr(request.state, "by", None)
         shown = (review or {}).pop("version", None) or self.version
         record = {"model": {"name": self.name, "version": shown}, "by": by or None, "review": review}
         read = [(doc_id, text, labels) for (doc_id, _, labels), text in zip(documents, texts, strict=True)]
