@@ -22,6 +22,7 @@ import torch
 from fastapi import Request
 
 from xmtc.artefact.info import read_description
+from xmtc.distributed.memory import release_freed_memory
 from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.files import read_file, reading, reason_of, write_text
 from xmtc.predict.predictor import Model
@@ -197,6 +198,7 @@ class Models:
             raise ConfigError(f"{name}: no version {version!r}; there are {', '.join(self._versions(name)) or 'none'}")
         stamp = _stamp(folder)
         gc.collect()
+        release_freed_memory()  # of a model that answered once, before free memory is looked at
         beside = next(iter(self.services.values()), None)
         if beside is not None:
             _check_memory(f"{name}/{version}", stamp[1], beside.model.device)

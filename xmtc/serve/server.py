@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from xmtc.distributed.memory import keep_freed_memory
+from xmtc.distributed.memory import freed_memory_returned
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.errors import ConfigError
 from xmtc.predict.predictor import Model
@@ -61,8 +61,8 @@ def read_models(
 def load(directory: Path, *, device: str, precision: Precision) -> Model:
     """Load a model, in one thread: OpenMP would keep others, and the threads of a pass would sleep between steps."""
     torch.set_num_threads(1)
-    keep_freed_memory()
-    return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
+    with freed_memory_returned(kept_again=True):
+        return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
 
 
 def serve(models: Models) -> None:
