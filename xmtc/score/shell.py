@@ -210,8 +210,8 @@ def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     labels: dict[str, None] = {}
     for entry in entries:
-        lines = read_lines(Path(entry[1:])).values() if entry.startswith("@") else [entry]
-        labels |= dict.fromkeys(map(str.strip, lines))
+        lines = map(str.strip, read_lines(Path(entry[1:])).values()) if entry.startswith("@") else [entry]
+        labels |= dict.fromkeys(lines)
     return tuple(labels)
 
 
