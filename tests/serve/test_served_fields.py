@@ -85,10 +85,14 @@ def test_annif_gives_fields_as_metadata(fielded: xmtc.Model, monkeypatch: pytest
         asked.clear()
         answer = client.post("/v1/projects/sea-laws/suggest-batch", {"documents": [one, {"text": "steel"}]})
         plain = client.post("/v1/projects/sea-laws/suggest", data={"text": "steel"})
+        form = {"text": TEXTS[0]} | {f"metadata_{name}": value for name, value in one["metadata"].items()}
+        alone = client.post("/v1/projects/sea-laws/suggest", data=form)
     assert [(text, getattr(text, "ends", ()), categories_of(text)) for text in asked] == [
         (f"On cod\n{TEXTS[0]}", (7, 7 + len(TEXTS[0])), ("type=Directive",)),
         *[("steel", (0, 5), ())] * 2,
+        (f"On cod\n{TEXTS[0]}", (7, 7 + len(TEXTS[0])), ("type=Directive",)),
     ]
+    assert alone.json() == {"results": answer.json()[0]["results"]}
     (expected,) = fielded.predict([TITLED], top_k=10)
     assert [found["uri"] for found in answer.json()[0]["results"]] == [found.label for found in expected]
     uris = [[found["uri"] for found in results] for results in (answer.json()[1]["results"], plain.json()["results"])]

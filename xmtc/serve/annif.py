@@ -18,6 +18,7 @@ from xmtc.serve.service import Service
 
 MAX_DOCUMENTS = 32
 _LIMIT = 10
+_METADATA = "metadata_"
 _UNDETERMINED = "und"  # of BCP 47: a model does not know its language
 Limit = Annotated[int, Field(ge=0)]
 Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -95,14 +96,18 @@ def show_project(service: Project) -> dict[str, Any]:
 
 @annif_router.post("/projects/{project_id}/suggest")
 async def suggest(
+    request: Request,
     service: Project,
     text: Annotated[str, Form()],
     limit: Annotated[Limit, Form()] = _LIMIT,
     threshold: Annotated[Threshold, Form()] = 0.0,
     language: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
-    """Suggest labels for a text."""
-    (results,) = await _suggestions(service, [AnnifText(text=text)], limit, threshold, language)
+    """Suggest labels for a text; the form may have `metadata_NAME`."""
+    form = (await request.form()).items()
+    metadata = {name.removeprefix(_METADATA): str(value) for name, value in form if name.startswith(_METADATA)}
+    document = AnnifText(text=text, metadata=metadata)
+    (results,) = await _suggestions(service, [document], limit, threshold, language)
     return {"results": results}
 
 

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 1
 _ANNIF = "/v1/"
 _MAX_SHOWN = 5
+_MESSAGES = {"json_invalid": "not valid JSON", "extra_forbidden": "there is no such field"}
 _BROKEN = "the server cannot do this now; its log says why"
 
 
@@ -77,15 +78,7 @@ def _words(errors: Sequence[Any]) -> str:
     said = []
     for error in errors[:_MAX_SHOWN]:
         place = ".".join(str(part)[:80] for part in error["loc"][1:]) or "body"
-        said.append(f"{place}: {_message(error)}")
+        said.append(f"{place}: {_MESSAGES.get(error['type'], error['msg'])}")
     if len(errors) > _MAX_SHOWN:
         said.append(f"and {len(errors) - _MAX_SHOWN} more")
     return "; ".join(said)
-
-
-def _message(error: Any) -> str:
-    if error["type"] == "json_invalid":
-        return "not valid JSON"
-    if error["type"] == "extra_forbidden":
-        return "there is no such field"
-    return str(error["msg"])
