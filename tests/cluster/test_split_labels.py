@@ -1,4 +1,4 @@
-"""Label rows split over two Ray workers give the run that one process gives."""
+"""Two Ray workers, with shares of the label rows or with replicas, give the run that one process gives."""
 
 import json
 import shutil
@@ -19,13 +19,16 @@ SPLIT = ("name=split", "distributed.workers=2", "distributed.cpus_per_worker=1")
 
 @pytest.mark.faults  # slow: a Ray cluster of its own; what its ranks do is tested under gloo
 @pytest.mark.timeout(600)
-def test_two_workers_with_split_labels_train_and_measure_as_one_process(tmp_path):
+@pytest.mark.parametrize("optimizer", ["null", "{kind: sgd, learning_rate: 0.1}"], ids=["replicas", "shares"])
+def test_two_workers_train_and_measure_as_one_process(tmp_path, optimizer: str):
     """From the same planted head, because stage 1 samples labels on each worker by itself."""
     path = tiny_runs.write_config(tmp_path)
     loss = "finetune.loss.kind=binary_cross_entropy"  # the default also picks hard negatives, of each rank's labels
-    split = train_run(tiny_runs.load(path, loss, *SPLIT))
+    settings = loss, f"finetune.label_optimizer={optimizer}"
+    split = train_run(tiny_runs.load(path, *settings, *SPLIT))
 
-    config = tiny_runs.load(path, loss, "name=whole")
+    config = tiny_runs.load(path, *settings, "name=whole")
+    assert config.shares_rows(labels=10, workers=2) == (optimizer != "null")
     paths = RunPaths.of(config)
     for part in ("plant", "mig"):
         shutil.copytree(split / part, paths.root / part)

@@ -73,6 +73,7 @@ class Cell:
     loss: LossConfig = field(default_factory=BinaryCrossEntropyConfig)
     rows: str = "float32"
     precision: Precision = "fp32"
+    replicas: bool = False
 
     @property
     def rounded(self) -> bool:
@@ -81,7 +82,7 @@ class Cell:
 
     def __str__(self) -> str:
         parts = (self.stage, self.head, self.choice, self.optimizer, self.strategy, self.loss.kind, self.rows)
-        parts += (self.precision,)
+        parts += (self.precision, "replicas" if self.replicas else "shares")
         return "-".join(parts)
 
 
@@ -106,7 +107,13 @@ def cells() -> list[Cell]:
         Cell("label_attention", "all", "lazy_adam", "zero3", precision="bf16"),
         Cell("flat", "all", "sgd", precision="bf16"),
     ]
-    return found + rounded + autocast
+    replicas = [
+        *(Cell("label_attention", strategy=strategy, replicas=True) for strategy in STRATEGIES),
+        Cell("label_attention", strategy="zero2", precision="bf16", replicas=True),
+        Cell("label_attention", loss=focal, replicas=True),
+        Cell("label_attention", stage="plant", replicas=True),
+    ]
+    return found + rounded + autocast + replicas
 
 
 class Tokens(Encoder):
@@ -175,7 +182,7 @@ def build(cell: Cell) -> tuple[Classifier, LabelShard]:
         head = replace(head, row_dtype="bfloat16")
     encoder = Tokens()
     classifier = Classifier(encoder, head.build(WIDTH, LABELS), LABELS)
-    return classifier, LabelShard(classifier)
+    return classifier, LabelShard(classifier, split=not cell.replicas)
 
 
 def objective_of(cell: Cell, classifier: Classifier, shard: LabelShard, **settings: Any) -> Objective:
@@ -243,9 +250,12 @@ def _train(cell: Cell, save: Path | None, resume: Path | None) -> dict[str, Any]
     return found
 
 
-def planted(head: str) -> dict[str, Tensor]:
-    """The whole head, planted in closed form; a batch has the same documents on any number of ranks."""
-    (rank, world), (classifier, shard) = rank_and_world_size(), build(Cell(head))
+def planted(head: str, *, replicas: bool = False) -> dict[str, Tensor]:
+    """The whole head, planted in closed form; a batch has the same documents on any number of ranks.
+
+    Replicas get no prototypes, whose negatives are a rank's own batch.
+    """
+    (rank, world), (classifier, shard) = rank_and_world_size(), build(Cell(head, replicas=replicas))
     own = range(DOCUMENTS * rank // world, DOCUMENTS * (rank + 1) // world)
     batches, prior_L = [batch_of(own, step) for step in range(2)], torch.linspace(-5, -1, LABELS)[shard.own]
     if isinstance(classifier.head, PlantsProjections):
@@ -253,13 +263,15 @@ def planted(head: str) -> dict[str, Tensor]:
         with torch.no_grad():
             for batch in batches:
                 sums.add(classifier.encode(batch), batch, shard)
-        sums.all_reduce(labels=world == 1)
+        sums.all_reduce(labels=shard.world == 1)
         plant_values(classifier.head, sums, shard, seed=7)
         plant_attention(classifier.head, sums, ranking(shard.own), shard, seed=7, keys=True)
-        plant_prototypes(classifier, lambda sums: batches, prior_L, shard)
+        if not replicas:
+            plant_prototypes(classifier, lambda sums: batches, prior_L, shard)
     else:
         plant_ridge_rows(classifier, lambda sums: batches, prior_L, shard)
-    parameters = {f"{head} {name}": parameter for name, parameter in classifier.head.named_parameters()}
+    kind = f"{head}, replicas" if replicas else head
+    parameters = {f"{kind} {name}": parameter for name, parameter in classifier.head.named_parameters()}
     return {name: p.whole(p.detach()) if isinstance(p, RowShard) else p.detach() for name, p in parameters.items()}
 
 
@@ -304,18 +316,22 @@ def estimate_all() -> dict[str, tuple[list[float], Tensor, float, Tensor]]:
     return {f"{head}-{drawn}": estimates(head, drawn) for head in ("label_attention", "flat") for drawn in DRAWN}
 
 
-RESUMED = (Cell("label_attention", "mined", "lazy_adam"), Cell("flat", "all", "sgd"))
+RESUMED = (
+    Cell("label_attention", "mined", "lazy_adam"),
+    Cell("flat", "all", "sgd"),
+    Cell("label_attention", replicas=True),
+)
 
 
 def train_all(folder: Path) -> dict[str, dict[str, Any]]:
     """All cells; two ranks leave checkpoints in `folder`, which others take up. Fewer than three estimate."""
     found: dict[str, dict[str, Any]] = {str(cell): train(cell) for cell in cells()}
     rank, world = rank_and_world_size()
-    found["planted"] = planted("label_attention") | planted("flat")
+    found["planted"] = planted("label_attention") | planted("flat") | planted("label_attention", replicas=True)
     if world <= 2:
         found["drawn"] = estimate_all()
     for cell in RESUMED:
-        saved = folder / f"{cell.head}"
+        saved = folder / str(cell)
         if world == 2 and rank == 0:
             saved.mkdir()
         barrier()

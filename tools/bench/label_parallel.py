@@ -7,8 +7,9 @@ whole process, which includes the encoder and the modules that PyTorch imports l
 
     .venv/bin/python tools/bench/label_parallel.py [--labels 1000000] [--steps 8] [--optimizer lazy_adam] [--mined]
 
-With --bytes, it prints what a worker of 2, 4 and 8 receives from the others in a step because the labels are shared,
-and what it would receive (computed) if each had all rows and their gradients were summed around a ring.
+With --bytes, it trains on all labels with shares and with replicas, and prints the documents per second of both, what
+a worker of 2, 4 and 8 receives from the others in a micro-batch because the labels are shared, and what it receives in
+a step (computed, for sums around a ring) if each has all rows.
 """
 
 import argparse
@@ -81,11 +82,16 @@ def measure(rank: int, world: int, args: argparse.Namespace) -> dict[str, float]
     encoder = BagConfig(embedding=EmbeddingConfig(width=WIDTH), window=TOKENS)
     model = ModelConfig(encoder=encoder, head=LabelAttentionConfig(width=WIDTH, heads=2), overlap=8)
     torch.manual_seed(0)
-    classifier = build_shard(model, VOCABULARY, args.labels, 0, (rank, world))
-    shard = LabelShard(classifier)
+    if args.replicas:
+        classifier = model.build(VOCABULARY, args.labels)
+    else:
+        classifier = build_shard(model, VOCABULARY, args.labels, 0, (rank, world))
+    shard = LabelShard(classifier, split=not args.replicas)
     optimizer = TypeAdapter(RowwiseOptimizerConfig).validate_json(json.dumps({"kind": args.optimizer}))
     choice: dict = {"sampled_labels": 2048}
-    if args.mined:
+    if args.bytes:
+        choice, optimizer = {}, None
+    elif args.mined:
         choice = {"mining": MiningConfig(candidates=8, uniform=512, refresh_steps=1000)}
     settings = FinetuneConfig(
         loss=BinaryCrossEntropyConfig(),
@@ -162,9 +168,14 @@ def exchanges(args: argparse.Namespace) -> None:
     """Bytes that a worker receives in a step, with `DOCUMENTS` documents of `TOKENS` tokens for each worker."""
     for world in (2, 4, 8):
         args.documents = world * DOCUMENTS
-        received = measured(world, args.labels, args)["received_bytes"]
+        shares = measured(world, args.labels, args)
+        args.replicas = True
+        replicas = measured(world, args.labels, args)
+        args.replicas = False
         ring = 2 * (world - 1) / world * 2 * args.labels * WIDTH * 4
-        print(json.dumps({"workers": world, "received_bytes": received, "replicas_would": ring}), flush=True)
+        faster = replicas["docs_per_s"] / shares["docs_per_s"]
+        sizes = {"received_bytes": shares["received_bytes"], "replicas_would": ring}
+        print(json.dumps({"workers": world, **sizes, "replicas_are_faster": round(faster, 2)}), flush=True)
 
 
 def main() -> None:
@@ -175,7 +186,7 @@ def main() -> None:
     parser.add_argument("--mined", action="store_true", help="mine hard negatives, in an index of each worker's rows")
     parser.add_argument("--bytes", action="store_true", help="only what workers exchange")
     args = parser.parse_args()
-    args.documents = DOCUMENTS
+    args.documents, args.replicas = DOCUMENTS, False
     if args.bytes:
         exchanges(args)
     elif not bench(args):

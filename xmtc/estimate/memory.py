@@ -147,7 +147,7 @@ def products(module: nn.Module) -> list[nn.Module]:
 
 
 def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> LabelMemory:
-    """Estimate what the label set takes on one worker, which holds a share of the rows unless the loss needs all.
+    """Estimate what the label set takes on one worker, which holds all rows or a share.
 
     Args:
         config: configuration of the run.
@@ -155,8 +155,9 @@ def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> Label
         size: size of its corpus.
     """
     finetune, tables = config.finetune, list(classifier.head.label_tables().values())
-    # A worker holds a share of the labels and scores the documents of all workers.
-    world = max(1, config.distributed.min_workers) if finetune.loss.refuses_label_shards is None else 1
+    # A worker that holds a share of the labels scores the documents of all workers.
+    world = max(1, config.distributed.min_workers)
+    world = world if config.shares_rows(size.labels, world) else 1
     documents = _documents(config, size) * world
     own, scored = -(-size.labels // world), -(-_scored_labels(config, size.labels, documents) // world)
     chunks = isinstance(classifier.head, ScoresByProduct) and finetune.label_optimizer is not None

@@ -95,6 +95,19 @@ class RunConfig:
         tunes_head_first = self.finetune.cache_hidden and self.finetune.phases[0].encoder_layers == 0
         return tunes_head_first or (bool(self.planted) and self.plant.cache_hidden)
 
+    def shares_rows(self, labels: int, workers: int) -> bool:
+        """Whether workers share the label rows; otherwise each has all of them.
+
+        With shares, workers exchange keys and values of all tokens in every micro-batch; with replicas, the gradient of
+        all rows once a step. A loss may need all rows, and a row-wise optimizer has only its share.
+        """
+        tune, head = self.finetune, self.model.head
+        row_wise = tune.samples_labels or tune.label_optimizer or self.plant.label_optimizer
+        few = head.attends_by_label and labels <= tune.tokens_per_micro_batch  # whatever the number of workers
+        refused = tune.loss.refuses_label_shards is not None and workers > 1
+        whole = refused or (few and head.row_dtype == "float32" and not row_wise)
+        return head.scores and not whole and labels >= workers
+
     @property
     def refits_scorers(self) -> bool:
         """Whether scorers that read hidden states are fitted again once stage 2 has changed the encoder."""

@@ -92,7 +92,7 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     progress = Progress(enabled=strategy.rank == 0)
 
     torch.manual_seed(config.seed)
-    split = split and _splits_labels(config, len(corpus.labels), strategy.world_size)
+    split = split and config.shares_rows(len(corpus.labels), strategy.world_size)
     classifier = _build_classifier(config, strategy, (len(tokenizer), len(corpus.labels)), split=split)
     initial_model = open_initial_model(config, paths, tokenizer, corpus.labels)
     if initial_model is not None:
@@ -132,12 +132,6 @@ def _build_strategy(config: RunConfig) -> Strategy:
     if threads is not None:
         torch.set_num_threads(threads)
     return config.distributed.build_strategy()
-
-
-def _splits_labels(config: RunConfig, labels: int, world: int) -> bool:
-    """Whether ranks share the labels: unless the loss needs them all, or there are fewer than ranks."""
-    refused = config.finetune.loss.refuses_label_shards is not None and world > 1
-    return config.model.head.scores and not refused and labels >= world
 
 
 def _build_classifier(config: RunConfig, strategy: Strategy, sizes: tuple[int, int], *, split: bool) -> Classifier:

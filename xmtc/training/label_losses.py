@@ -99,13 +99,11 @@ def build_label_loss(
         texts: texts of this worker's labels, for a head that computes rows from texts.
         miner: finds hard negatives, with `mining`.
     """
-    loss, sampled = settings.loss.build(), settings.sampled_labels
+    loss, sampled, sampler = settings.loss.build(), settings.sampled_labels, None
     if miner is not None and settings.mining is not None:
-        sampler: LabelSampler | None = MinedSampler(miner, settings.mining, head, shard)
+        sampler = MinedSampler(miner, settings.mining, head, shard)
     elif sampled is not None and (sampled < shard.labels or texts is not None):
         sampler = UniformSampler(sampled, shard)
-    else:
-        sampler = None
     if sampler is not None:
         return SampledLabels(loss, head, sampler) if texts is None else SampledTexts(loss, head, sampler, texts)
     apart = settings.label_optimizer is not None and settings.samples_labels is None and settings.loss.separable

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.losses.base import LossOutput
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
@@ -67,9 +66,7 @@ class PlantObjective(Objective):
         mask_BST = documents.mask_GT.unsqueeze(1).expand_as(grades_BST)
         loss_BS = self.loss(*(x.flatten(0, 1) for x in (scores_BST, grades_BST, mask_BST))).view(scores_BST.shape[:2])
         weight_B = documents.targets.weight_B
-        lists_B = (grades_BST > 0).any(2).sum(1).to(loss_BS.dtype)
-        if self.shard.world > 1:
-            lists_B = all_reduce_sum(lists_B)
+        lists_B = self.shard.sum_of_all((grades_BST > 0).any(2).sum(1).to(loss_BS.dtype))
         per_document_B = loss_BS.sum(1) / lists_B.clamp(min=1)
         return LossOutput((per_document_B * weight_B).sum(), batch.weight_B.sum())
 
