@@ -100,7 +100,28 @@ def test_the_text_of_a_list_is_the_list(labels: list[str], write: Any, separator
 def test_the_text_that_numpy_writes_for_a_list_is_the_list(labels: list[Any]) -> None:
     assert labels_of(str(np.array(labels))) == labels_of(labels)
     assert labels_of("['law' 'tax']") == (("law", "tax"), 0)
-    assert labels_of("['law', nan]") == (("law",), 1)
+    assert labels_of("['law', nan]") == labels_of("['law', <NA>]") == (("law",), 1)
+
+
+@pytest.mark.parametrize("labels", [["it's (new)", "tax"], [1, 20], [1.5, 2.0], ["2020-01-02"]])
+def test_the_text_of_a_list_of_numpy_scalars_is_the_list(labels: list[Any]) -> None:
+    assert labels_of(str([*np.array(labels)]), ",") == labels_of(labels)
+    assert labels_of(str([*np.array(labels), np.float64("nan")])) == (labels_of(labels)[0], 1)
+    with pytest.raises(ValueError, match="vector of 2 zeros and ones"):
+        labels_of(str([*np.array([True, False])]))
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_the_text_of_a_set_is_the_set(kind: type) -> None:
+    for labels in ({"tax (new)", "law"}, {"law"}, {1, 20}, set()):
+        assert {*labels_of(str(kind(labels)), ",")[0]} == {*labels_of(kind(labels))[0]}
+
+
+def test_lists_as_databases_and_r_write_them_are_refused() -> None:
+    for text in ("{law,tax}", '{"civil law",tax}', "[law, tax]", 'c("law", "tax")', "[datetime.date(2020, 1, 1)]"):
+        for separator in (None, ","):
+            with pytest.raises(ValueError, match="not a list of labels in a form that is read"):
+                labels_of(text, separator)
 
 
 def test_other_texts_in_brackets_are_labels() -> None:

@@ -4,12 +4,12 @@ import ast
 import json
 import math
 import re
-import struct
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import chain, repeat
 from numbers import Integral, Real
 from typing import Any
 from uuid import UUID
@@ -18,10 +18,14 @@ _NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>"})
 _UNSEEN = r"[\s\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
 """Blanks, and marks that nobody sees, such as those of writing from right to left."""
 _AROUND = re.compile(f"^{_UNSEEN}|{_UNSEEN}$")
-_ITEM = r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[-+\w.]++"""
+_LITERAL = r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[-+\w.]++"""
+_ITEM = rf"np\.\w++\((?:{_LITERAL})\)|<NA>|{_LITERAL}"
 _ITEMS = re.compile(rf"[\[({{](?>\s*+(?:{_ITEM})\s*+,?+)*+\s*+[\])}}]")
-"""A list as Python, NumPy (without commas) or pandas (with NaN) writes it."""
-_ZERO, _ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
+"""A list as Python, NumPy (without commas, or of its scalars) or pandas (with NaN) writes it."""
+_OPENINGS = ("[", "(", "{", "set()", "frozenset(", 'c("')
+_FOREIGN = re.compile(r"""\[(?:[^][]*,[^][]*|\s*[\[({].*)\]|\{(?:[^{}]*,[^{}]*|['"].*)\}|c\(".*"\)""", re.DOTALL)
+"""A list as databases and R write it, or objects: items have no quotes, or another meaning."""
+ZERO, ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
 
 
 def absent(value: Any) -> bool:
@@ -105,7 +109,7 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     given = cell if is_list else cell.split(separator) if isinstance(cell, str) and separator else [cell]
     labels = [label for one in given if (label := label_of(one)) is not None]
     found = dict.fromkeys(sorted(labels) if isinstance(cell, Set) else labels)
-    twice = len(found) < len(labels) and found.keys() <= _ZERO | _ONE and not _ZERO.isdisjoint(found)
+    twice = len(found) < len(labels) and found.keys() <= ZERO | ONE and not ZERO.isdisjoint(found)
     if twice or (is_list and given and all(isinstance(plain(one), bool) for one in given)):
         raise ValueError(
             f"is a vector of {len(labels)} zeros and ones, not a list of labels; write labels instead: "
@@ -115,19 +119,28 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
 
 
 def _list_in(cell: Any) -> Any:
-    """Parse the text that JSON, Python, NumPy or pandas writes for a list; return anything else unchanged."""
-    if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "(", "{")):
+    """Parse the text that JSON, Python, NumPy or pandas writes for a list; return anything else unchanged.
+
+    Raises:
+        ValueError: it is a list as others write it.
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_OPENINGS):
         return cell
-    text = cell.strip()
+    text = re.sub(r"^(?:frozen)?set\((.*)\)$", r"\1", cell.strip(), flags=re.DOTALL) or "[]"
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     if _ITEMS.fullmatch(text) and not re.fullmatch(r"\([^,]+\)", text):
         with suppress(ValueError, SyntaxError):
-            return [None if one == "nan" else ast.literal_eval(one) for one in re.findall(_ITEM, text)]
-    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # objects, which are refused
-        found = ast.literal_eval(text)
-        return found if isinstance(found, list | dict) else cell
+            return [_literal(one) for one in re.findall(_ITEM, text)]
+    if _FOREIGN.fullmatch(text):
+        raise ValueError('is not a list of labels in a form that is read; write it as JSON, such as ["a", "b"]')
     return cell
+
+
+def _literal(item: str) -> Any:
+    """Evaluate an item of a list; NumPy's scalars are written as calls."""
+    item = re.sub(r"^np\.(?:(True|False)_|\w+\((.*)\))$", r"\1\2", item, flags=re.DOTALL)
+    return None if item in ("nan", "<NA>") else ast.literal_eval(item)
 
 
 def text_of(cell: Any) -> str | None:
@@ -172,21 +185,15 @@ def near_pairs(labels: Iterable[str], known: Iterable[str] | None = None) -> lis
     first: dict[str, str] = {}
     dotless: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
-
-    def keep(label: str, key: str) -> None:
-        first.setdefault(key, label)
-        if "." in key:
-            dotless.setdefault(key.replace(".", ""), label)
-
-    for label in known or ():
-        keep(label, _near_key(label))
-    for label in labels:
+    for label, is_known in chain(zip(known or (), repeat(True)), zip(labels, repeat(False))):
         key = _near_key(label)
         other = first.get(key) or first.get(key.replace(".", "")) or dotless.get(key)
-        if other is not None and other != label:
+        if not is_known and other is not None and other != label:
             pairs.append((other, label))
-        if known is None:
-            keep(label, key)
+        if is_known or known is None:
+            first.setdefault(key, label)
+            if "." in key:
+                dotless.setdefault(key.replace(".", ""), label)
     return pairs
 
 
@@ -205,9 +212,7 @@ def _number(value: Any) -> str:
         return str(int(value))
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
-    value = float(value)
-    single = struct.pack("f", value)
-    if struct.unpack("f", single)[0] != value:
-        return repr(value)
-    short = (f"{value:.{digits}g}" for digits in range(6, 10))
-    return next(text for text in short if struct.pack("f", float(text)) == single)
+    from numpy import float32  # settings import this module
+
+    single = float32(value)
+    return repr(float(str(single)) if float(single) == value else float(value))
