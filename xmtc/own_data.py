@@ -1,17 +1,18 @@
 """`xmtc.train`: trains on texts and labels in memory, as `xmtc init` and `xmtc train` do on files."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xmtc.data.config import Task
-from xmtc.data.readers.arrow_table import class_names
-from xmtc.data.readers.cells import labels_of, named, plain, text_of
+from xmtc.data.readers.base import check_characters
+from xmtc.data.readers.cells import labels_of, text_of
+from xmtc.data.readers.in_memory import column_names, column_of, converted, values_of
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
 from xmtc.init.command import make_plan, seconds_of, summary
@@ -22,7 +23,6 @@ from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 
 _TEXT, _LABELS = "text", "labels"
-T = TypeVar("T")
 
 
 def train(
@@ -97,62 +97,21 @@ def _inside(config: RunConfig, root: Path) -> RunConfig:
 def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.Table:
     """Convert text and label columns to Arrow."""
     if labels is not None:
-        columns = {_TEXT: _values(texts), label_column: _values(labels)}
+        columns = {_TEXT: values_of(texts), label_column: values_of(labels)}
         if names != [_TEXT]:
             raise DataError("text names columns of a table; leave it out where texts and labels are given apart")
+    elif not column_names(texts):
+        raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
     else:
-        columns = {name: _values(_column(texts, name)) for name in (*names, label_column)}
+        columns = {name: column_of(texts, name) for name in (*names, label_column)}
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{number:,} in {name}" for name, number in sizes.items())
         raise DataError(f"texts and labels must be of one length; there are {shown}")
     arrays: dict[str, pa.Array] = {}
     for name, values in columns.items():
-        if name == label_column:
-            arrays[name] = pa.array(_converted(name, values, lambda cell: labels_of(cell)[0]), pa.list_(pa.string()))
-        else:
-            arrays[name] = pa.array(_converted(name, values, text_of), pa.string())
+        is_text = name != label_column
+        cells = converted(name, values, text_of if is_text else lambda cell: labels_of(cell)[0])
+        converted(name, cells, lambda cell: check_characters("".join(cell or ())))
+        arrays[name] = pa.array(cells, pa.string() if is_text else pa.list_(pa.string()))
     return pa.table(arrays)
-
-
-def _converted(name: str, values: list[Any], convert: Callable[[Any], T]) -> list[T]:
-    """Convert cells; an error names the first that cannot be converted."""
-    done: list[T] = []
-    try:
-        done.extend(map(convert, values))
-    except ValueError as problem:
-        raise DataError(f"{name}: item {len(done)} {problem}") from None
-    return done
-
-
-def _column(table: Any, name: str) -> Any:
-    """Get a column of a DataFrame, an Arrow table, a `Dataset` or a mapping."""
-    if isinstance(table, str) or not (hasattr(table, "__getitem__") and _names(table)):
-        raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
-    if name not in _names(table):
-        raise DataError(f"no column {name!r} in the table; there are: {', '.join(_names(table))}")
-    names = _class_names(table, name)
-    return table[name] if names is None else _converted(name, _values(table[name]), lambda cell: named(cell, names))
-
-
-def _class_names(table: Any, name: str) -> Sequence[str] | None:
-    """Return the names of the numbers of a `ClassLabel` column, or of a list of them, of a `Dataset` or Arrow table."""
-    if isinstance(table, pa.Table):
-        return class_names(table.schema).get(name)
-    feature = getattr(table, "features", {}).get(name) if hasattr(table, "column_names") else None
-    feature = getattr(feature, "feature", feature)
-    return getattr(feature, "names", None)
-
-
-def _names(table: Any) -> list[str]:
-    if isinstance(table, Mapping):
-        return [str(name) for name in table]
-    names = getattr(table, "column_names", None) or getattr(table, "columns", None)
-    return [] if names is None else [str(name) for name in names]
-
-
-def _values(column: Any) -> list[Any]:
-    """Convert the values of a column to Python objects."""
-    if isinstance(column, str) or not isinstance(column, Iterable):
-        raise DataError(f"a {type(column).__name__} is not a list of texts or labels")
-    return list(plain(column))

@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from xmtc.data.fields import categories_of
 from xmtc.data.readers.arrow_table import ArrowTable
 from xmtc.data.readers.table_config import ArrowConfig
 from xmtc.errors import DataError
 from xmtc.init.data_files import find_files
 from xmtc.own_data import _table
+from xmtc.predict.arguments import as_texts
 
 NAMES = {"_type": "ClassLabel", "names": ["law", "fish"]}
 FEATURES = {"text": {"_type": "Value"}, "one": NAMES, "many": {"_type": "List", "feature": NAMES}}
@@ -77,8 +79,14 @@ class Dataset(SimpleNamespace):
 
 
 def test_class_labels_of_a_dataset_in_memory_are_named() -> None:
-    label = SimpleNamespace(names=["law", "fish"])
-    features = {"text": SimpleNamespace(dtype="string"), "one": label, "many": SimpleNamespace(feature=label)}
-    data = Dataset(column_names=TABLE.column_names, features=features)
+    table = TABLE.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    data = Dataset(column_names=TABLE.column_names, features=SimpleNamespace(arrow_schema=table.schema))
     assert _table(data, None, ["text"], "one")["one"].to_pylist() == [["fish"], ["law"], []]
     assert _table(data, None, ["text"], "many")["many"].to_pylist() == [["law", "fish"], [], []]
+    for given in (data, table):
+        texts = as_texts(given, ("text",), ("one", "many"))
+        assert [categories_of(text) for text in texts] == [
+            ("one=fish", "many=law", "many=fish"),
+            ("one=law",),
+            (),
+        ]

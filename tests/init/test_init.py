@@ -101,7 +101,7 @@ def test_tables_of_every_kind_are_the_same_table():
     assert _table(texts, [1, 0, 1], ["text"], "labels")["labels"].to_pylist() == [["1"], ["0"], ["1"]]
     with pytest.raises(DataError, match="item 1 is a number or a date, not a text"):
         _table(["a", 3, "b"], labels, ["text"], "labels")
-    with pytest.raises(DataError, match=r"'text' .*body"):
+    with pytest.raises(DataError, match=r"'text'.* body"):
         _table({"body": texts}, None, ["text"], "labels")
 
 

@@ -123,7 +123,7 @@ def test_documents_are_mappings_or_rows_of_a_table(model: xmtc.Model) -> None:
 def test_a_missing_field_is_named(model: xmtc.Model) -> None:
     with pytest.raises(DataError, match="text 1 has no field 'title': give title, body"):
         model.predict([DOCUMENTS[0], {"body": "law"}])
-    with pytest.raises(DataError, match="text 0 has no field 'body'"):
+    with pytest.raises(DataError, match="no column 'body'"):
         model.predict(pd.DataFrame({"title": ["law"]}))
 
 

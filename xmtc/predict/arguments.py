@@ -2,14 +2,15 @@
 
 import numbers
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from xmtc.data.fields import ONE_FIELD, FieldText
+from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import category_terms
+from xmtc.data.readers.in_memory import column_names, column_of, values_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import BAR, RULE
 
@@ -22,7 +23,7 @@ def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence
 
     Args:
         given: a list, tuple, Series, Arrow array, one-dimensional NumPy array, or another ordered iterable of texts or
-            of mappings, see `as_text`; or a data frame or Arrow table with a column for each field.
+            of mappings, see `as_text`; or a table with a column for each field, see `xmtc.data.readers.in_memory`.
         fields: names of the fields.
         categories: names of the categories.
 
@@ -32,10 +33,10 @@ def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence
     """
     if isinstance(given, str | Mapping):
         raise DataError("this is one text, not a list of texts: put it in brackets")
-    if hasattr(given, "column_names"):
-        given = given.to_pylist()
-    elif hasattr(given, "columns"):
-        given = given.to_dict("records")
+    if there := column_names(given):
+        names = [*fields, *(name for name in categories if name in there)]
+        rows = zip(*(column_of(given, name) for name in names), strict=True)
+        given = [dict(zip(names, row, strict=True)) for row in rows]
     return [as_text(item, fields, f"text {place}", categories) for place, item in enumerate(_items(given, "text"))]
 
 
@@ -59,9 +60,7 @@ def as_text(
     missing = [field for field in fields if field not in given]
     if missing:
         raise DataError(f"{name} has no field {missing[0]!r}: give {', '.join(fields)}, empty if there is none")
-    parts = [given[field] for field in fields]
-    parts = ["" if part is None or part != part else part for part in parts]
-    parts = [_checked(part, f"{field} of {name}") for field, part in zip(fields, parts, strict=True)]
+    parts = [_checked("" if absent(given[field]) else given[field], f"{field} of {name}") for field in fields]
     try:
         terms = category_terms(given, categories)
     except ValueError as problem:
@@ -130,16 +129,9 @@ def as_threshold(given: Any) -> float | str:
 
 def _items(given: Any, what: str) -> Iterable[Any]:
     """Iterate over an ordered, one-dimensional collection."""
-    kind = type(given).__name__
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        return given.to_pylist()
-    if isinstance(given, Set):
-        raise DataError(f"a {kind} has no order, so results cannot be assigned to {what}s: give {_ACCEPTED}")
     if isinstance(given, np.ndarray) and given.ndim != 1:
         raise DataError(f"the array of {what}s has {given.ndim} dimensions: give {_ACCEPTED}")
-    if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Iterable):
-        raise DataError(f"a {kind} is not a collection of {what}s: give {_ACCEPTED}")
-    return given
+    return values_of(given)
 
 
 def _checked(item: Any, name: str) -> str:

@@ -34,8 +34,8 @@ def absent(value: Any) -> bool:
         return value.strip() in _NOTHING
     try:
         return value is None or bool(value != value)
-    except (TypeError, ArithmeticError):  # pandas' NA, and a signalling NaN
-        return True
+    except (TypeError, ValueError, ArithmeticError):  # pandas' NA, and a signalling NaN; arrays cannot say
+        return str(value) == "<NA>" or isinstance(value, Decimal)
 
 
 def plain(value: Any) -> Any:
@@ -53,7 +53,7 @@ def plain(value: Any) -> Any:
             raise ValueError(f"bytes that are not UTF-8 text ({error.reason})") from None
     if getattr(getattr(value, "dtype", None), "char", None) == "M":
         value = value.astype("datetime64[us]")  # finer ones would become integers
-    convert = next((name for name in ("to_pylist", "as_py", "tolist") if hasattr(value, name)), None)
+    convert = next((name for name in ("to_pylist", "as_py", "tolist", "to_list") if hasattr(value, name)), None)
     return value if convert is None else getattr(value, convert)()
 
 

@@ -1,0 +1,82 @@
+"""Tables and columns in memory mean the same in training and in prediction, and what is none is refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy import sparse
+
+from xmtc.data.fields import categories_of
+from xmtc.errors import DataError
+from xmtc.own_data import _table
+from xmtc.predict.arguments import as_text, as_texts
+
+
+class Series:
+    """A column of polars: iterated, its lists are columns, too, and it is neither true nor false."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values = values
+
+    def to_list(self) -> list[Any]:
+        return self._values
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(Series(one) if isinstance(one, list) else one for one in self._values)
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth value of a Series is ambiguous")
+
+
+class Frame:
+    """A data frame of polars."""
+
+    def __init__(self, **columns: list[Any]) -> None:
+        self._columns, self.columns = columns, [*columns]
+
+    def __getitem__(self, name: str) -> Series:
+        return Series(self._columns[name])
+
+
+def test_lists_of_polars_are_labels_and_its_frames_are_predicted() -> None:
+    frame = Frame(text=["a", "b"], labels=[["x", "y"], []], title=["c", None], kind=["k", "l"])
+    expected = [["x", "y"], []]
+    assert _table(frame, None, ["text"], "labels")["labels"].to_pylist() == expected
+    assert _table(["a", "b"], [*frame["labels"]], ["text"], "labels")["labels"].to_pylist() == expected
+    texts = as_texts(frame, ("title", "text"), ("kind",))
+    assert [(text, categories_of(text)) for text in texts] == [("c\na", ("kind=k",)), ("b", ("kind=l",))]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"b", "a"}, {"a": 1, "b": 0}, pd.DataFrame({"a": [1, 0], "b": [0, 1]}), pa.table({"a": [1], "b": [0]}), "ab"],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_what_is_no_column_is_refused(wrong: Any) -> None:
+    for texts, labels in ((["a", "b"], wrong), (wrong, ["a", "b"])):
+        with pytest.raises(DataError, match=f"a {type(wrong).__name__} is not an ordered list of texts or labels"):
+            _table(texts, labels, ["text"], "labels")
+
+
+def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:
+    for texts, labels in ((["a\ud83d"], ["x"]), (["a"], ["x\ud83d"])):
+        with pytest.raises(DataError, match=r"(text|labels): item 0 .*half of a character"):
+            _table(texts, labels, ["text"], "labels")
+    twice = pd.DataFrame([["a", "b", "x"]], columns=["text", "text", "labels"])
+    with pytest.raises(DataError, match="2 columns are called 'text'"):
+        _table(twice, None, ["text"], "labels")
+    with pytest.raises(DataError, match="labels: item 0 holds a csr_"):
+        _table(["a", "b"], sparse.csr_array(np.eye(2)), ["text"], "labels")
+    numbered = pd.DataFrame({0: ["a"], 1: ["x"]})
+    assert _table(numbered, None, ["0"], "1").to_pydict() == {"0": ["a"], "1": [["x"]]}
+
+
+def test_a_field_without_a_text_is_empty_whatever_says_so() -> None:
+    for nothing in (None, float("nan"), pd.NA, "nan", " "):
+        assert as_text({"title": nothing, "text": "a"}, ("title", "text")) == "a"

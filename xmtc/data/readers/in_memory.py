@@ -1,0 +1,58 @@
+"""Tables and columns in memory, of pandas, polars, Arrow, Hugging Face `datasets` or Python."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from xmtc.data.readers.arrow_table import class_names
+from xmtc.data.readers.base import no_column
+from xmtc.data.readers.cells import named, plain
+from xmtc.errors import DataError
+
+
+def column_names(table: Any) -> list[Any]:
+    """List the columns of a table; none if it is something else."""
+    attributes = ("column_names",) if isinstance(table, pa.Table | pa.RecordBatch) else ("columns", "column_names")
+    found = [table] if isinstance(table, Mapping) else [getattr(table, attribute, None) for attribute in attributes]
+    return list(next((names for names in found if names is not None), ()))
+
+
+def column_of(table: Any, name: str) -> list[Any]:
+    """Convert a column of a table to Python objects; numbers of classes become their names.
+
+    Raises:
+        DataError: the table has no such column, or two, or it is no column of values.
+    """
+    keys = [key for key in column_names(table) if str(key) == name]
+    if len(keys) != 1:
+        there = no_column(name, column_names(table))
+        raise DataError(f"{len(keys)} columns are called {name!r}; rename one" if keys else f"the table: {there}")
+    of_dataset = getattr(getattr(table, "features", None), "arrow_schema", pa.schema([]))
+    names = class_names(table.schema if isinstance(table, pa.Table | pa.RecordBatch) else of_dataset).get(name)
+    return converted(name, values_of(table[keys[0]]), lambda cell: named(cell, names))
+
+
+def values_of(column: Any) -> list[Any]:
+    """Convert the values of a column to Python objects.
+
+    Raises:
+        DataError: it is no column, or has no order.
+    """
+    if isinstance(column, str | bytes | set | frozenset) or not isinstance(column, Iterable) or column_names(column):
+        raise DataError(f"a {type(column).__name__} is not an ordered list of texts or labels")
+    return list(plain(column))
+
+
+def converted(name: str, values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    """Convert cells.
+
+    Raises:
+        DataError: names the first that cannot be converted.
+    """
+    done: list[Any] = []
+    try:
+        done.extend(map(convert, values))
+    except ValueError as problem:
+        raise DataError(f"{name}: item {len(done)} {problem}") from None
+    return done
