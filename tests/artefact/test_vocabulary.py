@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_relabel import run
 
@@ -145,6 +147,12 @@ def test_a_table_states_replacements_too(tmp_path):
     )
     found = LabelFileConfig(path=str(tmp_path / "labels.jsonl"), name=None).read()
     assert found.deprecated == {"a": (), "b": ("c",)}
+    rows = "a,A,1.0\nb,B,\nc,C,0.0\nd,D,TRUE\n"  # as pandas and R write truths with gaps
+    (tmp_path / "truths.csv").write_text("label,name,deprecated\n" + rows)
+    assert LabelFileConfig(path=str(tmp_path / "truths.csv")).read().deprecated == {"a": (), "d": ()}
+    table = pa.table({"label": ["a", "b"], "name": ["A", "B"], "deprecated": [1.0, None]})
+    pq.write_table(table, tmp_path / "truths.parquet")
+    assert LabelFileConfig(path=str(tmp_path / "truths.parquet")).read().deprecated == {"a": ()}
     assert found.version.startswith("sha256:")
     assert asdict(Change("new", "a")) == {"kind": "new", "label": "a", "to": (), "name": ""}
 

@@ -20,6 +20,7 @@ from xmtc.data.readers.table_config import (
     CsvConfig,
     SplitFilesConfig,
     TableConfig,
+    ending_of,
     table_of,
 )
 from xmtc.errors import DataError
@@ -198,7 +199,7 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
         DataError: no label of the first documents is in the vocabulary.
     """
     path = files.local[files.labels or ""]
-    syntax = next((SKOS_FORMATS[ending] for ending in reversed(path.suffixes) if ending in SKOS_FORMATS), None)
+    syntax = SKOS_FORMATS.get(ending_of(path))
     if syntax is None:
         return {}
     labels, concepts = _labels(files, roles), list(SkosTable(syntax).rows(path, None))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from xmtc.data.readers.base import LabelInfo, Rejected, quoted_cell
-from xmtc.data.readers.cells import label_of, labels_of
+from xmtc.data.readers.cells import ONE, label_of, labels_of
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.skos import REPLACEMENTS, SKOS_FORMATS, SkosTable
 from xmtc.data.readers.table import Row, TableFormat
-from xmtc.data.readers.table_config import COMPRESSIONS, JsonlConfig, LabelFileConfig, format_of
+from xmtc.data.readers.table_config import JsonlConfig, LabelFileConfig, ending_of, format_of
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,8 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
         DataError: the file cannot be read, a row is wrong, or a column is missing.
     """
     path = Path(settings.path)
-    format = _format(path, settings.name)
+    syntax = SKOS_FORMATS.get(ending_of(path))
+    format = SkosTable(syntax, settings.name) if syntax else format_of(path, JsonlConfig)
     published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, {}, {}, Counter()), set[str]()
     for number, row in enumerate(sound_rows(format, path), start=1):
         columns.update(row.cells)
@@ -75,7 +76,7 @@ class _Labels:
         name = label_of(cells.get(settings.name)) if settings.name else None
         broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
         newer = labels_of(cells.get(REPLACEMENTS.get(settings.label, "replaced_by")))[0]
-        old = bool(newer) or str(cells.get("deprecated")).lower() in ("true", "1")
+        old = bool(newer) or (label_of(cells.get("deprecated")) or "").capitalize() in ONE
         for label in labels:
             if label in self.rows and not published:
                 raise ValueError(f"label {quoted_cell(label)} is in row {self.rows[label]} and again in row {number}")
@@ -112,11 +113,3 @@ def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
         if isinstance(row, Rejected):
             raise DataError(f"{row.where}: {row.reason}")
         yield row
-
-
-def _format(path: Path, name: str | None) -> TableFormat:
-    """Choose the format by the file's extension; JSON lines by default."""
-    ending = next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
-    if ending in SKOS_FORMATS:
-        return SkosTable(SKOS_FORMATS[ending], name)
-    return format_of(path, JsonlConfig)

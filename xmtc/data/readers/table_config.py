@@ -164,10 +164,14 @@ TABLES = {ending: table for table in _TABLES for ending in table.endings}
 """The source that reads a file, by the file's ending."""
 
 
+def ending_of(path: Path) -> str:
+    """Return the last extension of a file but that of its compression; empty if there is none."""
+    return next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
+
+
 def table_of(path: Path) -> _Table | None:
     """Return the settings of the source that reads such a file; None for an unknown extension."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
-    return TABLES.get(suffixes[-1]) if suffixes else None
+    return TABLES.get(ending_of(path))
 
 
 def format_of(path: Path, otherwise: _Table) -> "TableFormat":
