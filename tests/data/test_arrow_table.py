@@ -71,6 +71,22 @@ def test_init_finds_the_splits_of_a_saved_data_set(tmp_path: Path) -> None:
         find_files(str(saved))
 
 
+def test_init_reads_what_a_saved_data_set_lists_and_all_parts_of_a_split(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    names = ["train", "train_extra", "validation_matched", "validation_mismatched"]
+    for split in (*names, "test"):  # the last is of an earlier save
+        for number in (1, 2):
+            _save(saved / split / f"data-00000-of-0000{number}.arrow")
+        listed = [{"filename": "data-00000-of-00001.arrow"}]
+        (saved / split / "state.json").write_text(json.dumps({"_data_files": listed}))
+    (saved / "dataset_dict.json").write_text(json.dumps({"splits": names}))
+    parts = [f"{saved}/{split}/data-00000-of-00001.arrow" for split in names]
+    assert find_files(str(saved)).by_split == {"train": (*parts[:2],), "dev": (*parts[2:],)}
+    (saved / "train" / "state.json").write_text("[")
+    with pytest.raises(DataError, match=r"train.state\.json"):
+        find_files(str(saved))
+
+
 class Dataset(SimpleNamespace):
     """Columns, names of columns and features, as a `datasets.Dataset` has them."""
 

@@ -24,6 +24,7 @@ from xmtc.data.readers.table_config import (
     table_of,
 )
 from xmtc.errors import DataError
+from xmtc.files import read_json, reading
 from xmtc.init.roles import Roles
 from xmtc.storage.config import is_remote
 from xmtc.storage.fetch import fetch
@@ -102,19 +103,31 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
 
 def _saved_dataset(data: str, folder: Path) -> DataFiles:
     """Find the files of a data set that Hugging Face `datasets` saved: one data set, or one folder per split."""
-    by_split = {"train": sorted(folder.glob("data-*.arrow"))}
+    by_split, names = {"train": _shards(folder)}, _listed(folder / "dataset_dict.json", "splits")
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
-        if (split := _split_of(part)) is not None:
-            by_split[split] = sorted(part.glob("data-*.arrow"))
+        if (split := _split_of(part)) is not None and (names is None or part.name in names):
+            by_split.setdefault(split, []).extend(_shards(part))
     if not by_split["train"]:
         there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir())) or "none"
         raise DataError(f"{data}: no split of this data set is named train; it has {there}; save it under that name")
     return _named(data, folder, by_split, ArrowConfig)
 
 
+def _shards(folder: Path) -> list[Path]:
+    """List the files of a saved data set; saving it again with fewer leaves the others where they are."""
+    listed = _listed(folder / "state.json", "_data_files")
+    return sorted(folder.glob("data-*.arrow")) if listed is None else [folder / one["filename"] for one in listed]
+
+
+def _listed(path: Path, key: str) -> list[Any] | None:
+    """Return what `datasets` lists beside its files; None if it lists nothing."""
+    with reading(path, fix="save the data set again"):
+        return read_json(path).get(key) if path.is_file() else None
+
+
 def _is_vocabulary(path: Path) -> bool:
     """Whether a file is a SKOS vocabulary, judging by its name."""
-    return not SKOS_FORMATS.keys().isdisjoint(path.suffixes) and _stem(path) in (*_LABELS, *_SKOS)
+    return ending_of(path) in SKOS_FORMATS and _stem(path) in (*_LABELS, *_SKOS)
 
 
 def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Path]) -> DataFiles:
