@@ -115,6 +115,12 @@ def test_a_first_line_that_is_a_document_is_no_header(tmp_path):
         write_config(str(path), Answers(), output=tmp_path / "a.yaml")
 
 
+def test_lines_that_end_in_carriage_returns_have_a_delimiter(tmp_path):
+    path = tmp_path / "old.csv"
+    path.write_text("text;labels\r" + "a, b;law\r" * 20, newline="")
+    assert find_files(str(path)).options == {"delimiter": ";"}
+
+
 def test_iris_are_separated_by_blanks_and_lose_their_brackets(tmp_path):
     path = tmp_path / "train.csv"
     rows = (f"document number {n},<http://a.org/x/{n % 5}> <http://a.org/x/{n % 3}>\n" for n in range(60))

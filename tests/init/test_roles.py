@@ -89,7 +89,7 @@ def test_a_list_column_and_one_label_a_row():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    separator=st.sampled_from([";", "|", ",", "\t", "/"]),
+    separator=st.sampled_from([";", "|", ",", "\t", "/", "；", "，", "、"]),
     picks=st.lists(st.sets(st.integers(0, 9), min_size=1, max_size=4), min_size=40, max_size=60),
 )
 def test_the_separator_of_labels_is_found(separator, picks):
@@ -127,7 +127,14 @@ def test_blanks_separate_codes_and_not_words():
             [{"t": text(i), **{name: str((i + j) % 2) for j, name in enumerate(NAMES)}} for i in range(20)],
             r"columns law, fish.* hold only 0 and 1.*--labels",
         ),
-        ([{"t": text(i), "meta": {"label": "x"}} for i in range(20)], r"meta \(objects, which xmtc does not read\)"),
+        (
+            [
+                {"t": text(i), **{name: ["TRUE", "FALSE"][(i + j) % 2] for j, name in enumerate(NAMES)}}
+                for i in range(20)
+            ],
+            r"columns law, fish.* true and false.*--labels",
+        ),
+        ([{"t": text(i), "meta": {"label": "x"}} for i in range(20)], r"meta \(objects, which xmtc does not read"),
         (
             [{"t": text(i), "b": "xy"[i % 2], "c": "uv"[i % 2]} for i in range(20)],
             r"may be the labels.*--labels\. .*b, c",
@@ -253,6 +260,19 @@ def test_categories_have_few_values_and_are_neither_labels_nor_measures():
     task = Task(source=source, name="x", labels=90, documents=500, readable=True, single=False)
     (best, *_) = candidates(replace(task, fields=("title", "body"), categories=found.categories), [128])
     assert best.config().model.scorers[0].fields == {"title": 1, "body": 2, "type": 0.5, "place": 0.5}
+
+
+@pytest.mark.parametrize("said", [("TRUE", "FALSE"), ("true", "false"), ("True", "False"), (True, False), ("1", "0")])
+def test_labels_that_are_columns_too_are_no_categories(said):
+    rows = [{"body": text(i), "labels": several(i)} for i in range(120)]
+    rows = [row | {name: said[name not in row["labels"]] for name in NAMES} for row in rows]
+    found = roles(rows)
+    assert (found.labels, found.categories, found.unused) == ("labels", (), tuple(NAMES))
+
+
+def test_an_infinite_measure_is_no_label():
+    rows = [{"body": text(i), "codes": several(i), "score": float("inf") if i % 2 else 0.0} for i in range(120)]
+    assert (roles(rows).labels, roles(rows).unused) == ("codes", ("score",))
 
 
 def test_a_label_that_is_written_twice_is_no_category():

@@ -193,7 +193,7 @@ def _fit(start: str, delimiter: str) -> float:
     """Return the share of the rows with as many cells as the header; 0 if the header has only one cell."""
     csv.field_size_limit(1 << 30)
     try:
-        rows = list(csv.reader(io.StringIO(start), delimiter=delimiter, skipinitialspace=True))[:200]
+        rows = list(csv.reader(io.StringIO(start, newline=""), delimiter=delimiter, skipinitialspace=True))[:200]
     except csv.Error:
         return 0.0
     if not rows or len(rows[0]) < 2:

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.cells import absent, labels_of, plain
+from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
 
 Kind = Literal["empty", "text", "number", "list", "nested"]
-SEPARATORS = (";", "|", ",", "\t", "\n", "/", " ")
+SEPARATORS = (";", "|", ",", "；", "，", "、", "\t", "\n", "/", " ")
 """Possible separators of labels in one cell."""
 SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
@@ -48,7 +48,7 @@ class ColumnFacts:
     @property
     def distinct(self) -> int:
         """Different cells."""
-        return len({tuple(cell) if isinstance(cell, list) else cell for cell in self.cells})
+        return len({str(cell) if isinstance(cell, list | dict) else cell for cell in self.cells})
 
     @property
     def distinct_share(self) -> float:
@@ -72,8 +72,8 @@ class ColumnFacts:
 
     @property
     def is_indicator(self) -> bool:
-        """Whether it holds only 0 and 1."""
-        return bool(self.cells) and {str(cell) for cell in self.cells} <= {"0", "1", "0.0", "1.0", "True", "False"}
+        """Whether it holds only 0 and 1, or true and false."""
+        return bool(self.cells) and {str(cell).capitalize() for cell in self.cells} <= ZERO | ONE
 
     def parts(self, separator: str | None) -> Iterator[list[str]]:
         """Yield the labels of each cell, if this is a label column."""

@@ -197,8 +197,8 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         raise DataError(
-            f"{place}: the columns {', '.join(indicators[:5])} hold only 0 and 1. If each is a label, write one column "
-            "that lists the labels of a row, separated by ';', and name it with --labels"
+            f"{place}: the columns {', '.join(indicators[:5])} hold only 0 and 1, or true and false. If each is a "
+            "label, write one column that lists the labels of a row, separated by ';', and name it with --labels"
         )
     raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
 
@@ -211,7 +211,7 @@ def _may_be_labels(column: ColumnFacts) -> bool:
     if column.is_indicator and not named:
         return False
     if column.kind == "number":
-        return named or (column.distinct_share < 0.05 and all(cell == int(cell) for cell in column.cells))
+        return named or (column.distinct_share < 0.05 and all(float(cell).is_integer() for cell in column.cells))
     found = Labels.of(column, column.separator())
     longest = max((len(label.split()) for label in found.counts), default=0)
     return named or (found.repeated > 0.2 and longest <= _SHORT_WORDS)
@@ -233,11 +233,11 @@ def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
 def _is_category(column: ColumnFacts) -> bool:
     """Whether a column may be a category.
 
-    At least half of the rows have a value, which is text of at most 4 words and no number or date, there are two values
-    or more, and each occurs in 20 rows on average.
+    At least half of the rows have a value, which is text of at most 4 words and no number, date, true or false, there
+    are two values or more, and each occurs in 20 rows on average.
     """
     cells = column.cells
-    if column.kind != "text" or "=" in column.name or not column.rows / 2 <= len(cells):
+    if column.kind != "text" or column.is_indicator or "=" in column.name or not column.rows / 2 <= len(cells):
         return False
     short = all(len(cell.split()) <= _CATEGORY_WORDS for cell in cells)
     return short and 2 <= column.distinct <= len(cells) / _CATEGORY_ROWS and not any(map(NUMERIC.fullmatch, cells))
@@ -281,8 +281,6 @@ def describe(columns: Sequence[ColumnFacts]) -> str:
     }
     shown = [
         f"{shown_column(column.name)} ({what.get(column.kind, _length(column))}, {column.distinct:,} different)"
-        if column.kind != "nested"
-        else f"{shown_column(column.name)} ({what['nested']})"
         for column in columns
     ]
     return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"
