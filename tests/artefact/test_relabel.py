@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,19 @@ def test_renamed_labels_score_the_same_under_their_new_names(model, tmp_path, mo
     expected = [{names.get(label, label): score for label, score in row.items()} for row in scores(model)]
     assert scores(tmp_path / "new") == expected
     assert load_model(tmp_path / "new").labels.names[0] == "fish a"
+
+
+def test_labels_with_blanks_around_them_are_the_same_in_the_hierarchy(model, tmp_path):
+    parts = load_model(model)
+    parents = [("L04",) if label == "L05" else () for label in parts.labels.labels]
+    parts = replace(parts, labels=replace(parts.labels, parents=parents))
+    above = export_model(tmp_path / "model", parts, dict(parts.classifier.named_parameters()))
+    rename_labels(above, {" L04 ": "zero"}, tmp_path / "renamed")
+    merge_labels(above, {"L01\n": [" L04"]}, tmp_path / "merged")
+    for folder, parent in (("renamed", "zero"), ("merged", "L01")):
+        table = load_model(tmp_path / folder).labels
+        assert table.parents is not None
+        assert table.parents[table.index("L05")] == (parent,)
 
 
 @pytest.mark.parametrize("calibrated", [True, False])

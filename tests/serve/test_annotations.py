@@ -4,12 +4,14 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from served import LABELS, NAMES, TEXTS, running
 
 import xmtc
+from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import Document
 from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import ColumnsConfig
@@ -185,6 +187,17 @@ def test_a_record_says_who_made_what_of_which_suggestions(model: xmtc.Model, tmp
             refused = client.post("/annotations", {"text": "x", "labels": [], "review": wrong})
             assert (refused.status_code, words in refused.json()["detail"]) == (422, True), refused.json()
     assert [json.loads(line)["by"] for line in path.read_text().splitlines()] == ["anna", "ben", "çem", None]
+
+
+def test_suggestions_are_labels_however_they_are_written(tmp_path: Path) -> None:
+    labels, path = ["caf\u00e9", "law"], tmp_path / "some.jsonl"
+    suggested = [{"label": label, "score": 0.9, "predicted": False} for label in ("cafe\u0301", " law")]
+    review = {"suggested": suggested, "rejected": ["law\n"], "seconds": None}
+    table = LabelTable(labels, labels, np.ones(2, np.int64))
+    Annotations(path, table).save([(None, "a text", ["cafe\u0301"])], review=review)
+    line = json.loads(path.read_text())
+    assert [one["label"] for one in line["suggested"]] == labels
+    assert (line["accepted"], line["rejected"], line["added"]) == (labels[:1], labels[1:], [])
 
 
 def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.Model, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
         raise ConfigError(
             f"{model}: a single-label model cannot merge labels: their probabilities cannot be added; train it again"
         )
+    groups = {label_of(kept) or kept: [label_of(one) or one for one in others] for kept, others in groups.items()}
     ids = _groups(parts.labels, groups)
     regrouping = Regrouping.merging(len(parts.labels), ids)
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
@@ -120,7 +121,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
 
 def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
     """Rename labels in the table, including parents."""
-    names = {old: label_of(new) or "" for old, new in names.items()}
+    names = {label_of(old) or old: label_of(new) or "" for old, new in names.items()}
     ids = {table.index(old): new for old, new in names.items()}
     labels = [ids.get(i, label) for i, label in enumerate(table.labels)]
     tops = set(chain.from_iterable(table.parents or ())) - set(table.labels)

@@ -122,8 +122,9 @@ class Annotations:
         """Say what became of the suggestions."""
         if review is None:
             return {}
-        suggested = [self._about(one["label"]) | one for one in review["suggested"]]
-        offered = {one["label"]: one["predicted"] or one["label"] in review["rejected"] for one in suggested}
+        suggested = [one | self._about(one["label"]) for one in review["suggested"]]
+        refused = {label_of(label) for label in review["rejected"]}
+        offered = {one["label"]: one["predicted"] or one["label"] in refused for one in suggested}
         return {
             "suggested": suggested,
             "accepted": [label for label in offered if label in labels],
@@ -133,8 +134,8 @@ class Annotations:
         }
 
     def _about(self, label: str) -> dict[str, Any]:
-        at = self.labels.index(label)
-        return {"label": label, "name": self.labels.names[at], "train_count": int(self.labels.train_counts[at])}
+        table, at = self.labels, self.labels.index(label)
+        return {"label": table.labels[at], "name": table.names[at], "train_count": int(table.train_counts[at])}
 
     def _open(self) -> io.FileIO:
         """Open the file to append. It may have become a pipe or device, which is refused and not waited for."""
