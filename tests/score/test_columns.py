@@ -13,7 +13,7 @@ from xmtc.artefact.info import read_info
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.config import PydocsConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
-from xmtc.score.inputs import text_columns
+from xmtc.score.inputs import read_inputs, text_columns
 from xmtc.score.shell import texts_to_predict
 
 ROWS = [
@@ -70,6 +70,19 @@ def test_a_model_remembers_its_columns_and_labels_files_by_them(whole, xmtc, tmp
     scored = pq.read_table(next((tmp_path / "scored2").glob("part-*.parquet")))
     assert scored["doc_id"].to_pylist() == ["no_id.jsonl:1"]
     assert xmtc("explain", model, "--input", whole.folder / "dev.jsonl", "--doc-id", rows[3]["id"]).code == 0
+
+
+def test_ids_and_categories_are_found_where_the_first_object_has_none(tmp_path, caplog):
+    path, trained_on = tmp_path / "a.jsonl", DocumentColumns(id="nr", text=("text",), categories=("type",))
+    path.write_text('{"text": "cod", "nr": "", "x": 1}\n{"text": "fish", "nr": 7, "type": "Law"}\n')
+    assert [row.doc_id for row in read_inputs([str(path)], text_columns(None, None, trained_on), trained_on)] == [
+        "a.jsonl:1",
+        "7",
+    ]
+    assert not caplog.records
+    path.write_text('{"text": "cod"}\n{"text": "fish", "nr": 7}\n')
+    first, second = read_inputs([str(path)], text_columns(None, None, trained_on), trained_on)
+    assert ("no column 'nr'" in first.reason, second.doc_id) == (True, "7")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from xmtc.data.readers.columns import ColumnsConfig, NumericColumns
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table_config import TableConfig
 from xmtc.track.progress import Progress
+
+_FIRST = 1000  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class TableReader(Reader):
                     yield row
                 else:
                     numeric.see(row.cells)
-                    numeric.check(path, least=1000)  # no need to read it all
+                    numeric.check(path, least=_FIRST)  # no need to read it all
                     yield columns.document(row.cells, row.where, f"{path.name}:{row.number}", split)
             numeric.check(path)
 
@@ -128,16 +131,13 @@ class TableReader(Reader):
         return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
 
     def first_columns(self) -> frozenset[str]:
-        """Return the columns of the first readable row; none without such a row.
+        """Return the columns of the first rows, because each JSON object has its own.
 
         Raises:
             DataError: a file cannot be read.
         """
-        for _, path in self._settings.files.by_split():
-            for row in self._format.rows(path, None):
-                if isinstance(row, Row):
-                    return frozenset(row.cells)
-        return frozenset()
+        rows = chain.from_iterable(self._format.rows(path, None) for _, path in self._settings.files.by_split())
+        return frozenset(name for row in islice(rows, _FIRST) if isinstance(row, Row) for name in row.cells)
 
     @property
     def counts_exactly(self) -> bool:
