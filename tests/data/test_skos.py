@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import rdflib
 
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
@@ -88,6 +89,14 @@ def test_vocabularies_are_read_as_they_are_published(tmp_path: Path, caplog: pyt
     assert [german.names[label] for label in "1234"] == ["Recht", "Fisch", "extended", "unused"]
     with pytest.raises(DataError, match=r"no column 'name_es'; did you mean 'name_en'\? there are: .*name_de"):
         LabelFileConfig(path=path, label="id", name="name_es").read()
+
+
+def test_notations_are_text_whatever_their_type(tmp_path: Path) -> None:
+    integer = "<http://www.w3.org/2001/XMLSchema#integer>"
+    text = f'{TURTLE}e:4 a skos:Concept ; skos:notation "001"^^{integer}, "007"^^e:code, 250.00 ; skos:broader e:1 .\n'
+    found = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), label="notation").read()
+    assert {"001", "007", "250.00"} < found.names.keys()
+    assert rdflib.NORMALIZE_LITERALS
 
 
 def test_rdf_xml_says_the_same(tmp_path: Path) -> None:

@@ -76,18 +76,21 @@ class SkosTable(TableFormat):
 
 def _read(path: Path, syntax: str) -> "Graph":
     try:
-        from rdflib import Graph
+        import rdflib
         from rdflib.exceptions import ParserError
         from rdflib.plugins.parsers.notation3 import BadSyntax
     except ModuleNotFoundError as error:
         raise ConfigError(f"{path}: SKOS needs the package rdflib: pip install 'xmtc[skos]'") from error
+    normalises, rdflib.NORMALIZE_LITERALS = rdflib.NORMALIZE_LITERALS, False  # a notation "001" is not 1
     try:
         with open_text(path) as text:
-            return Graph().parse(data=text.read(), format=syntax)
+            return rdflib.Graph().parse(data=text.read(), format=syntax)
     except (BadSyntax, ParserError, SAXParseException) as error:
         line = f":{error.lines + 1}" if isinstance(error, BadSyntax) else ""
         line = f":{error.getLineNumber()}" if isinstance(error, SAXParseException) else line
         raise DataError(f"{path}{line}: not {syntax} as RDF has it; correct the file, or its ending") from error
+    finally:
+        rdflib.NORMALIZE_LITERALS = normalises
 
 
 def _terms(graph: "Graph", concept: "URIRef") -> dict[str, Any]:
