@@ -20,7 +20,7 @@ from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles
 from xmtc.init.facts import ColumnFacts, read_facts
 from xmtc.init.recipes import Task, candidates
-from xmtc.init.roles import Answers, Roles, choose_roles
+from xmtc.init.roles import Answers, Roles, check_header, choose_roles
 
 WORDS = [  # of a law
     "the",
@@ -54,6 +54,7 @@ def text(i: int, words: int = 12) -> str:
 
 def roles(rows: list[dict], **answers: object) -> Roles:
     facts = read_facts([Row(row, f"row {i}", i) for i, row in enumerate(rows)], "news.csv")
+    check_header(facts, "news.csv")
     return choose_roles(facts, Answers(**answers), "news.csv")
 
 

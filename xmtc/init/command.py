@@ -28,7 +28,7 @@ from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
 from xmtc.init.facts import read_facts
 from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
-from xmtc.init.roles import Answers, Roles, choose_roles
+from xmtc.init.roles import Answers, Roles, check_header, choose_roles
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RUN_NAME, RunConfig
 from xmtc.track.console import print_line
@@ -177,6 +177,8 @@ def label_doubts(found: Survey, roles: Roles) -> list[str]:
 def _roles(files: DataFiles, answers: Answers) -> Roles:
     first = files.local[files.by_split["train"][0]]
     columns = read_facts(files.format().rows(first, None), files.place)
+    if files.settings.kind == "csv":  # others have names in any case
+        check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
     return choose_roles(columns, answers, files.place)

@@ -91,12 +91,10 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         place: the data, for messages.
 
     Raises:
-        DataError: no column can be the text or the labels; the message describes the columns and names the option. Or
-            the first line is a document, where the names of the columns should be.
+        DataError: no column can be the text or the labels; the message describes the columns and names the option.
     """
     nameless = [column.name for column in columns if not _has_name(column)]
     columns = [column for column in columns if _has_name(column)]
-    _check_header(columns, place)
     _check_names(columns, answers, place)
     by_name = {column.name: column for column in columns}
     split = answers.split_column or next((column.name for column in columns if column.is_split), None)
@@ -118,8 +116,7 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     possible = [column for column in columns if column.name not in used and _is_category(column)]
     categories = tuple(one.name for one in possible if not _tells(one, by_name[labels], found, separator))
     used |= set(categories)
-    is_list = by_name[labels].kind == "list" or found.several
-    alone = "a list" if is_list else "one label in each row"
+    alone = "a list" if by_name[labels].kind == "list" or found.several else "one label in each row"
     return Roles(
         text=text,
         categories=categories,
@@ -144,9 +141,15 @@ def _has_name(column: ColumnFacts) -> bool:
     return bool(column.name) and not any("\ud800" <= letter <= "\udfff" for letter in column.name)
 
 
-def _check_header(columns: Sequence[ColumnFacts], place: str) -> None:
-    """Refuse a table whose first line is a document, where the names of the columns should be."""
-    numbered = all(column.name.isdecimal() for column in columns)  # pandas numbers columns that have no names
+def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
+    """Refuse a CSV file whose first line is a document, where the names of the columns should be.
+
+    Raises:
+        DataError: it is.
+    """
+    numbered = all(
+        column.name.isdecimal() for column in columns if column.name
+    )  # pandas numbers columns that have no names
     if not numbered and any(_is_named_by_a_cell(column) for column in columns):
         raise DataError(
             f"{place}: the first line looks like a document and not like the names of {len(columns)} columns; "
@@ -206,9 +209,7 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
 def _may_be_labels(column: ColumnFacts) -> bool:
     """Whether values are short and repeat. One of several columns of 0 and 1 also needs a usual name."""
     named = column.name.lower() in _LABELS
-    if column.kind in ("empty", "nested") or column.name.lower() in _IDS:
-        return False
-    if column.is_indicator and not named:
+    if column.kind in ("empty", "nested") or column.name.lower() in _IDS or (column.is_indicator and not named):
         return False
     if column.kind == "number":
         return named or (column.distinct_share < 0.05 and all(float(cell).is_integer() for cell in column.cells))
