@@ -55,6 +55,9 @@ def test_other_names_are_kept(tmp_path: Path) -> None:
     found = LabelFileConfig(path=_file(tmp_path, "l.jsonl", rows)).read()
     assert (found.names, found.alternatives) == ({"a": "A"}, {"a": ("B", "C")})
     assert found.translations == {"de": {"a": "C"}}
+    table = "label,name,alt_names,name_de\na,A,\"['B', 'b c']\",[D]\nb,B,[],\n"  # as pandas writes lists
+    found = LabelFileConfig(path=_file(tmp_path, "l.csv", table)).read()
+    assert found.alternatives == {"a": ("B", "b c", "[D]")}
 
 
 PUBLISHED = """

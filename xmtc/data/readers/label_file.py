@@ -98,9 +98,9 @@ class _Labels:
 
 def _others(cells: Mapping[str, Any]) -> Iterator[str]:
     """Yield every name in the columns `alt_names` (a list or a name), `name`, and `name_de`, `name@de` … once."""
-    columns = (value for column, value in cells.items() if _NAMES.fullmatch(column))
-    found = (label_of(one) for value in columns for one in (value if isinstance(value, list | tuple) else [value]))
-    yield from dict.fromkeys(name for name in found if name)
+    columns = {column: value for column, value in cells.items() if _NAMES.fullmatch(column)}
+    several = labels_of(columns.pop("alt_names", None))[0]
+    yield from dict.fromkeys(name for name in (*several, *map(label_of, columns.values())) if name)
 
 
 def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
