@@ -145,6 +145,8 @@ def test_folders_name_splits_and_label_files(tmp_path):
     found = find_files(str(tmp_path))
     assert {split: len(names) for split, names in found.by_split.items()} == {"train": 2, "dev": 1}
     assert found.labels == str(tmp_path / "labels.jsonl")
+    (tmp_path / "validation-00000-of-00001.jsonl").rename(tmp_path / "development.jsonl")
+    assert find_files(str(tmp_path)).by_split["dev"] == (str(tmp_path / "development.jsonl"),)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("x")
     with pytest.raises(DataError, match=r"\.jsonl.*notes\.txt"):

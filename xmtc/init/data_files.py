@@ -31,7 +31,7 @@ from xmtc.storage.fetch import fetch
 
 _SPLITS = {
     "train": ("train", "training", "trn"),
-    "dev": ("dev", "validation", "valid", "val"),
+    "dev": ("dev", "development", "validation", "valid", "val"),
     "test": ("test", "tst"),
 }
 _SKOS = ("skos", "vocabulary", "thesaurus", "subjects")
