@@ -26,6 +26,7 @@ NOTHING = [
     "NaN",
     "nan",
     "<NA>",
+    "\\N",
     b"",
     pd.NA,
     pd.NaT,

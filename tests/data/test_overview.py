@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora import MINILM, data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
-from xmtc.data.overview import combination_warning, corpus_warnings, overview
+from xmtc.data.overview import combination_warning, corpus_warnings, overview, warnings_of
 from xmtc.data.prepare import prepare
 from xmtc.data.readers.base import quoted_cell
 from xmtc.errors import DataError
@@ -102,6 +102,13 @@ def test_absent_labels_are_counted_and_named(tmp_path):
     assert corpus.manifest.counts.absent_labels == 4
     assert corpus_warnings(corpus) == [
         "documents with the label 'None': 1; if it means that no label is known, remove it"
+    ]
+
+
+@pytest.mark.parametrize("label", ["NA", "#N/A", "null", "None"])  # R, spreadsheets, databases, Python
+def test_labels_that_may_say_that_there_is_none_are_doubted(label):
+    assert warnings_of({label: 3, "law": 9}, alone=False) == [
+        f"documents with the label {label!r}: 3; if it means that no label is known, remove it"
     ]
 
 

@@ -18,7 +18,7 @@ _MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
 """From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
 _REPEATED = 0.25
 """From this share of parts on that another label has too, as well."""
-_ABSENT = frozenset({"nan", "none", "null", "n/a"})
+_ABSENT = frozenset({"nan", "none", "null", "na", "n/a", "#n/a"})
 ONE_LABEL = 0.98
 """From this share of documents with exactly one label on, labels may be combinations."""
 

@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Any
 from uuid import UUID
 
-_NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>"})
+_NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>", "\\N"})
 _UNSEEN = r"[\s\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
 """Blanks, and marks that nobody sees, such as those of writing from right to left."""
 _AROUND = re.compile(f"^{_UNSEEN}|{_UNSEEN}$")
@@ -29,7 +29,7 @@ ZERO, ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
 
 
 def absent(value: Any) -> bool:
-    """Whether a value says that nothing is known: null, NaN, a blank text, or the text that pandas writes for these."""
+    """Whether a value says that nothing is known: null, NaN, a blank text, or what pandas and MySQL write for these."""
     if isinstance(value, str):
         return value.strip() in _NOTHING
     try:
