@@ -65,8 +65,7 @@ def train(
     path = _written(table, root / "documents.parquet")
     answers = Answers(text=names, labels=label_column, task=task)
     plan = make_plan(str(path), answers, seconds_of(budget), "model")
-    for line in summary(plan):
-        print_line(line)
+    print_line("\n".join(summary(plan)))
     run = train_run(_inside(plan.config, root))
     print_line(f"everything is in {root}")
     return Model.from_pretrained(run / "model")

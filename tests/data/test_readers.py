@@ -100,6 +100,17 @@ def test_csv_keeps_line_breaks_and_rejects_short_rows(tmp_path):
         read(kind="csv", files={"train": str(path)}, columns={"text": "body"})
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_header_amid_a_file_is_no_document(tmp_path, mark):
+    path = tmp_path / "joined.csv"
+    path.write_text(f"text,labels\nfish,a\n{mark}text,labels\nlaw,b\n")
+    first, again, second = read(kind="csv", files={"train": str(path)})
+    assert isinstance(again, Rejected)
+    assert again.where == f"{path}:3"
+    assert "repeats the header" in again.reason
+    assert (first.text, second.text) == ("fish", "law")
+
+
 def test_csv_with_blanks_after_commas(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text('text, labels\n"one, two", "x"\nthree, y\n')

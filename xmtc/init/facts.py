@@ -97,9 +97,8 @@ class ColumnFacts:
             parts = [set(one) for one in self.parts(separator)]
             several = sum(len(one) > 1 for one in parts)
             distinct = set().union(*parts)
-            if several < 0.02 * len(parts) or (separator == " " and not _are_codes(distinct)):
-                continue
-            if separator == "/" and any("://" in cell for cell in self.cells):  # a part of IRIs
+            in_iris = separator == "/" and any("://" in cell for cell in self.cells)
+            if in_iris or several < 0.02 * len(parts) or (separator == " " and not _are_codes(distinct)):
                 continue
             repeated = 1 - len(distinct) / sum(map(len, parts))
             recombined = len(distinct) < self.distinct or repeated > 1 - self.distinct_share + _REPEATED_MORE

@@ -37,10 +37,12 @@ class CsvTable(TableFormat):
             if not cells:
                 continue
             where = f"{path}:{line}"
-            if len(cells) == len(header):
-                yield Row(dict(zip(header, cells, strict=True)), where, number)
-            else:
+            if len(cells) != len(header):
                 yield Rejected(where, wrong_width(len(cells), len(header)))
+            elif [cells[0].lstrip("\ufeff"), *cells[1:]] == header:
+                yield Rejected(where, "repeats the header, as joined files do; take it out")
+            else:
+                yield Row(dict(zip(header, cells, strict=True)), where, number)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         """Yield the line number and the cells of every row, the header included; blank rows have no cells."""
