@@ -327,8 +327,13 @@ def test_text_that_is_not_utf_8_is_found_far_into_a_file(tmp_path):
 def test_columns_that_cannot_be_told_apart(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("text,labels,text\na,x,b\n")
-    with pytest.raises(DataError, match=r"2 columns .*'text'"):
-        read(kind="csv", files={"train": str(path)})
+    table = pa.Table.from_arrays([pa.array([one]) for one in "axb"], names=["text", "labels", "text"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    for kind, name in (("csv", "train.csv"), ("parquet", "a.parquet"), ("arrow", "a.arrow")):
+        with pytest.raises(DataError, match=rf"{name}: 2 columns .*'text'"):
+            read(kind=kind, files={"train": str(tmp_path / name)})
     with pytest.raises(ValidationError, match="at least 1 character"):
         reader(kind="csv", files={"train": str(path)}, columns={"label_separator": ""})
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import named
 from xmtc.data.readers.columns import ColumnsConfig
-from xmtc.data.readers.files import check_file, missing_column
+from xmtc.data.readers.files import check_columns, check_file
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 from xmtc.files import reading
@@ -35,8 +35,7 @@ class ArrowTable(TableFormat):
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
         with self._opened(path) as (schema, batches):
             wanted = schema.names if columns is None else columns.names()
-            if missing := [name for name in wanted if name not in schema.names]:
-                raise missing_column(path, missing[0], schema.names, columns.advice() if columns else "")
+            check_columns(path, wanted, schema.names, columns.advice() if columns else "")
             if columns is not None:  # documents to label may lack categories
                 wanted = [name for name in schema.names if name in (*wanted, *columns.categories)]
             names, number = class_names(schema), 0

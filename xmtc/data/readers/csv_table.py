@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
-from xmtc.data.readers.files import line_count, missing_column, open_text, wrong_width
+from xmtc.data.readers.files import check_columns, line_count, open_text, wrong_width
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 
@@ -32,7 +32,7 @@ class CsvTable(TableFormat):
         lines = self._lines(path)
         _, header = next(lines, (1, []))
         if columns is not None:
-            _check_header(path, header, columns)
+            check_columns(path, columns.names(), header, columns.advice())
         for number, (line, cells) in enumerate(lines, start=1):
             if not cells:
                 continue
@@ -61,12 +61,3 @@ class CsvTable(TableFormat):
         """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=True)
         return None if lines is None else max(0, lines - 1)
-
-
-def _check_header(path: Path, header: list[str], columns: ColumnsConfig) -> None:
-    missing = [name for name in columns.names() if name not in header]
-    if missing:
-        raise missing_column(path, missing[0], header, columns.advice())
-    repeated = [name for name in columns.names() if header.count(name) > 1]
-    if repeated:
-        raise DataError(f"{path}:1: {header.count(repeated[0])} columns are called {repeated[0]!r}; rename one")

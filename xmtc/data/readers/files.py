@@ -134,6 +134,19 @@ def missing_column(path: Path, missing: str, there: Iterable[object], advice: st
     return DataError(f"{path}: {no_column(missing, there)}; {advice}")
 
 
+def check_columns(path: Path, wanted: Iterable[str], there: Sequence[str], advice: str) -> None:
+    """Check that a table has each of some columns once.
+
+    Raises:
+        DataError: see `missing_column`, or there are two of a name.
+    """
+    for name in wanted:
+        if name not in there:
+            raise missing_column(path, name, there, advice)
+        if there.count(name) > 1:
+            raise DataError(f"{path}: {there.count(name)} columns are called {name!r}; rename one")
+
+
 def wrong_width(found: int, expected: int) -> str:
     """Describe a row of a table whose number of cells differs from the header's."""
     return f"{found} cells, but the header has {expected} columns; check the row's quotes and delimiters"
