@@ -180,6 +180,8 @@ def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.Monk
     monkeypatch.setattr(label_search, "_MAX_HITS", 3)
     labels = [*(f"x a{number}" for number in range(9)), *(f"a{number}" for number in range(9)), "a"]
     search = LabelSearch(LabelTable(labels, [""] * 19, np.arange(19)[::-1]))
+    composed = LabelSearch(LabelTable(["caf\u00e9"], [""], np.ones(1, np.int64)))
+    assert composed.find("Cafe\u0301", 5) == composed.find("caf\u00e9", 5) == [0]
     assert search.find("a", 3) == [18, 9, 10]
 
 

@@ -1,6 +1,7 @@
 """Finds labels by parts of their id, or of a name in any language."""
 
 from collections.abc import Iterable
+from unicodedata import normalize
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class LabelSearch:
 
         An empty query gives the most frequent labels.
         """
-        wanted = " ".join(query.casefold().split())
+        wanted = " ".join(normalize("NFC", query).casefold().split())
         if not wanted:
             return self._by_count[:limit].tolist()
         found = self._hits(wanted)
