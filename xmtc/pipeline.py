@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from xmtc.artefact.info import model_digest
 from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use
@@ -23,7 +24,6 @@ from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import RunState, check_resume
-from xmtc.score.job import model_digest
 from xmtc.stages.comparing import compare_with_initial_model
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus, rank_tokens
 from xmtc.storage.fetch import remote_parts

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -15,11 +17,12 @@ from safetensors.torch import load_file
 import tiny_runs
 import xmtc
 from named_model import LABELS, NAMES, TEXTS, export
+from xmtc.artefact.decide import decide
 from xmtc.artefact.export import export_model, load_model
 from xmtc.artefact.extend import add_labels, read_new_labels
 from xmtc.cli import main
 from xmtc.data.labels import LabelTable
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import CheckpointError, ConfigError, DataError
 from xmtc.fusion.decision import HALF
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.heads.label_attention import LabelAttentionHead
@@ -38,6 +41,28 @@ def write(path: Path, *rows: object) -> Path:
 
 
 NEW = ({"label": "N1", "name": "fish of steel"}, {"label": "A0", "name": "school", "description": "where one learns"})
+
+
+@pytest.mark.parametrize("moment", ["export.load_weights", "extend.rows_of_names", "decide.tuned_decision"])
+def test_a_model_that_is_replaced_meanwhile_is_not_mixed_with_the_other(tmp_path, monkeypatch, moment):
+    ours, other = export(tmp_path / "model"), export(tmp_path / "other", calibrated=False)
+    place, thresholds = f"xmtc.artefact.{moment}", (other / "thresholds.json").read_bytes()
+    act = resolve_name(place) if moment != "decide.tuned_decision" else lambda *_: HALF
+
+    def replaced(*arguments):
+        if other.exists():
+            shutil.rmtree(ours)
+            other.rename(ours)
+        return act(*arguments)
+
+    monkeypatch.setattr(place, replaced)
+    change = partial(add_labels, ours, write(tmp_path / "new.jsonl", *NEW), tmp_path / "out")
+    if moment == "decide.tuned_decision":
+        change = partial(decide, ours, "micro")
+    with pytest.raises(CheckpointError, match="replaced by another model meanwhile"):
+        change()
+    assert not (tmp_path / "out").exists()
+    assert (ours / "thresholds.json").read_bytes() == thresholds
 
 
 @pytest.mark.parametrize("head", [None, FlatConfig(), LabelAttentionConfig(width=16, heads=2, row_dtype="bfloat16")])

@@ -118,7 +118,7 @@ def test_what_changes_while_it_is_scored_is_named(model, host, tmp_path):
     before = Remote(f"{ROOT}/model").read("thresholds.json")
     Remote(f"{ROOT}/model").upload(path, "thresholds.json")
     host("b")
-    with pytest.raises(CheckpointError, match="the model has changed since the job began"):
+    with pytest.raises(CheckpointError, match="replaced by another model meanwhile"):
         _Scorer(job, "cpu")
     path.write_bytes(before)
     Remote(f"{ROOT}/model").upload(path, "thresholds.json")

@@ -393,5 +393,5 @@ def test_a_model_that_is_replaced_after_the_check_is_not_used(model, source, tmp
     job = make_job(ours, [str(source)], tmp_path / "out", FP32)
     thresholds = ours / "thresholds.json"
     thresholds.write_text(thresholds.read_text() + "\n")
-    with pytest.raises(CheckpointError, match="replaced since this job began"):
+    with pytest.raises(CheckpointError, match="replaced by another model meanwhile"):
         score_local(job, device="cpu")

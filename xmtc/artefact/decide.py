@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from xmtc.artefact.export import LABELS, THRESHOLDS, read_outcomes, write_decision
-from xmtc.artefact.info import read_info
+from xmtc.artefact.info import check_same, model_digest, read_info
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError
 from xmtc.fusion.decision import Decision, Outcomes
@@ -31,6 +31,8 @@ def decide(model: Path, rule: str) -> None:
         CheckpointError: the model is missing or damaged.
         ConfigError: a single-label model.
     """
+    digest = model_digest(model)
     read_info(model)
     decision = tuned_decision(read_outcomes(model), rule, LabelTable.load(model / LABELS), str(model))
+    check_same(model, digest)
     write_decision(model / THRESHOLDS, decision)

@@ -31,7 +31,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
-from xmtc.artefact.info import STRICT, ModelInfo, read_info, read_model_json, write_info
+from xmtc.artefact.info import STRICT, ModelInfo, check_same, model_digest, read_info, read_model_json, write_info
 from xmtc.artefact.output import HEAD, SMOKE, check_output, replacing
 from xmtc.artefact.profile import Profile
 from xmtc.data.labels import LabelTable
@@ -79,6 +79,7 @@ class ModelParts:
         ensemble: scorers and their fusion with the head; None if only the head scores.
         index: index of a loaded model. Export does not write this one, because the tables may have changed.
         profile: what is known of the texts of training and dev; models that are not of a run have none.
+        digest: see `model_digest`; of a loaded model.
     """
 
     info: ModelInfo
@@ -90,6 +91,7 @@ class ModelParts:
     ensemble: Ensemble | None = None
     index: LabelIndex | None = None
     profile: Profile | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,9 +196,9 @@ def load_model(directory: Path) -> ModelParts:
     """Read an exported model, after checking every file against its checksum.
 
     Raises:
-        CheckpointError: a file is missing, damaged or of another kind; names it.
+        CheckpointError: a file is missing, damaged or of another kind; names it. Or the model has been replaced.
     """
-    directory = Path(directory)
+    directory, digest = Path(directory), model_digest(directory)
     info = read_info(directory)
     labels = LabelTable.load(directory / LABELS)
     decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
@@ -210,7 +212,8 @@ def load_model(directory: Path) -> ModelParts:
         )
     index = LabelIndex.open(directory, len(labels))
     profile = Profile.load(directory)
-    return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index, profile)
+    check_same(directory, digest)
+    return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index, profile, digest)
 
 
 def write_decision(path: Path, decision: Decision) -> None:
@@ -287,12 +290,13 @@ def write_model(
         index: index of the changed labels; built here by default.
 
     Raises:
-        CheckpointError: a file cannot be written.
+        CheckpointError: a file cannot be written, or the original model has been replaced.
     """
     with replacing(output) as folder:
         shutil.copytree(model, folder, dirs_exist_ok=True)
         (folder / "config.json").unlink()  # written again, with other checksums
         (folder / SMOKE).unlink(missing_ok=True)  # its labels may be gone
+        check_same(folder, parts.digest)
         shutil.rmtree(folder / SCORERS, ignore_errors=True)
         write_label_parts(folder, parts, changed, index)
         _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")

@@ -1,5 +1,6 @@
 """Read and write `config.json` of an exported model, without loading weights."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, read_json, reading, real
+from xmtc.files import file_sha256, parse_json, read_file, reading, real
 from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 4
@@ -127,8 +128,14 @@ def read_model_json(path: Path) -> Any:
     """
     if not path.exists():
         raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
+    content = _bytes_of(path)
     with reading(path, CheckpointError, _COPY):
-        return read_json(path)
+        return parse_json(content)
+
+
+def _bytes_of(path: Path) -> bytes:
+    with reading(path, CheckpointError, _COPY):
+        return read_file(path)
 
 
 def _check_inside(directory: Path, names: Iterable[str]) -> None:
@@ -162,3 +169,21 @@ def _check_files(directory: Path, checksums: Any) -> None:
             found = file_sha256(directory / name)
         if found != expected:
             raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
+
+
+def model_digest(directory: Path) -> str:
+    """Compute a digest that changes whenever the model's predictions may. `config.json` holds checksums of the weights.
+
+    Raises:
+        CheckpointError: there is no model.
+    """
+    digest = hashlib.sha256()
+    for name in ("config.json", "thresholds.json"):
+        digest.update(_bytes_of(directory / name))
+    return digest.hexdigest()
+
+
+def check_same(directory: Path, digest: str) -> None:
+    """Raise CheckpointError if a model is another than the one with this digest."""
+    if model_digest(directory) != digest:
+        raise CheckpointError(f"{directory}: replaced by another model meanwhile; run the command again")

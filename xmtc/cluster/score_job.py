@@ -16,16 +16,16 @@ from ray.exceptions import RayError
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.export import load_model
-from xmtc.artefact.info import ModelInfo, read_info
+from xmtc.artefact.info import ModelInfo, check_same, read_info
 from xmtc.cluster.connection import join
 from xmtc.data.tokenizer import load_pretrained
-from xmtc.errors import CheckpointError, ConfigError, XmtcError
+from xmtc.errors import ConfigError, XmtcError
 from xmtc.predict.predictor import choose_device
 from xmtc.preflight.machine import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.inputs import read_blocks
-from xmtc.score.job import Job, Record, model_digest, publish
+from xmtc.score.job import Job, Record, publish
 from xmtc.score.local import Records, pending_files, run_job
 
 RayRow = dict[str, Any]
@@ -122,8 +122,7 @@ def _here(model: str, digest: str) -> Path:
         CheckpointError: it is missing, or differs from the driver's.
     """
     folder = fetch_model(model)
-    if model_digest(folder) != digest:
-        raise CheckpointError(f"{model}: the model has changed since the job began; run the command again")
+    check_same(folder, digest)
     return folder
 
 

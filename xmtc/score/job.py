@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xmtc.data.readers import Rejected
-from xmtc.errors import CheckpointError, DataError
-from xmtc.files import TEMPORARY, parse_json, read_file, reading, writing
+from xmtc.errors import DataError
+from xmtc.files import TEMPORARY, parse_json, reading, writing
 from xmtc.predict.filters import Threshold
 from xmtc.score.destination import Destination
 from xmtc.score.inputs import InputFile, TextColumns
@@ -123,21 +123,6 @@ class Record:
     def part(self) -> str:
         """File name of the block's predictions."""
         return f"part-{self.block}.parquet"
-
-
-def model_digest(directory: Path) -> str:
-    """Compute a digest that changes whenever the model's predictions may. `config.json` holds checksums of the weights.
-
-    Raises:
-        CheckpointError: there is no model.
-    """
-    digest = hashlib.sha256()
-    for name in ("config.json", "thresholds.json"):
-        if not (directory / name).exists():
-            raise CheckpointError(f"{directory / name}: missing; give the `model` folder of a run")
-        with reading(directory / name, CheckpointError, "copy the whole model folder again"):
-            digest.update(read_file(directory / name))
-    return digest.hexdigest()
 
 
 def open_job(job: Job, *, overwrite: bool) -> list[Record]:

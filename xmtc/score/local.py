@@ -10,12 +10,13 @@ from typing import Any
 from joblib import cpu_count
 
 from xmtc.artefact.export import load_model
+from xmtc.artefact.info import check_same
 from xmtc.data.loader import prefetch
-from xmtc.errors import CheckpointError, DataError
+from xmtc.errors import DataError
 from xmtc.predict.predictor import choose_device
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
-from xmtc.score.job import Job, Record, finish, model_digest, open_job, publish
+from xmtc.score.job import Job, Record, finish, open_job, publish
 from xmtc.track.console import duration, print_line
 from xmtc.track.progress import Progress
 
@@ -76,8 +77,7 @@ def score_local(job: Job, *, device: str = "auto", workers: int | None = None, *
 
 def _score(job: Job, device: str, workers: int, done: frozenset[str]) -> Records:
     parts = load_model(job.model)
-    if model_digest(job.model) != job.model_digest:
-        raise CheckpointError(f"{job.model}: replaced since this job began; run the command again")
+    check_same(job.model, job.model_digest)
     scorer = BlockScorer(parts, job.settings, choose_device(device), workers)
     for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
         yield publish(job.output, block.name, scorer.score(block), block.rejected)

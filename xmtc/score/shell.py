@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xmtc.artefact.info import read_description
+from xmtc.artefact.info import model_digest, read_description
 from xmtc.artefact.vocabulary import warning_of
 from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
@@ -25,7 +25,7 @@ from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.destination import destination_of
 from xmtc.score.inputs import TextColumns, input_files, read_inputs, texts_of, with_known_id
-from xmtc.score.job import Job, Settings, model_digest
+from xmtc.score.job import Job, Settings
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.fetch import fetch_parts
 from xmtc.track.console import printable

@@ -21,13 +21,12 @@ import psutil
 import torch
 from fastapi import Request
 
-from xmtc.artefact.info import read_description
+from xmtc.artefact.info import model_digest, read_description
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.errors import CheckpointError, ConfigError, XmtcError
 from xmtc.files import read_file, reading, reason_of, write_text
 from xmtc.predict.predictor import Model
 from xmtc.predict.smoke import check_answers
-from xmtc.score.job import model_digest
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.refusals import RequestError
 from xmtc.serve.service import Service

@@ -21,7 +21,6 @@ from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.heads.base import Head
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.score.job import model_digest
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable
     return InitialModel(
         name,
         folder,
-        model_digest(folder),
+        parts.digest,
         parts.classifier,
         torch.tensor(known, dtype=torch.int64),
         torch.tensor(theirs, dtype=torch.int64),
