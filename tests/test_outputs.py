@@ -155,7 +155,7 @@ def test_a_finished_run_is_replaced_on_request_alone(tmp_path, xmtc, monkeypatch
     corpus = contents(tmp_path / "corpus")
     outcome = xmtc("train", config)
     assert outcome.code == 1
-    assert "this run is finished, and its data have changed" in outcome.err
+    assert "this run is finished, and its corpus has changed" in outcome.err
     assert {name: content for name, content in contents(run).items() if name != ".lock"} == before
     assert contents(tmp_path / "corpus") == corpus
     assert xmtc("train", config, "--overwrite").code == 0

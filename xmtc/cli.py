@@ -104,7 +104,7 @@ def train(
         bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time that the run needs, and exit.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a finished run whose data have changed since.")
+        bool, typer.Option("--overwrite", help="Replace a finished run whose data or first weights have changed since.")
     ] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="Make a model of the best epoch so far of an interrupted run.")

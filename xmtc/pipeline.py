@@ -1,7 +1,7 @@
 """The whole job: prepare → MIG → plant → fine-tune → evaluate → report. Finished stages are skipped."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from xmtc.artefact.info import model_digest
-from xmtc.config.plain import config_hash, to_plain
+from xmtc.config.plain import config_hash
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use
 from xmtc.errors import ConfigError
@@ -23,6 +23,7 @@ from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths, Stage
+from xmtc.run.fingerprints import model_stages
 from xmtc.run.state import RunState, check_resume
 from xmtc.stages.comparing import compare_with_initial_model
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus, rank_tokens
@@ -35,7 +36,7 @@ def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = Fals
 
     Args:
         config: configuration of the run.
-        overwrite: replace a finished run whose data have changed since.
+        overwrite: replace a finished run whose data or first weights have changed since.
         finish: do not train the remaining epochs of an interrupted run; its best epoch so far becomes the model.
 
     Returns:
@@ -67,16 +68,26 @@ def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = Fals
 
 
 def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
-    """Refuse to replace a finished run whose data now make another corpus."""
+    """Refuse to replace a finished run whose data or initial weights are others now."""
     root = copies.paths.root
     record = check_resume(root, copies.config, copies.config.track.resume)
     if record is not None and record.finished:
-        now = fingerprint_of(local)
-        if record.fingerprints.get("corpus", now) != now:
+        now = {"corpus": fingerprint_of(local), **_weights(copies)}
+        if changed := [name for name in now if record.fingerprints.get(name, now[name]) != now[name]]:
             raise ConfigError(
-                f"{root}: this run is finished, and its data have changed since (source, tokenizer or version); "
-                "use another name, or --overwrite to replace its model and report"
+                f"{root}: this run is finished, and its {changed[0]} has changed since (source, tokenizer, weights or "
+                "version); use another name, or --overwrite to replace its model and report"
             )
+
+
+def _weights(copies: RunCopies) -> dict[str, str]:
+    """Identify the weights that training starts from, where the settings do not."""
+    start = copies.paths.initial_model
+    found = {
+        "initial model": "" if start is None else model_digest(start),
+        "encoder": copies.config.model.encoder.weights,
+    }
+    return {name: digest for name, digest in found.items() if digest}
 
 
 def _run_stages(copies: RunCopies, local: RunConfig, state: RunState, *, finish: bool) -> None:
@@ -98,10 +109,10 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
             rank_tokens(config, paths, corpus)
         state.set_fingerprint(Stage.MIG, ranking)
     try:
-        start = [] if paths.initial_model is None else [model_digest(paths.initial_model)]
-        if start:
-            state.set_fingerprint("initial model", *start)
-        for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start):
+        start = _weights(copies)
+        for name, digest in start.items():
+            state.set_fingerprint(name, digest)
+        for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start.get("initial model")):
             if finish and stage is Stage.FINETUNE:
                 _finish(paths, state, fingerprint)
             if not _is_done(state, stage, fingerprint):
@@ -113,7 +124,10 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
                     if stage is Stage.EVALUATE:
                         compare_with_initial_model(local, paths, corpus)
     finally:
-        end_workers(config)
+        if config.distributed.max_workers > 0:
+            from xmtc.cluster.connection import disconnect  # of the Ray that this run started, if it did
+
+            disconnect(config)
     with _stage(state, copies, Stage.REPORT, ""):
         for split in paths.evaluated():
             report_runs([paths.root], paths.report(split), split)
@@ -161,31 +175,6 @@ def stages(config: RunConfig) -> list[Stage]:
     return [stage for stage in Stage if not skipped.get(stage, False)]
 
 
-def model_stages(config: RunConfig, corpus: str, ranking: str, start: Sequence[str] = ()) -> list[tuple[Stage, str]]:
-    """List the stages that need the model, each with a fingerprint of everything its result depends on.
-
-    Args:
-        config: of the run.
-        corpus: fingerprint of the corpus.
-        ranking: fingerprint of the ranking of its tokens.
-        start: digests of initial weights that the settings do not determine.
-    """
-    # Training the head reads nothing of the scorers, and the ranking only to plant the attention.
-    learned = ranking if config.ranks_tokens else corpus
-    alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-    plant = config_hash(learned, config.seed, alone, config.plant, *start)
-    finetune = config_hash(plant, config.finetune)
-    found = [(Stage.PLANT, plant)] if config.planted else []
-    found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
-    fused = [to_plain(scorer) for scorer in config.model.scorers]
-    if fused:  # before the head, for a first result
-        fitted = [to_plain(scorer) for scorer in config.model.fitted]
-        found.insert(0, (Stage.SCORERS, config_hash(plant, fitted, config.refits_scorers)))
-        found += [(Stage.REFIT, config_hash(finetune, fitted))] if config.refits_scorers else []
-    evaluate = config_hash(finetune, corpus, fused, config.model.fusion, config.evaluate)
-    return [*found, (Stage.EVALUATE, evaluate)]
-
-
 def prepare_stage(config: RunConfig) -> Corpus:
     """Prepare only the corpus, see `xmtc prepare`."""
     check_tokenizer(config)
@@ -210,10 +199,8 @@ def _prepare(copies: RunCopies, local: RunConfig) -> Corpus:
 
 def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
     """Prepare the corpus and rank its tokens, see `xmtc mig`."""
-    check_tokenizer(config)
-    copies = RunCopies(config)
-    corpus = _prepare(copies, copies.fetch_inputs())
-    return corpus, rank_tokens(config, copies.paths, corpus)
+    corpus = prepare_stage(config)
+    return corpus, rank_tokens(config, RunPaths.of(config), corpus)
 
 
 def run_workers(stage: Stage, copies: RunCopies) -> None:
@@ -226,14 +213,6 @@ def run_workers(stage: Stage, copies: RunCopies) -> None:
         from xmtc.cluster.training import train_on_cluster
 
         train_on_cluster(stage, copies)
-
-
-def end_workers(config: RunConfig) -> None:
-    """Shut down the Ray that this run started, if it started one."""
-    if config.distributed.max_workers > 0:
-        from xmtc.cluster.connection import disconnect
-
-        disconnect(config)
 
 
 def print_summary(paths: RunPaths) -> None:

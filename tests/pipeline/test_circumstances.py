@@ -125,7 +125,7 @@ def test_an_unfinished_run_continues_on_changed_data_as_one_that_begins_with_the
     heads = [load_file(run / "model" / "head.safetensors") for run in (resumed, fresh)]
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[1])
     rewrite(tmp_path, lambda split, rows: rows[:-4])
-    with pytest.raises(ConfigError, match="finished, and its data have changed since"):
+    with pytest.raises(ConfigError, match="finished, and its corpus has changed since"):
         train_run(config)
     assert all(
         torch.equal(load_file(resumed / "model" / "head.safetensors")[name], heads[0][name]) for name in heads[0]

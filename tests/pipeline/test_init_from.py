@@ -1,6 +1,7 @@
 """Training that continues from an exported model: rows carry over by label, and the report compares the two."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 from safetensors.torch import load_file
 
 from tiny_runs import documents, load, write_config, write_jsonl
+from xmtc import pipeline
 from xmtc.artefact.export import load_model
 from xmtc.errors import ConfigError
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.pipeline import train_run
+from xmtc.run.directory import Stage
 
 OLD = ("fish", "heart", "law", "steel")
 
@@ -106,6 +109,38 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
         train_run(config)
     with pytest.raises(ConfigError, match=r"model\.head: .*model\.init_from"):
         train_run(load(path, "model.head={kind: flat}", "plant.parts=[]", "name=fourth"))
+
+
+def stopped_before(stage: Stage, patch: pytest.MonkeyPatch) -> None:
+    run_workers = pipeline.run_workers
+
+    def stopped(one: Stage, copies: Any) -> None:
+        if one is stage:
+            raise KeyboardInterrupt
+        run_workers(one, copies)
+
+    patch.setattr(pipeline, "run_workers", stopped)
+
+
+def test_a_model_that_is_replaced_before_a_resume_is_begun_from_anew(
+    old: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, place = tmp_path / "start", f"model.init_from={tmp_path / 'start'}"
+    shutil.copytree(old / "model", start)
+    path = _config(tmp_path, old)
+    with monkeypatch.context() as patch:
+        stopped_before(Stage.EVALUATE, patch)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(load(path, place))
+    shutil.rmtree(start)
+    shutil.copytree(new / "model", start)
+    runs = [train_run(load(path, place, name)) for name in ("name=new", "name=fresh")]
+    heads = [load_file(run / "model" / "head.safetensors") for run in runs]
+    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[1])
+    shutil.rmtree(start)
+    shutil.copytree(old / "model", start)
+    with pytest.raises(ConfigError, match="this run is finished, and its initial model has changed since"):
+        train_run(load(path, place))
 
 
 def test_predictions_without_unwanted_labels() -> None:

@@ -20,11 +20,12 @@ from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.occurrences import CO_OCCURRENCE
-from xmtc.pipeline import model_stages, train_run
+from xmtc.pipeline import train_run
 from xmtc.predict.evidence_page import explain_text
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
+from xmtc.run.fingerprints import model_stages
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local

@@ -15,8 +15,9 @@ from language_model import FITTED, LanguageModel, answering, loaded, with_rerank
 from xmtc.errors import ConfigError
 from xmtc.estimate.estimate import dry_run
 from xmtc.fusion.reranking import RERANKER
-from xmtc.pipeline import model_stages, train_run
+from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths, Stage
+from xmtc.run.fingerprints import model_stages
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local

@@ -24,7 +24,7 @@ def run(folder: Path, kill_at: int | None) -> list[float]:
     model = torch.nn.Linear(5, 1)
     module = strategy.prepare(model, [ParameterGroup("all", list(model.parameters()), 0.1, 0.01)])
     store = CheckpointStore(folder)
-    newest = store.latest().checkpoint
+    newest = store.latest()
     first = 0
     if newest is not None:
         first = newest.state["consumed"]

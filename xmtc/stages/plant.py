@@ -145,11 +145,11 @@ def _read(worker: Worker, name: str, title: str) -> ReadFor:
     """Read this rank's share of a pass over the training documents, from where an interrupted run saved the sums."""
     settings, minutes = worker.config.plant, worker.config.track.checkpoint_every_minutes
     own = f"{worker.strategy.rank}.safetensors"
-    state = {"corpus": worker.corpus.fingerprint, "tokens": settings.tokens_per_micro_batch}
+    state = {"inputs": worker.inputs(Stage.PLANT)}
 
     def read(sums: Sums) -> Iterator[Batch]:
         store, done = _saved_sums(worker, name), 0
-        found = store.latest().checkpoint
+        found = store.latest()
         if found is not None and (found.state, found.world_size) == (state, worker.strategy.world_size):
             load_model(sums, found.path / own)
             done = found.step

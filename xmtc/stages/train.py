@@ -45,7 +45,7 @@ def train(
     context = StageContext(stage.value, paths.root, strategy.rank, strategy.device)
     trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
     about = StageSettings(
-        stage.value, settings.optimizer, metric, settings.patience, config.seed, worker.corpus.fingerprint, config.track
+        stage.value, settings.optimizer, metric, settings.patience, config.seed, worker.inputs(stage), config.track
     )
     with Tracker(paths.root, config.track, strategy.rank, settings=to_plain(config)) as tracker:
         services = LoopServices(

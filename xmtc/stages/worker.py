@@ -11,10 +11,12 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.data.corpus import Corpus, Split
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.distributed.strategy import Strategy
+from xmtc.mig.ranking import ranking_fingerprint
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
+from xmtc.run.directory import RunPaths, Stage
+from xmtc.run.fingerprints import model_stages
 from xmtc.run.state import check_unchanged
 from xmtc.stages.batches import CorpusBatches
 from xmtc.stages.hidden_states import HiddenStates, cache_key, stored_dtype
@@ -69,6 +71,12 @@ class Worker:
         lengths = {"max_length": self.config.data.max_length, "overlap": self.config.model.overlap}
         with self.progress.task("encode names", total=len(texts), unit="names") as task, self.strategy.autocast():
             return embed_texts(self.classifier, self.tokenizer, texts, advance=task.advance, **lengths)
+
+    def inputs(self, stage: Stage) -> str:
+        """Return the fingerprint of everything that the result of a stage depends on."""
+        corpus, start = self.corpus.fingerprint, self.initial_model
+        ranking = ranking_fingerprint(corpus, self.config.mig)
+        return dict(model_stages(self.config, corpus, ranking, start and start.digest))[stage]
 
     def log_odds(self) -> Tensor:
         """Compute ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document, for initial biases."""

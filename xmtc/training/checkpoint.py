@@ -55,14 +55,6 @@ class Checkpoint:
     world_size: int
 
 
-@dataclass(frozen=True)
-class Latest:
-    """The newest checkpoint that verifies, if any, and the newer ones that do not: (directory, reason)."""
-
-    checkpoint: Checkpoint | None
-    skipped: tuple[tuple[Path, str], ...]
-
-
 class CheckpointStore:
     """Checkpoints of one run. Every method is collective.
 
@@ -120,25 +112,23 @@ class CheckpointStore:
         """Remove all checkpoints."""
         self._prune(-1, lambda failures: CheckpointError("; ".join(failures)))
 
-    def latest(self) -> Latest:
+    def latest(self) -> Checkpoint | None:
         """Find the newest checkpoint whose files all match its manifest. The result is the same on all ranks.
 
-        Reads every byte of the checkpoint, on rank 0 and on one rank of every node with a separate directory.
+        Reads every byte of the checkpoint, on rank 0 and on one rank of every node with a separate directory. Logs the
+        newer checkpoints that do not match.
 
         Raises:
             StorageError: the remote directory cannot be read, or lacks local files and cannot be written.
         """
-        searched: list[Latest] = []
+        searched: list[Checkpoint | None] = []
         run_collectively(lambda: searched.append(self._search()), here=self._is_first)
         found = broadcast_object(searched[0] if searched else None)
-        assert found is not None  # rank 0 searched
-        for path, reason in found.skipped if self._is_first else ():
-            logger.warning("skipping checkpoint %s: %s", path, reason)
-        if found.checkpoint is None or self._mirror.remote is None:
+        if found is None or self._mirror.remote is None:
             return found
-        path = self._directory / found.checkpoint.path.name
+        path = self._directory / found.path.name
         run_collectively(lambda: self._verified(path), here=self._is_leader)
-        return replace(found, checkpoint=replace(found.checkpoint, path=path))
+        return replace(found, path=path)
 
     def fetch(self, path: Path) -> None:
         """Update a file next to the checkpoints, which rank 0 may have written on another node.
@@ -148,6 +138,15 @@ class CheckpointStore:
         """
         name = self._name(path)
         self._mirror.pull(self._name(path.parent), lambda other: other == name)
+
+    def discard(self, path: Path) -> None:
+        """Delete a file next to the checkpoints, which is of another start.
+
+        Raises:
+            StorageError: the remote file cannot be deleted.
+        """
+        run_collectively(lambda: self._mirror.remove(self._name(path)), here=self._is_first)
+        run_collectively(lambda: path.unlink(missing_ok=True), here=self._is_leader)
 
     def _publish(
         self, temporary: Path, final: Path, content: dict[str, Any], explain: Callable[[list[str]], XmtcError]
@@ -174,15 +173,14 @@ class CheckpointStore:
         run_collectively(push_payload, here=self._is_leader)
         run_collectively(push_rest, here=self._is_first)
 
-    def _search(self) -> Latest:
+    def _search(self) -> Checkpoint | None:
         self._clean()
-        skipped = []
         for path in reversed(self._saved()):
             try:
-                return Latest(self._verified(path), tuple(skipped))
+                return self._verified(path)
             except CheckpointError as error:
-                skipped.append((path, str(error)))
-        return Latest(None, tuple(skipped))
+                logger.warning("skipping checkpoint %s: %s", path, error)
+        return None
 
     def _verified(self, path: Path) -> Checkpoint:
         """Verify a checkpoint of this directory. If it is damaged or absent here, verify its remote copy instead."""
@@ -228,7 +226,7 @@ class CheckpointStore:
 
         def prune_remote() -> None:
             saved = self._saved()
-            past = [p for p in saved if _step_of(p) <= step]
+            past = [p for p in saved if int(p.name.removeprefix("step_")) <= step]
             surplus.extend(p for p in saved if p not in past[-self._keep_last :])
             for path in surplus:
                 self._mirror.remove(self._name(path))
@@ -295,7 +293,3 @@ def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[st
         _verify_file(temporary / name, expected["bytes"], expected["sha256"])
     # This may replace a damaged checkpoint, or one beyond the step that this run resumed at.
     publish_directory(temporary, final)
-
-
-def _step_of(path: Path) -> int:
-    return int(path.name.removeprefix("step_"))

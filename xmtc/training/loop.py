@@ -108,7 +108,9 @@ class Loop:
             KeyboardInterrupt: on SIGINT or SIGTERM, after a checkpoint.
         """
         checkpoint = self._newest()
-        position = Position(**checkpoint.state) if checkpoint else Position(corpus=self.settings.corpus)
+        position = Position(**checkpoint.state) if checkpoint else Position(inputs=self.settings.inputs)
+        if position.best is None:
+            self.store.discard(self.best.path)
         self.tracker.start_stage(self.settings.name, self.total_steps, position.step)
         with self.interruption.watching():
             for index in range(position.phase, len(self.phases)):
@@ -130,11 +132,11 @@ class Loop:
         return position
 
     def _newest(self) -> Checkpoint | None:
-        checkpoint = self.store.latest().checkpoint
+        checkpoint = self.store.latest()
         if checkpoint is None:
             return None
-        if checkpoint.state.get("corpus") != self.settings.corpus:
-            self._print(f"starting from scratch: {checkpoint.path} was made from another corpus")
+        if checkpoint.state.get("inputs") != self.settings.inputs:
+            self._print(f"starting from scratch: {checkpoint.path} was made from other data or weights")
             return None
         self._print(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
         return checkpoint

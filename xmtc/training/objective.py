@@ -58,7 +58,7 @@ class StageSettings:
         metric: dev metric that picks the best epoch; higher is better.
         patience: epochs without improvement after which the stage stops; 0: never.
         seed: seed of every random choice.
-        corpus: fingerprint of the corpus; the stage ignores checkpoints made from another corpus.
+        inputs: fingerprint of everything that the result depends on; the stage ignores checkpoints of others.
         track: how often to log and save.
     """
 
@@ -67,7 +67,7 @@ class StageSettings:
     metric: str
     patience: int
     seed: int
-    corpus: str
+    inputs: str
     track: TrackConfig
 
 
@@ -82,7 +82,7 @@ class Position:
         epochs_done: epochs done in the stage.
         best, best_epoch: best dev metric, and the number of epochs before it; None before the first evaluation.
         skipped: consecutive updates skipped because they were not finite.
-        corpus: fingerprint of the corpus.
+        inputs: see `StageSettings`.
     """
 
     phase: int = 0
@@ -94,4 +94,4 @@ class Position:
     best: float | None = None
     best_epoch: int = 0
     skipped: int = 0
-    corpus: str = ""
+    inputs: str = ""

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from xmtc.data.pretrained import weights_hash
+
 if TYPE_CHECKING:
     from xmtc.models.encoders.backbone_config import HuggingFaceConfig
     from xmtc.models.encoders.base import Encoder
@@ -21,6 +23,12 @@ class EncoderSettings(Protocol):
     def backbone(self) -> "HuggingFaceConfig | None":
         """The Hugging Face model that the encoder is or contains; None if there is none."""
         return None
+
+    @property
+    def weights(self) -> str:
+        """Hash of the pretrained weights in a folder; empty if they come from elsewhere, or there are none."""
+        backbone = self.backbone
+        return weights_hash(backbone.name) if backbone is not None and backbone.from_config is None else ""
 
     @property
     def backbone_key(self) -> str:
