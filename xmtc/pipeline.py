@@ -1,7 +1,7 @@
 """The whole job: prepare → MIG → plant → fine-tune → evaluate → report. Finished stages are skipped."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +115,8 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
         for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start.get("initial model")):
             if finish and stage is Stage.FINETUNE:
                 _finish(paths, state, fingerprint)
-            if not _is_done(state, stage, fingerprint):
+            results = _results(paths, corpus) if stage is Stage.EVALUATE else []
+            if not _is_done(state, stage, fingerprint, results):
                 with _stage(state, copies, stage, fingerprint):
                     run_workers(stage, copies)
                     if stage is Stage.SCORERS and config.model.head.scores:
@@ -133,6 +134,13 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
             report_runs([paths.root], paths.report(split), split)
             if config.model.init_from is not None:
                 warn_if_worse(paths.root, split)
+
+
+def _results(paths: RunPaths, corpus: Corpus) -> list[Path]:
+    """List what the last stage writes. Remove the evaluation of a test split that the corpus no longer has."""
+    if "test" not in corpus.splits:
+        paths.remove(paths.evaluation("test"))
+    return [paths.model / "config.json", *(paths.metrics(split) for split in corpus.splits if split != "train")]
 
 
 @contextmanager
@@ -156,8 +164,8 @@ def _finish(paths: RunPaths, state: RunState, fingerprint: str) -> None:
     state.set_stage(Stage.FINETUNE, replace(record, state="done"))
 
 
-def _is_done(state: RunState, stage: Stage, fingerprint: str) -> bool:
-    done = state.is_done(stage, fingerprint)
+def _is_done(state: RunState, stage: Stage, fingerprint: str, results: Sequence[Path]) -> bool:
+    done = state.is_done(stage, fingerprint) and all(path.is_file() for path in results)
     if done:
         print_line(f"{stage}: already done, skipped")
     return done

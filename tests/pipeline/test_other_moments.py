@@ -76,6 +76,21 @@ def test_the_best_weights_of_other_data_are_not_finished(tmp_path, monkeypatch):
         train_run(config, finish=True)
 
 
+def test_results_that_are_gone_are_made_again_and_former_ones_removed(tmp_path, monkeypatch, capsys):
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), *BRIEF)
+    run = train_run(config)
+    for gone in ("eval", "eval/dev", "model"):
+        shutil.rmtree(run / gone)
+        train_run(config)
+        assert (run / "model" / "config.json").is_file()
+        assert {path.parent.name for path in run.glob("eval/*/metrics.json")} == {"dev", "test"}
+        assert "finetune: already done, skipped" in capsys.readouterr().err
+    shutil.copyfile(tmp_path / "train.jsonl", tmp_path / "test.jsonl")  # repeats of training documents are dropped
+    train_run(config, overwrite=True)
+    assert "tiny: dev" in capsys.readouterr().out
+    assert {path.parent.name for path in run.glob("eval/*/metrics.json")} == {"dev"}
+
+
 def write_encoder(folder: Path, seed: int) -> None:
     torch.manual_seed(seed)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

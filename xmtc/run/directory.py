@@ -1,5 +1,6 @@
 """The stages of a run, and where its files are."""
 
+import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -126,6 +127,12 @@ class RunPaths(RunDirectory):
     corpus: Path
     initial_model: Path | None = None
     mirror: "Mirror | None" = None
+
+    def remove(self, folder: Path) -> None:
+        """Delete a folder of the run directory, here and at its URI."""
+        if self.mirror is not None:
+            self.mirror.remove(folder.relative_to(self.root).as_posix())
+        shutil.rmtree(folder, ignore_errors=True)
 
     @classmethod
     def of(cls, config: "RunConfig") -> "RunPaths":
