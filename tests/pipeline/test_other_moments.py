@@ -91,6 +91,21 @@ def test_results_that_are_gone_are_made_again_and_former_ones_removed(tmp_path, 
     assert {path.parent.name for path in run.glob("eval/*/metrics.json")} == {"dev"}
 
 
+def test_old_predictions_are_not_measured_against_new_data(tmp_path, monkeypatch):
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), *BRIEF)
+    run = train_run(config)
+    evaluate_run(run)
+    with_other_labels(tmp_path)
+    with monkeypatch.context() as patch:
+        before_stage(Stage.EVALUATE, interrupt, patch)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(config, overwrite=True)
+    before = (run / "eval" / "test" / "metrics.json").read_bytes()
+    with pytest.raises(DataError, match="trained again, but not to the end"):
+        evaluate_run(run)
+    assert (run / "eval" / "test" / "metrics.json").read_bytes() == before
+
+
 def write_encoder(folder: Path, seed: int) -> None:
     torch.manual_seed(seed)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

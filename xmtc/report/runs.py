@@ -23,8 +23,8 @@ from xmtc.report.run_results import RunResults
 from xmtc.report.write import write_report
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
-from xmtc.run.directory import RunDirectory
-from xmtc.run.state import check_unchanged
+from xmtc.run.directory import RunDirectory, Stage
+from xmtc.run.state import check_unchanged, read_run
 from xmtc.track.console import print_line
 
 
@@ -94,7 +94,7 @@ def evaluate_run(run: Path) -> None:
     shortlist holds) stays as training measured it.
 
     Raises:
-        DataError: there are no predictions in the run, or its corpus has been replaced since.
+        DataError: there are no predictions in the run, it is being trained again, or its corpus has been replaced.
     """
     files = RunDirectory(run)
     config = load_config(RunConfig, files.config, [])
@@ -102,6 +102,8 @@ def evaluate_run(run: Path) -> None:
     if not found:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
     _warn_of_incomplete(files, found)
+    if (record := read_run(run)) is not None and record.stages[Stage.EVALUATE].state != "done":
+        raise DataError(f"{run}: trained again, but not to the end; finish it ('xmtc train') and evaluate then")
     corpus = open_corpus(config)
     check_unchanged(run, "corpus", corpus.path, corpus.fingerprint)
     single = corpus.manifest.task == "single_label"
