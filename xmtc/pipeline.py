@@ -107,7 +107,7 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
     if Stage.MIG in stages(config):
         with _stage(state, copies, Stage.MIG, ranking):
             rank_tokens(config, paths, corpus)
-        state.set_fingerprint(Stage.MIG, ranking)
+        state.set_fingerprint("token ranking", ranking)
     try:
         start = _weights(copies)
         for name, digest in start.items():

@@ -106,6 +106,14 @@ def test_old_predictions_are_not_measured_against_new_data(tmp_path, monkeypatch
     assert (run / "eval" / "test" / "metrics.json").read_bytes() == before
 
 
+def test_planting_refuses_a_ranking_of_other_settings(tmp_path, monkeypatch):
+    path = tiny_runs.write_config(tmp_path)
+    with monkeypatch.context() as patch:
+        before_stage(Stage.PLANT, lambda: mig_stage(tiny_runs.load(path, *BRIEF, "mig.top_k=3")), patch)
+        with pytest.raises(DataError, match="no longer the token ranking of the run"):
+            train_run(tiny_runs.load(path, *BRIEF))
+
+
 def write_encoder(folder: Path, seed: int) -> None:
     torch.manual_seed(seed)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

@@ -130,8 +130,8 @@ def check_unchanged(directory: Path, name: str, place: Path, now: str) -> None:
     record = read_run(directory)
     if record is not None and record.fingerprints.get(name, now) != now:
         raise DataError(
-            f"{place}: no longer the {name} of the run {directory}; restore it ('xmtc prepare' with the run's "
-            "config.yaml makes its corpus), or start another run"
+            f"{place}: no longer the {name} of the run {directory}; restore it ('xmtc train' with the run's "
+            "config.yaml makes its corpus and ranking), or start another run"
         )
 
 

@@ -14,6 +14,7 @@ from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel, PlantsProjections, ReadsPooled
 from xmtc.run.directory import Stage
+from xmtc.run.state import check_unchanged
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
@@ -84,7 +85,7 @@ def _plant_projections(worker: Worker, *, values: bool, attention: bool) -> None
     if values:
         plant_values(head, sums, shard, seed)
     if attention:
-        plant_attention(head, sums, TokenRanking.load(worker.paths.ranking, shard.own), shard, seed, keys=new)
+        plant_attention(head, sums, _ranking(worker), shard, seed, keys=new)
         ndcg = token_ndcg(worker)
         if worker.is_first:
             print_line(f"plant: the attention ranks the tokens of dev with {METRIC} {ndcg:.3f}")
@@ -97,7 +98,7 @@ def token_ndcg(worker: Worker) -> float:
 
 def _stage_1(worker: Worker) -> PlantObjective:
     """Make what stage 1 trains; its dev metric is the nDCG of the attention's ranking."""
-    settings, ranking = worker.config.plant, TokenRanking.load(worker.paths.ranking, worker.shard.own)
+    settings, ranking = worker.config.plant, _ranking(worker)
     tokens, cached = settings.tokens_per_micro_batch, settings.cache_hidden
 
     def evaluate() -> dict[str, float]:
@@ -107,6 +108,17 @@ def _stage_1(worker: Worker) -> PlantObjective:
 
     objective = PlantObjective(worker.classifier, ranking, settings, len(worker.tokenizer), evaluate, worker.shard)
     return objective
+
+
+def _ranking(worker: Worker) -> TokenRanking:
+    """Load the ranking of the tokens of this rank's labels.
+
+    Raises:
+        DataError: `xmtc mig` has replaced it by one of other settings.
+    """
+    found = TokenRanking.load(worker.paths.ranking, worker.shard.own)
+    check_unchanged(worker.paths.root, "token ranking", worker.paths.ranking, found.fingerprint)
+    return found
 
 
 def _rank_tokens(worker: Worker) -> None:
