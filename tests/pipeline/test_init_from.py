@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tiny_runs import documents, load, write_config, write_jsonl
 from xmtc import pipeline
 from xmtc.artefact.export import load_model
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.pipeline import train_run
 from xmtc.run.directory import Stage
@@ -141,6 +141,31 @@ def test_a_model_that_is_replaced_before_a_resume_is_begun_from_anew(
     shutil.copytree(old / "model", start)
     with pytest.raises(ConfigError, match="this run is finished, and its initial model has changed since"):
         train_run(load(path, place))
+
+
+def test_models_are_compared_on_the_texts_that_were_evaluated(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids may repeat in other splits; and a source that changes during training has other texts under them."""
+    path, measured = _config(tmp_path, old), []
+    for name in ("new", "renumbered"):
+        start = train_run(load(path, f"name={name}")) / "start" / "before" / "eval"
+        found = [json.loads((start / split / "metrics.json").read_text()) for split in ("dev", "test")]
+        measured.append([[one[key] for key in ("docs", "micro_f1", "map", "ndcg@5")] for one in found])
+        for split, first, n in (("train", 0, 60), ("dev", 60, 16), ("test", 76, 16)):
+            rows = documents(n, first=first)
+            write_jsonl(tmp_path / f"{split}.jsonl", [row | {"id": f"n{i}"} for i, row in enumerate(rows)])
+    assert measured[0] == measured[1]
+    compare = pipeline.compare_with_initial_model
+
+    def changed(*arguments: Any) -> None:
+        rows = [row | {"text": f"{row['text']} {row['text']}"} for row in documents(16, first=60)]
+        write_jsonl(tmp_path / "dev.jsonl", rows)
+        compare(*arguments)
+
+    monkeypatch.setattr(pipeline, "compare_with_initial_model", changed)
+    with pytest.raises(DataError, match=r"16 documents that were just evaluated .* have other texts"):
+        train_run(load(path, "name=changed"))
 
 
 def test_predictions_without_unwanted_labels() -> None:

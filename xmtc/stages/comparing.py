@@ -3,10 +3,11 @@
 Suffixes: N documents, K predicted labels, L labels.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from xmtc.data.corpus import Corpus, Split
@@ -37,7 +38,7 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
     its scorers store their ids; a model without scorers has none. The labels are those that it knows.
 
     Raises:
-        DataError: a document of the split is no longer in the source.
+        DataError: a document of the split is no longer in the source, or has another text.
     """
     if paths.initial_model is None:
         return
@@ -51,7 +52,7 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
             print_line(f"init_from: no document of {name} is left for comparing the models")
             continue
         ids, top_k = split.doc_ids(), config.evaluate.top_k
-        before = _predicted(model, config, corpus.labels, known_L, [ids[row] for row in rows_N])
+        before = _predicted(model, config, corpus.labels, known_L, split.text_hashes()[rows_N])
         after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
         gold = split.label_matrix()[rows_N]
         gold.data &= known_L[gold.indices]
@@ -94,41 +95,37 @@ def _measure(
 
 
 def _predicted(
-    model: Model, config: RunConfig, labels: LabelTable, known_L: NDArray[np.bool_], doc_ids: Sequence[str]
+    model: Model, config: RunConfig, labels: LabelTable, known_L: NDArray[np.bool_], hashes_N: NDArray[np.uint64]
 ) -> SparsePredictions:
-    """Predict the labels of documents of the source, by their ids in this run."""
-    found: list[str] = []
+    """Predict the labels of documents of the source, by the hashes of their texts."""
+    found: list[int] = []
+    wanted = set(hashes_N.tolist())
 
     def texts(task: ConsoleTask) -> Iterator[list[str]]:
-        for batch in _batches(config, set(doc_ids)):
-            found.extend(one.doc_id for one in batch)
-            yield [one.text for one in batch]
+        rows = _texts(config, wanted)
+        while batch := list(islice(rows, _BATCH)):
+            found.extend(one for one, _ in batch)
+            yield [text for _, text in batch]
             task.advance(len(batch))
 
-    with Progress().task("score with the previous model", len(doc_ids)) as task:
+    with Progress().task("score with the previous model", len(wanted)) as task:
         predictions, _ = decided(model, texts(task), labels, known_L, config.evaluate.top_k)
-    places = {doc_id: place for place, doc_id in enumerate(found)}
-    return predictions.take(np.array([places[doc_id] for doc_id in doc_ids]))
+    places = {one: place for place, one in enumerate(found)}
+    return predictions.take(np.array([places[one] for one in hashes_N.tolist()]))
 
 
-def _batches(config: RunConfig, wanted: Collection[str]) -> Iterator[tuple[Document, ...]]:
-    """Read documents from the source again, because the corpus has only their tokens.
+def _texts(config: RunConfig, wanted: set[int]) -> Iterator[tuple[int, str]]:
+    """Read texts from the source again, because the corpus has only their tokens; yield each once, with its hash.
 
     Raises:
         DataError: one is no longer there.
     """
-    reader = config.data.source.build()
-    found = (
-        row
-        for row in reader.read(map_processes, Progress(enabled=False))
-        if isinstance(row, Document) and row.doc_id in wanted
-    )
-    count = 0
-    while batch := tuple(islice(found, _BATCH)):
-        count += len(batch)
-        yield batch
-    if count != len(wanted):
+    for row in config.data.source.build().read(map_processes, Progress(enabled=False)):
+        if isinstance(row, Document) and (one := xxhash.xxh3_64_intdigest(row.text.encode())) in wanted:
+            wanted.remove(one)
+            yield one, row.text
+    if wanted:
         raise DataError(
-            f"data.source: {len(wanted) - count:,} documents that were just evaluated are no longer there; start again "
-            "with --overwrite"
+            f"data.source: {len(wanted):,} documents that were just evaluated are no longer there, or have other "
+            "texts; restore them, or run the same command again, which trains on the new ones"
         )
