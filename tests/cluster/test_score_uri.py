@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from trial_model import TEXTS, export
 from xmtc.cluster.score_job import _read, _Scorer, _tokenise
 from xmtc.errors import CheckpointError, DataError
 from xmtc.run.copies import fetch_model
-from xmtc.score.destination import destination_of
 from xmtc.score.job import finish, open_job
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
@@ -93,17 +93,16 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     assert finish(job, open_job(job, overwrite=False)) == manifest
 
 
-def test_of_two_jobs_one_gets_the_place(model, host, tmp_path, monkeypatch):
+def test_of_two_jobs_one_gets_the_place(model, host, tmp_path):
     _, source = put_rows(tmp_path, "race-in", 3)
     host("a")
-    place = destination_of(f"{ROOT}/race-out")
-    assert place.create("_job.json", b"1")
-    assert not place.create("_job.json", b"2")
-    assert place.read("_job.json") == b"1"
-    monkeypatch.setattr(type(place), "read", lambda self, name: None)  # both look before either writes
-    monkeypatch.setattr(type(place), "names", lambda self: set())
-    with pytest.raises(DataError, match="another job"):
-        open_job(job_at("race-out", source), overwrite=False)
+    first = job_at("race-out", source)
+    second = replace(first, settings=replace(first.settings, top_k=2))
+    for job in (first, second):
+        open_job(job, overwrite=False)
+    with pytest.raises(DataError, match="taken by another job"):
+        finish(first, [])
+    assert finish(second, [])["settings"]["top_k"] == 2
 
 
 def test_what_changes_while_it_is_scored_is_named(model, host, tmp_path):

@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.predict.arguments import as_bar
 from xmtc.score.batch import BlockScorer
 from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
-from xmtc.score.job import Settings, _begin, open_job, publish
+from xmtc.score.job import Settings, publish
 from xmtc.score.local import pending_files, score_local
 from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
 from xmtc.serve.config import read_tuning
@@ -221,13 +220,23 @@ def test_another_job_is_refused_unless_it_may_overwrite(model, source, tmp_path)
         score(model, source, tmp_path / "full", overwrite=True)
 
 
-def test_of_two_jobs_that_start_at_once_one_is_refused(model, source, tmp_path, monkeypatch):
-    first, second = (make_job(model, [str(source)], tmp_path / "out", replace(FP32, top_k=k)) for k in (5, 4))
-    open_job(first, overwrite=False)
-    monkeypatch.setattr(Path, "exists", lambda path: False)  # the second looked before the first wrote
-    with pytest.raises(DataError, match="holds the output of another job"):
-        _begin(second)
-    assert json.loads((tmp_path / "out" / "_job.json").read_text())["settings"]["top_k"] == 5
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_job_stops_where_another_one_has_taken_its_output(model, source, tmp_path, monkeypatch, overwrite):
+    """Before the first has a part, or with --overwrite: its parts would lie among those of the second."""
+    output, ended = tmp_path / "out", []
+
+    def taken(*arguments):
+        record = publish(*arguments) if overwrite else None
+        monkeypatch.undo()
+        ended.append(score(model, source, output, replace(FP32, top_k=2), overwrite=overwrite))
+        return record or publish(*arguments)
+
+    monkeypatch.setattr("xmtc.score.local.publish", taken)
+    with pytest.raises(DataError, match="taken by another job"):
+        score(model, source, output)
+    assert json.loads((output / "_manifest.json").read_text()) == ended[0]
+    assert {len(labels) for labels in read_output(output)["labels"].to_pylist()} == {2}
+    assert score(model, source, output, replace(FP32, top_k=2)) == ended[0]
 
 
 def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
@@ -292,7 +301,7 @@ torch.set_num_threads(1)
 import xmtc.score.local
 from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
-from xmtc.score.job import Settings, _begin, open_job, publish
+from xmtc.score.job import Settings, open_job, publish
 from xmtc.serve.config import read_tuning
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)

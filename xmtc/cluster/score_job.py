@@ -138,7 +138,7 @@ class _Scorer:
 
     def __call__(self, row: RayRow) -> RayRow:
         block: TokenBlock = row["tokens"]
-        return {"record": publish(self.job.output, block.name, self.scorer.score(block), block.rejected)}
+        return {"record": publish(self.job, block.name, self.scorer.score(block), block.rejected)}
 
 
 def _explain(error: RayError) -> XmtcError:

@@ -39,25 +39,6 @@ class Folder:
         path = self.path / name
         return read_file(path) if path.exists() else None
 
-    def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it exists; return whether it was written.
-
-        If several processes try this at once, only one succeeds. A full disk leaves no empty file.
-        """
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = path.open("xb")
-        except FileExistsError:
-            return False
-        try:
-            with file:
-                file.write(content)
-        except OSError:
-            path.unlink()
-            raise
-        return True
-
     def put(self, name: str, content: bytes) -> None:
         """Write a file, replacing an existing one.
 
@@ -86,7 +67,7 @@ class Bucket(Remote):
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
-        self._sizes: dict[str, int] | None = None
+        self._sizes: dict[str, int] = {}
 
     def __reduce__(self) -> tuple[type["Bucket"], tuple[str]]:
         """Pickle only the URI: each worker opens its connections."""
@@ -111,11 +92,8 @@ class Bucket(Remote):
         self.write(name, content)
 
     def holds(self, name: str, size: int, sha256: str) -> bool:
-        """Whether a file has its size; the store has verified the sender's checksum on upload."""
+        """Whether a file had its size when it was listed; the store has verified the sender's checksum on upload."""
         del sha256
-        if self._sizes is None:
-            self.names()
-        assert self._sizes is not None
         return self._sizes.get(name) == size
 
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,11 @@ class Job:
     files: tuple[InputFile, ...]
     settings: Settings
 
+    @cached_property
+    def description(self) -> bytes:
+        """The content of `_job.json`."""
+        return (json.dumps(self.identity(), indent=2) + "\n").encode()
+
     def identity(self) -> dict[str, Any]:
         """Describe what must be unchanged for a job to continue. Engine, number of workers and locations may change."""
         files = [{"name": file.name, "digest": file.digest} for file in self.files]
@@ -147,37 +153,29 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
 
 
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
-    names, before = job.output.names(), _known(job.output)
+    names, there = job.output.names(), job.output.read(JOB)
+    before = None if there is None else parse_json(there)
     if before is None and not all(name.endswith(TEMPORARY) for name in names):
         raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
     if before is not None:
         problem = _difference(before, job.identity())
         if problem and not overwrite and any(map(_is_part, names)):
-            raise _other_job(job, problem)
+            raise DataError(
+                f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
+                "--overwrite to replace it"
+            )
         if problem or (overwrite and MANIFEST in names and not any(map(_is_record, names))):
             _clear(job.output, names)
             names, before = set(), None
     if before is None:
-        _begin(job)
+        with writing(job.output):
+            job.output.put(JOB, job.description)
     if MANIFEST in names:
         logger.info(
             "%s: this job is complete; only damaged parts are scored again (use --overwrite to score everything again)",
             job.output,
         )
     return _finished(job.output, names)
-
-
-def _other_job(job: Job, problem: str) -> DataError:
-    return DataError(
-        f"{job.output}: holds the output of another job ({problem} changed): give another --output, or --overwrite to "
-        "replace it"
-    )
-
-
-def _known(output: Destination) -> dict[str, Any] | None:
-    """Read the description of the job that wrote the output."""
-    content = output.read(JOB)
-    return None if content is None else parse_json(content)
 
 
 def _is_part(name: str) -> bool:
@@ -189,29 +187,28 @@ def _is_record(name: str) -> bool:
     return name.startswith(f"{DONE}/") and name.endswith(".json")
 
 
-def _begin(job: Job) -> None:
-    """Claim the output; another machine may try the same at this moment."""
-    content = json.dumps(job.identity(), indent=2) + "\n"
-    with writing(job.output):
-        if job.output.create(JOB, content.encode()):
-            return
-    if problem := _difference(_known(job.output) or {}, job.identity()):
-        raise _other_job(job, problem)
+def _check_own(job: Job) -> None:
+    """Raise DataError if the output has been taken by another job, or removed."""
+    there = job.output.read(JOB) or b"{}"
+    if there != job.description and _difference(parse_json(there), job.identity()) is not None:
+        raise DataError(f"{job.output}: removed, or taken by another job, since this one began; give each its own")
 
 
-def publish(output: Destination, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
+def publish(job: Job, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
     """Write a block's part and its record atomically.
 
     Raises:
+        DataError: another job has taken the output, or it has been removed.
         StorageError: they cannot be written, for example because the disk is full.
     """
+    _check_own(job)
     content = _parquet(table, compression="zstd")
     sha256, reasons = hashlib.sha256(content).hexdigest(), tuple((row.where, row.reason) for row in rejected)
     released = sum(table["release"].to_pylist()) if "release" in table.column_names else None
     record = Record(block, table.num_rows, len(content), sha256, reasons, released)
-    with writing(f"{output}/{record.part}"):
-        output.put(record.part, content)
-        output.put(f"{DONE}/{block}.json", json.dumps(asdict(record)).encode())
+    with writing(f"{job.output}/{record.part}"):
+        job.output.put(record.part, content)
+        job.output.put(f"{DONE}/{block}.json", json.dumps(asdict(record)).encode())
     return record
 
 
@@ -228,8 +225,10 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
         The manifest.
 
     Raises:
+        DataError: see `publish`.
         StorageError: they cannot be written.
     """
+    _check_own(job)
     records = sorted(records, key=lambda record: record.block)
     rejected = [(record.block, *row) for record in records for row in record.rejected]
     columns = {name: [row[i] for row in rejected] for i, name in enumerate(SCHEMA.names)}

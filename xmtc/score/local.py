@@ -80,7 +80,7 @@ def _score(job: Job, device: str, workers: int, done: frozenset[str]) -> Records
     check_same(job.model, job.model_digest)
     scorer = BlockScorer(parts, job.settings, choose_device(device), workers)
     for block in prefetch(_tokenised(job, scorer, done), BLOCKS_AHEAD):
-        yield publish(job.output, block.name, scorer.score(block), block.rejected)
+        yield publish(job, block.name, scorer.score(block), block.rejected)
 
 
 def _rows_left(job: Job, records: list[Record]) -> int | None:

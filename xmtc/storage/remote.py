@@ -93,27 +93,6 @@ class Remote:
         """Read the content of a small file; None if there is no file."""
         return self._with_retries("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
 
-    def create(self, name: str, content: bytes) -> bool:
-        """Write a small file unless there is one; whether it was written.
-
-        On S3 and Google Cloud Storage the request itself is conditional. Elsewhere two machines that try this within
-        the same moment may both succeed.
-        """
-
-        def make() -> bool:
-            target = self._path(name)
-            self._fs.invalidate_cache()
-            if self._fs.exists(target):
-                return False
-            try:
-                self._fs.pipe_file(target, content, mode="create")
-            except FileExistsError:
-                return False
-            self._fs.invalidate_cache()
-            return True
-
-        return self._with_retries("writing", name, make)
-
     def write(self, name: str, content: bytes) -> None:
         """Write a small file; it appears there when it is complete."""
         self._put(name, lambda target: self._fs.pipe_file(target, content))
