@@ -239,6 +239,13 @@ def test_a_job_stops_where_another_one_has_taken_its_output(model, source, tmp_p
     assert score(model, source, output, replace(FP32, top_k=2)) == ended[0]
 
 
+def test_the_output_in_a_folder_of_inputs_is_no_input(model, tmp_path):
+    write_rows(tmp_path / "in" / "a.jsonl", 6)
+    first = score(model, tmp_path / "in", tmp_path / "in" / "scored")
+    assert score(model, tmp_path / "in", tmp_path / "in" / "scored") == first
+    assert score(model, tmp_path / "in", tmp_path / "out")["documents"] == 6
+
+
 def test_bad_rows_are_listed_counted_and_limited(model, tmp_path):
     lines = ['{"id": "a", "text": "kidney"}', "nonsense", '{"id": "b", "text": ""}', '{"id": "c", "text": "\\u200b"}']
     (tmp_path / "in.jsonl").write_text("\n".join(lines))

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+JOB = "_job.json"
+"""In the output of a scoring job: its description."""
+
 
 @config
 class TextColumns(ColumnsConfig):
@@ -242,7 +245,8 @@ def _expand_remote(uri: str) -> "dict[str, Stamp]":
         stamp = remote.stamp()
         found = {uri: stamp} if stamp is not None else {}
     else:
-        listed = {f"{fixed}/{name}": stamp for name, stamp in remote.list().items() if not _hidden(PurePosixPath(name))}
+        there = remote.list()
+        listed = {f"{fixed}/{name}": there[str(name)] for name in _documents(map(PurePosixPath, there))}
         found = {name: stamp for name, stamp in listed.items() if fixed == uri or fnmatchcase(name, uri)}
     tables = {name: stamp for name, stamp in found.items() if table_of(Path(name)) is not None}
     if not tables:
@@ -264,8 +268,8 @@ def _reader(path: Path, columns: TextColumns) -> TableReader:
 
 def _expand(path: Path) -> list[Path]:
     if path.is_dir():
-        found = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
-        known = [p for p in found if table_of(p) is not None]
+        found = _documents(p.relative_to(path) for p in path.rglob("*") if p.is_file())
+        known = [path / name for name in found if table_of(path / name) is not None]
         if not known:
             raise DataError(f"{path}: no file in this folder ends in {', '.join(TABLES)}")
         return known
@@ -277,8 +281,12 @@ def _expand(path: Path) -> list[Path]:
     return found
 
 
-def _hidden(relative: PurePath) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.parts)
+def _documents(names: Iterable[PurePath]) -> list[PurePath]:
+    """Select the files in a folder that are neither hidden nor the output of a scoring job, such as this one."""
+    names = list(names)
+    jobs = {name.parent for name in names if name.name == JOB}
+    visible = (name for name in names if not any(part.startswith((".", "_")) for part in name.parts))
+    return [name for name in visible if name.parent not in jobs]
 
 
 def _names(paths: list[str]) -> dict[str, str]:

@@ -27,13 +27,13 @@ from xmtc.errors import DataError
 from xmtc.files import TEMPORARY, parse_json, reading, writing
 from xmtc.predict.filters import Threshold
 from xmtc.score.destination import Destination
-from xmtc.score.inputs import InputFile, TextColumns
+from xmtc.score.inputs import JOB, InputFile, TextColumns
 
 logger = logging.getLogger(__name__)
 
 FORMAT = "xmtc-scores-4"
 _PARALLEL_READS = 8
-MANIFEST, JOB, REJECTED, DONE = "_manifest.json", "_job.json", "_rejected.parquet", ".done"
+MANIFEST, REJECTED, DONE = "_manifest.json", "_rejected.parquet", ".done"
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
 
 
