@@ -93,6 +93,16 @@ def test_a_place_where_nothing_can_be_written(tmp_path):
         build(data_config(tmp_path / "file" / "corpus", jsonl_source(tmp_path, documents(9))))
 
 
+def test_a_link_to_another_disk_stays_a_link(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "corpus").symlink_to(tmp_path / "large")
+    for rows in (20, 30):
+        corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(rows))))
+        assert (tmp_path / "corpus").is_symlink()
+        assert Corpus.open(tmp_path / "large").fingerprint == corpus.fingerprint
+        assert not [*tmp_path.glob(".*tmp")]
+
+
 def test_repeats_of_training_texts_are_dropped(tmp_path):
     rows = documents(60)
     source = jsonl_source(tmp_path, rows)
