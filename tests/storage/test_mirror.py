@@ -1,5 +1,6 @@
 """A directory and its double on a real S3 server: what travels when, and what happens when the server is away."""
 
+import glob
 import logging
 import os
 import time
@@ -13,6 +14,7 @@ from s3_server import BUCKET, names
 from xmtc.distributed.collectives import is_leader, rank_and_world_size
 from xmtc.errors import ConfigError, StorageError
 from xmtc.storage.config import StorageConfig, is_remote
+from xmtc.storage.fetch import fetch
 from xmtc.storage.mirror import Mirror
 from xmtc.storage.remote import Remote
 from xmtc.training.checkpoint import CheckpointStore
@@ -21,6 +23,18 @@ from xmtc.training.checkpoint import CheckpointStore
 @pytest.fixture
 def uri(server, request, tmp_path) -> str:
     return f"s3://{BUCKET}/{request.node.name}"
+
+
+def test_a_file_that_is_gone_there_no_longer_matches_a_pattern(uri, tmp_path):
+    storage, remote = StorageConfig(cache=str(tmp_path / "cache")), Remote(uri)
+    for name in ("a.jsonl", "b.jsonl", "c.csv"):
+        remote.write(name, b"{}")
+    fetch(f"{uri}/c.csv", storage)
+    assert len(glob.glob(str(fetch(f"{uri}/*.jsonl", storage)))) == 2
+    remote.remove("a.jsonl")
+    (found,) = glob.glob(str(fetch(f"{uri}/*.jsonl", storage)))
+    assert found.endswith("b.jsonl")
+    assert Path(found).with_name("c.csv").exists()
 
 
 def fill(folder: Path, **files: str) -> Path:

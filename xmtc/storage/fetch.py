@@ -31,7 +31,7 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     if re.search(r"[*?\[]", uri):
         folder, pattern = _split_pattern(uri)
         mirror = storage.mirror("fetched", folder)
-        mirror.pull(choose=lambda name: fnmatch.fnmatch(name, pattern))
+        mirror.pull(choose=lambda name: fnmatch.fnmatch(name, pattern), exact=True)
         return mirror.local / pattern
     folder, name = uri.rsplit("/", 1)
     if choose is None and storage.remote(uri).is_file():
