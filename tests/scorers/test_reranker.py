@@ -113,8 +113,11 @@ def test_answers_are_kept_without_texts_and_asked_for_once(tmp_path: Path) -> No
             lines.write('["cut off')
         again = Reranker(settings(model.url), NAMES, cache)(TEXTS, IDS)
         assert len(model.asked) == 2
+        Reranker(settings(model.url, characters=50), NAMES, cache)([TEXTS[0] + " " * 200], IDS[:1])
+        Reranker(settings(model.url, characters=50), NAMES, cache)([TEXTS[0] + " " * 200], IDS[:1])
+        assert len(model.asked) == 3  # although its answer was written behind the cut
         Reranker(settings(model.url, characters=100), NAMES, cache)([TEXTS[0] + " " * 200], IDS[:1])
-        assert len(model.asked) == 3
+        assert len(model.asked) == 4
     np.testing.assert_array_equal(first, again)
     assert "fish" not in cache.read_text()
 

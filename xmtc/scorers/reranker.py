@@ -34,6 +34,7 @@ PAUSE_SECONDS = 30.0
 _FAILURES, _TRIES = 3, 2
 _ANSWER_TOKENS, _ANSWER_BYTES = 1024, 1 << 20
 _NUMBERS = re.compile(r"\[\s*(?:\d{1,6}\s*(?:,\s*\d{1,6}\s*)*)?\]")
+_ANSWER = re.compile(r'\["[0-9a-f]{64}", \[[0-9, ]*\]\]')  # a line of the cache
 _QUESTION = """Labels:
 {labels}
 
@@ -189,6 +190,5 @@ def _numbers(content: bytes, most: int) -> list[int]:
 
 
 def _read(cache: Path) -> dict[str, list[int]]:
-    """Read the answers of an earlier attempt, whose last line may be cut off."""
-    lines = cache.read_text(encoding="utf-8").splitlines(keepends=True)
-    return dict(json.loads(line) for line in lines if line.endswith("]\n"))
+    """Read the answers of earlier attempts; a line that was cut off has the next one behind it."""
+    return dict(map(json.loads, _ANSWER.findall(cache.read_text(encoding="utf-8"))))
