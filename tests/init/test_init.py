@@ -73,6 +73,15 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
         write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
 
 
+def test_the_configuration_of_other_data_of_the_same_name_is_not_used(tmp_path, written, monkeypatch):
+    monkeypatch.chdir(written.parent)
+    assert command.config_for("news.csv") == Path("news.yaml")
+    assert command.config_for(str(written.parent / "news.csv")) == Path("news.yaml")
+    write_csv(tmp_path / "news.csv", ROWS)
+    with pytest.raises(ConfigError, match=r"news\.yaml: exists, and reads other data than .*; give a name"):
+        command.config_for(str(tmp_path / "news.csv"))
+
+
 def test_texts_in_memory_become_a_model(tmp_path):
     texts, labels = [row["text"] for row in ROWS], [row["labels"] for row in ROWS]
     model = xmtc.train(texts, labels, budget="1s", directory=tmp_path)

@@ -13,17 +13,19 @@ import psutil
 import torch
 from numpy.typing import NDArray
 
+from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
 from xmtc.data.readers.base import shown_column
+from xmtc.data.readers.table_config import SplitFilesConfig
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, stage_seconds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
-from xmtc.files import write_text
+from xmtc.files import real, write_text
 from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
 from xmtc.init.facts import read_facts
@@ -332,9 +334,17 @@ def write_config(
 
 
 def config_for(data: str) -> Path:
-    """Find the configuration that `xmtc init` wrote for some data, or write it now."""
+    """Find the configuration that `xmtc init` wrote for some data, or write it now.
+
+    Raises:
+        ConfigError: the configuration of this name is for other data.
+    """
     config = Path(f"{name_of(data)}.yaml")
     if config.exists():
+        files = getattr(load_config(RunConfig, config).data.source, "files", SplitFilesConfig(train=()))
+        given = {real(Path(name)) for names in find_files(data).by_split.values() for name in names}
+        if given.isdisjoint(real(path) for _, path in files.by_split()):
+            raise ConfigError(f"{config}: exists, and reads other data than {data}; give a name by xmtc init --name")
         print_line(f"using the existing configuration {config}")
         return config
     return write_config(data, Answers(), output=config)
