@@ -18,6 +18,7 @@ from torch import Tensor
 
 from xmtc.data.config import CacheDtype
 from xmtc.errors import DataError, TrainingError
+from xmtc.files import publish_directory
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +113,7 @@ class HiddenCacheWriter:
         self._work = self._directory.parent / f".{self._directory.name}.unfinished"
         per_document = np.asarray(lengths, dtype=np.int64)
         self._offsets = _offsets(per_document)
-        meta: dict[str, Any] = {
-            "fingerprint": fingerprint,
-            "lengths": per_document.tolist(),
-            "width": width,
-            "dtype": dtype,
-        }
+        meta = {"fingerprint": fingerprint, "lengths": per_document.tolist(), "width": width, "dtype": dtype}
         self._meta = json.dumps(meta)
         if create and not self._resumes():
             shutil.rmtree(self._work, ignore_errors=True)
@@ -165,8 +161,8 @@ class HiddenCacheWriter:
         self._unflushed = []
         self._written.flush()
 
-    def publish(self) -> HiddenCache:
-        """Move the finished cache to its destination and open it.
+    def publish(self) -> None:
+        """Move the finished cache to its destination.
 
         Raises:
             TrainingError: a document has no states.
@@ -176,11 +172,7 @@ class HiddenCacheWriter:
         if missing:
             raise TrainingError(f"{missing} of {len(self._written)} documents have no hidden states")
         (self._work / _STARTED).rename(self._work / _META)
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._work.rename(self._directory)
-        tokens, width = self._states_XD.shape
-        states_XD = _map(self._directory / _STATES, tokens, width, self._dtype, "r")
-        return HiddenCache(states_XD, self._offsets, self._dtype)
+        publish_directory(self._work, self._directory)
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

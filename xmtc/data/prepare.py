@@ -61,7 +61,7 @@ def prepare(
     """
     path = real(Path(config.corpus))
     source = _tokenizer_source(config, backbone)
-    fingerprint = corpus_fingerprint(config, source)
+    fingerprint = corpus_fingerprint(config, backbone)
     with locked(path):
         _remove_abandoned(path.parent)
         found = _reusable(path, fingerprint)
@@ -74,7 +74,7 @@ def prepare(
                 _Work(config, work, map_unordered or map_processes, progress or Progress(enabled=False)).build(
                     source, fingerprint
                 )
-                if corpus_fingerprint(config, source) != fingerprint:
+                if corpus_fingerprint(config, backbone) != fingerprint:
                     raise DataError("the source changed while it was read; run the same command again")
                 publish_directory(work, path)
         finally:
@@ -90,20 +90,19 @@ def _remove_abandoned(folder: Path) -> None:
                 shutil.rmtree(work, ignore_errors=True)
 
 
-def fingerprint(config: DataConfig, backbone: str | None) -> str:
-    """Return the fingerprint of the corpus that `prepare` would return; see `corpus_fingerprint`."""
-    return corpus_fingerprint(config, _tokenizer_source(config, backbone))
-
-
-def corpus_fingerprint(config: DataConfig, tokenizer: TokenizerConfig) -> str:
+def corpus_fingerprint(config: DataConfig, backbone: str | None) -> str:
     """Hash everything that determines the corpus: source content, tokenizer and settings, but no paths or times.
+
+    Args:
+        config: see `prepare`.
+        backbone: see `prepare`.
 
     Raises:
         DataError: a file of the source is missing.
         ConfigError: the tokenizer cannot be loaded.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("source", "corpus", "tokenizer")}
-    words = tokenizer.identity()  # first: a wrong name should not wait until the source has been read
+    words = _tokenizer_source(config, backbone).identity()  # first, to refuse a wrong name before reading
     content = [manifests.FORMAT, config.source.build().fingerprint(), words, settings]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 

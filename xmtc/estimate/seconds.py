@@ -2,7 +2,7 @@
 
 `figures.json` has seconds of one core for a unit of each part, measured on one machine. A unit such as
 `terms * labels` is a product of sizes. `core_seconds` says how fast this machine is beside that one, and encoder and
-head are measured here. What finished runs took is kept in a small file of this machine, and corrects the estimates.
+head are measured here.
 """
 
 import math

@@ -113,7 +113,7 @@ def bootstrap(
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def ratio_interval(ratio: Ratio, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+def ratio_interval(ratio: Ratio) -> tuple[float, float]:
     """Compute the 95 % interval of a ratio of sums over documents; where all or nothing counts, Wilson's of documents.
 
     It is 0 to 1 without any.
@@ -126,7 +126,7 @@ def ratio_interval(ratio: Ratio, resamples: int = 1000, seed: int = 0) -> tuple[
         return float(found.low), float(found.high)
     values = [
         _RatioSums({"": ratio}).values(weights_NR)[""]
-        for weights_NR in resample_weights(len(ratio.numerator_N), resamples, seed)
+        for weights_NR in resample_weights(len(ratio.numerator_N), 1000, seed=0)
     ]
     low, high = np.percentile(np.concatenate(values), [2.5, 97.5])
     return float(low), float(high)

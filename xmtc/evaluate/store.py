@@ -31,8 +31,8 @@ def write_evaluation(
     evaluation: Evaluation,
     *,
     predictions: SparsePredictions | None = None,
-    doc_ids: Sequence[str] | None = None,
-    labels: Sequence[str] | None = None,
+    doc_ids: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> None:
     """Write `folder` (`eval/<split>/` of a run): metrics.json, per_label.parquet, per_label.csv, documents.parquet,
     replicates.parquet, details.json, summary.md, and predictions.parquet when predictions are given.
@@ -47,12 +47,10 @@ def write_evaluation(
     Raises:
         StorageError: something cannot be written.
     """
-    if predictions is not None and (doc_ids is None or labels is None):
-        raise ValueError("predictions are written with their doc_ids and labels")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if predictions is not None:
-            write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids or (), labels or ())
+            write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
         _write_table(folder / layout.PER_LABEL, evaluation.per_label)
         _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
         _write_table(folder / layout.DOCUMENTS, evaluation.documents)

@@ -95,7 +95,13 @@ def _publish(
     context |= {"css": _asset("report.css"), "js": _asset("report.js"), "sections": sections}
     write_text(output, environment().get_template("report.html").render(context))
     shown = [*summaries, *(_markdown(table) for table in tables if table.in_summary)]
-    _write_tables(folder, tables, "\n".join(shown))
+    with writing(folder), replacing_directory(folder) as partial:
+        (partial / layout.SUMMARY).write_text("\n".join(shown), encoding="utf-8")
+        for table in tables:
+            frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
+            (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
+            frame.to_parquet(partial / f"{table.name}.parquet", index=False)
+        (partial / _LIST).write_text("".join(f"{path.name}\n" for path in partial.iterdir()), encoding="utf-8")
 
 
 def _rendered(page: Page) -> list[_Rendered]:
@@ -156,13 +162,3 @@ def _check_folder(folder: Path) -> None:
             f"{folder}: the report's tables go there, and it holds something that xmtc did not write; choose another "
             "--output, or move it away"
         )
-
-
-def _write_tables(folder: Path, tables: Sequence[Table], summary: str) -> None:
-    with writing(folder), replacing_directory(folder) as partial:
-        (partial / layout.SUMMARY).write_text(summary, encoding="utf-8")
-        for table in tables:
-            frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
-            (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
-            frame.to_parquet(partial / f"{table.name}.parquet", index=False)
-        (partial / _LIST).write_text("".join(f"{path.name}\n" for path in partial.iterdir()), encoding="utf-8")

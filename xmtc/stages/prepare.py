@@ -5,7 +5,7 @@ import logging
 from xmtc.data.corpus import Corpus
 from xmtc.data.overview import corpus_warnings, overview
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.prepare import fingerprint, prepare
+from xmtc.data.prepare import corpus_fingerprint, prepare
 from xmtc.mig.ranking import TokenRanking, rank_corpus
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -23,13 +23,16 @@ def prepare_corpus(config: RunConfig, mapper: MapUnordered | None = None) -> Cor
         mapper: runs the work on a cluster. Default: on this machine.
     """
     corpus = prepare(config.data, config.model.encoder.tokenizer_name, map_unordered=mapper, progress=Progress())
-    _log_overview(corpus)
+    for line in overview(corpus):
+        logger.info("%s", line)
+    for line in corpus_warnings(corpus):
+        logger.warning("%s", line)
     return corpus
 
 
 def fingerprint_of(config: RunConfig) -> str:
     """Return the fingerprint of the corpus that `prepare_corpus` would return; reads the source."""
-    return fingerprint(config.data, config.model.encoder.tokenizer_name)
+    return corpus_fingerprint(config.data, config.model.encoder.tokenizer_name)
 
 
 def rank_tokens(config: RunConfig, paths: RunPaths, corpus: Corpus) -> TokenRanking:
@@ -40,10 +43,3 @@ def rank_tokens(config: RunConfig, paths: RunPaths, corpus: Corpus) -> TokenRank
     elif ranking.unranked:
         print_line(f"mig: {ranking.unranked:,} of {len(corpus.labels):,} labels have no informative token in train")
     return ranking
-
-
-def _log_overview(corpus: Corpus) -> None:
-    for line in overview(corpus):
-        logger.info("%s", line)
-    for line in corpus_warnings(corpus):
-        logger.warning("%s", line)

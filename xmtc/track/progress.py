@@ -21,6 +21,8 @@ from typing_extensions import override
 
 from xmtc.track.console import duration, print_line, shared_console
 
+_INTERVAL_S = 10.0  # at least, between the lines of a task in a log
+
 
 class ConsoleTask(AbstractContextManager["ConsoleTask"]):
     """One piece of work. Use it as a context manager, or call `close` at the end."""
@@ -41,7 +43,7 @@ class ConsoleTask(AbstractContextManager["ConsoleTask"]):
         self.done = done
         if self._owner.bars and self.bar is not None:
             self._owner.bars.update(self.bar, completed=done)
-        elif self._owner.clock() - self.printed_s >= self._owner.interval_s:
+        elif self._owner.clock() - self.printed_s >= _INTERVAL_S:
             self._print()
 
     def _print(self, *, final: bool = False) -> None:
@@ -72,7 +74,6 @@ class Progress:
     Args:
         enabled: False on every rank but the first: the same calls, no output.
         console: where to draw; the shared console on stderr by default.
-        interval_s: least seconds between the lines of a task in a log.
         clock: seconds, monotonic; for tests.
     """
 
@@ -81,10 +82,9 @@ class Progress:
         *,
         enabled: bool = True,
         console: Console | None = None,
-        interval_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.enabled, self.interval_s, self.clock = enabled, interval_s, clock
+        self.enabled, self.clock = enabled, clock
         self.console = console or shared_console()
         self.bars: RichProgress | None = None
         self._open = 0

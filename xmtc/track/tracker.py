@@ -30,14 +30,11 @@ class MetricsLog:
         self._rewrite(lambda record: True)
         self._file = path.open("a", encoding="utf-8")
 
-    def drop(self, stage: str, beyond_step: int) -> int:
-        """Take out the records of `stage` with a greater step (with `beyond_step` 0, all of them); returns how many."""
+    def drop(self, stage: str, beyond_step: int) -> None:
+        """Take out the records of `stage` with a greater step (with `beyond_step` 0, all of them)."""
         self._file.close()
-        dropped = self._rewrite(
-            lambda record: record["stage"] != stage or (beyond_step > 0 and record["step"] <= beyond_step)
-        )
+        self._rewrite(lambda record: record["stage"] != stage or (beyond_step > 0 and record["step"] <= beyond_step))
         self._file = self.path.open("a", encoding="utf-8")
-        return dropped
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record."""
@@ -48,17 +45,9 @@ class MetricsLog:
         """Close the file."""
         self._file.close()
 
-    def _rewrite(self, keep: Callable[[dict[str, Any]], bool]) -> int:
-        """Keep the records that `keep` accepts, and no torn last line; the file is replaced whole, or left alone."""
-        if not self.path.exists():
-            return 0
-        old = self.path.read_text(encoding="utf-8")
-        records = read_metrics(self.path)
-        kept = [record for record in records if keep(record)]
-        text = "".join(json.dumps(record) + "\n" for record in kept)
-        if len(kept) != len(records) or not (old.endswith("\n") or not old):
-            write_text(self.path, text)
-        return len(records) - len(kept)
+    def _rewrite(self, keep: Callable[[dict[str, Any]], bool]) -> None:
+        """Keep the records that `keep` accepts, and no torn last line; the file is replaced whole."""
+        write_text(self.path, "".join(json.dumps(one) + "\n" for one in read_metrics(self.path) if keep(one)))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
