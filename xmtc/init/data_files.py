@@ -17,7 +17,6 @@ from xmtc.data.readers.table_config import (
     COMPRESSIONS,
     TABLES,
     ArrowConfig,
-    CsvConfig,
     SplitFilesConfig,
     TableConfig,
     ending_of,
@@ -179,7 +178,7 @@ def _split_of(path: Path) -> str | None:
 
 def _with_delimiter(files: DataFiles) -> DataFiles:
     """Return the same files with the delimiter that fits the first lines of a CSV file best."""
-    if files.settings is not CsvConfig:
+    if not files.settings.named_by_line:
         return files
     first = files.local[files.by_split["train"][0]]
     usual = "\t" if ".tsv" in first.suffixes else ","

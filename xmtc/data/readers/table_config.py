@@ -73,8 +73,13 @@ class LabelFileConfig:
 
 @config
 class TableConfig(ReaderSettings):
-    """What the sources share that have a document in each row."""
+    """What the sources share that have a document in each row.
 
+    Attributes:
+        named_by_line: whether a line gives the names of columns, which might be a document instead.
+    """
+
+    named_by_line: ClassVar[bool] = False
     kind: str
     files: SplitFilesConfig
     """Files by split."""
@@ -122,6 +127,7 @@ class CsvConfig(TableConfig):
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Separator of the columns; null: a tab in files named .tsv, a comma in others."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+    named_by_line: ClassVar[bool] = True
 
     @override
     def format(self) -> "TableFormat":
