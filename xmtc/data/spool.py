@@ -26,6 +26,11 @@ _BYTES = 256 << 20
 _NO_SPLIT = -1
 
 
+def text_hash(text: str) -> int:
+    """Hash a text, with its title; equal texts have equal hashes, in corpora too (`Split.text_hashes`)."""
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
 class Spool:
     """Documents in temporary files, with the data that selection needs in memory.
 
@@ -109,7 +114,7 @@ class Spool:
         self._doc_ids.append(document.doc_id)
         self._texts.append(document.text)
         self._bytes += len(document.text)
-        self._hashes.append(xxhash.xxh3_64_intdigest(document.text.encode()))
+        self._hashes.append(text_hash(document.text))
         self._splits.append(_NO_SPLIT if document.split is None else SPLITS.index(document.split))
         self._label_ids.extend(self._known.setdefault(label, len(self._known)) for label in document.labels)
         self._label_offsets.append(len(self._label_ids))

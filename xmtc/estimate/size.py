@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from xmtc.data.analyzer import words_of
@@ -16,6 +15,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
 from xmtc.data.readers.base import SPLITS, Document
+from xmtc.data.spool import text_hash
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.windows import first_tokens
 from xmtc.run.config import RunConfig
@@ -209,7 +209,7 @@ class _Counted:
         self.splits[row.split] += 1
         self.labels.update(row.labels)
         self.bare += not row.labels
-        key = xxhash.xxh3_64_intdigest(row.text.encode())
+        key = text_hash(row.text)
         self.repeated += key in self._all
         self._all.add(key)
         self._hashes.setdefault(row.split, set()).add(key)

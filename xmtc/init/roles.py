@@ -147,9 +147,8 @@ def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
     Raises:
         DataError: it is.
     """
-    numbered = all(
-        column.name.isdecimal() for column in columns if column.name
-    )  # pandas numbers columns that have no names
+    # pandas numbers columns that have no names
+    numbered = all(column.name.isdecimal() for column in columns if column.name)
     if not numbered and any(_is_named_by_a_cell(column) for column in columns):
         raise DataError(
             f"{place}: the first line looks like a document and not like the names of {len(columns)} columns; "

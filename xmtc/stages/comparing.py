@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from xmtc.data.corpus import Corpus, Split
 from xmtc.data.labels import LabelTable
 from xmtc.data.parallel import map_processes
 from xmtc.data.readers.base import Document
+from xmtc.data.spool import text_hash
 from xmtc.errors import DataError
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
@@ -121,7 +121,7 @@ def _texts(config: RunConfig, wanted: set[int]) -> Iterator[tuple[int, str]]:
         DataError: one is no longer there.
     """
     for row in config.data.source.build().read(map_processes, Progress(enabled=False)):
-        if isinstance(row, Document) and (one := xxhash.xxh3_64_intdigest(row.text.encode())) in wanted:
+        if isinstance(row, Document) and (one := text_hash(row.text)) in wanted:
             wanted.remove(one)
             yield one, row.text
     if wanted:
