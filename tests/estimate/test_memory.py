@@ -183,6 +183,13 @@ def test_tables_are_those_of_the_head(head: str, dtype: str) -> None:
     assert found.logits == 12 * documents * 500
 
 
+def test_replicas_take_as_much_of_each_worker_as_of_one_process() -> None:
+    one, two = (minilm(f"distributed.workers={workers}") for workers in (1, 2))
+    few, many = Size(longest=256, labels=500), Size(longest=256, labels=10_000)
+    assert labels_of(two, few) == labels_of(one, few)
+    assert labels_of(two, many).tables == labels_of(one, many).tables / 2
+
+
 @pytest.mark.parametrize("kind", ["lazy_adam", "rowwise_adagrad"])
 def test_state_of_row_wise_optimizers_is_what_they_hold(kind: str) -> None:
     settings = minilm("finetune.sampled_labels=32", ROW_WISE % kind)

@@ -92,3 +92,32 @@ def test_stage_1_needs_a_head_with_attention_by_label() -> None:
 def test_names_of_other_folders_and_seeds_that_libraries_refuse(override) -> None:
     with pytest.raises(ConfigError, match=override.split("=")[0]):
         load_config(RunConfig, CONFIGS / "quickstart.yaml", [override])
+
+
+ATTENTION = ("finetune.sampled_labels=null", "finetune.tokens_per_micro_batch=1000")
+FLAT = "model.head={kind: flat}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "shared"),
+    [
+        ((), 1000, False),
+        ((), 1001, True),  # more labels than a micro-batch has tokens
+        (("finetune.sampled_labels=32",), 1000, True),
+        (("finetune.label_optimizer={kind: lazy_adam}",), 1000, True),
+        (("plant={method: ranking, label_optimizer: {kind: lazy_adam}}",), 1000, True),
+        (("model.head.row_dtype=bfloat16",), 1000, True),
+        ((FLAT,), 1000, True),
+    ],
+)
+def test_label_attention_has_replicas_of_few_rows_whatever_the_number_of_workers(
+    settings: tuple[str, ...], labels: int, shared: bool
+) -> None:
+    config = load_config(RunConfig, CONFIGS / "eurlex57k_attention.yaml", [*ATTENTION, *settings])
+    assert [config.shares_rows(labels, workers) for workers in (1, 2, 8)] == [shared] * 3
+
+
+def test_a_softmax_has_replicas_where_there_are_several_workers() -> None:
+    softmax = "finetune.loss.kind=cross_entropy", "finetune.metric=accuracy", "data.task=single_label"
+    config = load_config(RunConfig, CONFIGS / "eurlex57k_attention.yaml", [*ATTENTION, FLAT, *softmax])
+    assert [config.shares_rows(500, workers) for workers in (1, 2)] == [True, False]

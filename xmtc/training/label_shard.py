@@ -1,5 +1,7 @@
 """This worker's label rows: each worker scores all workers' documents with its labels. One process has all labels.
 
+With replicas (`RunConfig.shares_rows`), each worker scores its documents with all labels, without an exchange here.
+
 The inputs that label rows need of documents (`Head.read`: keys and values, or a pooled vector) are gathered once per
 micro-batch, and their gradient is summed in the backward pass. Logits are never exchanged. The workers share memory and
 arithmetic of the label set. `ShardedRowsStrategy` updates the rows.
@@ -59,7 +61,7 @@ class LabelShard:
 
     Args:
         classifier: classifier with whole tables, the same on all workers, or with this worker's rows as `RowShard`s.
-        split: if false, the tables stay whole, as replicas that the strategy trains, for losses that need all labels.
+        split: if false, the tables stay whole, as replicas that the strategy trains.
 
     Attributes:
         labels: L.
