@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from own_data import run_xmtc
+from own_data import divide, run_xmtc
 
 TEST = 1_500
 BUDGET = "60m"  # so that `init` chooses the recipe whose encoder trains
@@ -97,9 +97,7 @@ def main() -> None:
         folder = (arguments.out / task.__name__).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         table = task(arguments.data).drop_duplicates("text")
-        test = min(TEST, len(table) // 3)
-        table.iloc[:-test].to_csv(folder / "train.csv", index=False)
-        table.iloc[-test:].to_csv(folder / "test.csv", index=False)
+        divide(table, min(TEST, len(table) // 3), folder, "csv")
         for arm in arguments.arms:
             if any((row["task"], row["arm"]) == (task.__name__, arm) for row in done):
                 continue

@@ -48,7 +48,7 @@ def laws(data: Path, out: Path) -> None:
     table["subjects"] = [
         ";".join(names.get(label, label).replace(";", ",") for label in row) for row in table["labels"]
     ]
-    _divide(table[["doc_id", "title", "text", "subjects"]], 500, out, "csv")
+    divide(table[["doc_id", "title", "text", "subjects"]], 500, out, "csv")
 
 
 def library(data: Path, out: Path) -> None:
@@ -58,14 +58,14 @@ def library(data: Path, out: Path) -> None:
     table["keywords"] = [
         " | ".join(names.get(label, label).replace("|", "/") for label in row) for row in table["labels"]
     ]
-    _divide(table.rename(columns={"text": "abstract"})[["title", "abstract", "keywords"]], 600, out, "tsv")
+    divide(table.rename(columns={"text": "abstract"})[["title", "abstract", "keywords"]], 600, out, "tsv")
 
 
 def reviews(data: Path, out: Path) -> None:
     """4,000 film reviews, positive or negative."""
     table = pd.read_parquet(data / "imdb/train.parquet").sample(5_000, random_state=1)
     table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
-    _divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 1_000, out, "csv")
+    divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 1_000, out, "csv")
 
 
 def sentences(data: Path, out: Path) -> None:
@@ -77,7 +77,7 @@ def sentences(data: Path, out: Path) -> None:
     short = (
         table.assign(words=words.str.len()).sort_values("words", kind="stable")[:8_000].sample(frac=1, random_state=1)
     )
-    _divide(short[["review", "sentiment"]], 1_000, out, "csv")
+    divide(short[["review", "sentiment"]], 1_000, out, "csv")
 
 
 def clinic(data: Path, out: Path) -> None:
@@ -101,13 +101,13 @@ def bare(data: Path, out: Path) -> None:
     table = pd.read_parquet(data / "eurlex57k/train.parquet").sample(6_750, random_state=2)
     kept = set(table["labels"].iloc[:3_750].explode().value_counts().index[:20])
     table["labels"] = [",".join(label for label in row if label in kept) for row in table["labels"]]
-    _divide(table[["title", "text", "labels"]], 3_750, out, "csv")
+    divide(table[["title", "text", "labels"]], 3_750, out, "csv")
 
 
 TASKS = {task.__name__: task for task in (laws, library, reviews, sentences, clinic, spanish, bare)}
 
 
-def _divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
+def divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
     """The last rows are the test file; texts that come twice are left out."""
     text = max(table.columns, key=lambda name: table[name].str.len().mean())
     table = table.drop_duplicates(text)
