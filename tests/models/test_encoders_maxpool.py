@@ -5,6 +5,7 @@ from tiny import VOCAB, tiny, whole_documents
 from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig
 from xmtc.models.poolings.config import PlainPoolingConfig
 
@@ -108,3 +109,9 @@ def test_refusals():
         MaxPoolConfig(base=BERT, last_layers=5).build(VOCAB)
     with pytest.raises(ConfigError, match="heads: 5"):
         MaxPoolConfig(base=BERT, last_layers=2, heads=5).build(VOCAB)
+
+
+def test_wrapped_backbones_bring_their_tokenizer():
+    base = HuggingFaceConfig(name="somewhere")
+    assert [encoder.tokenizer_name for encoder in (base, MaxPoolConfig(base=base))] == ["somewhere"] * 2
+    assert BagConfig().tokenizer_name is None

@@ -47,14 +47,6 @@ def with_bare_documents(folder: Path) -> Path:
             (*tiny_runs.RANDOM_START, "finetune.mining={candidates: 2, uniform: 1}"),
             id="mined labels",
         ),
-        pytest.param(
-            (
-                "plant.parts=[]",
-                "finetune.contrastive={}",
-                "finetune.phases=[{epochs: 1, encoder_layers: 1, encoder_learning_rate: 1.0e-3}]",
-            ),
-            id="contrastive",
-        ),
     ],
 )
 def test_a_run_trains_and_counts_them(tmp_path, overrides):

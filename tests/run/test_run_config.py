@@ -60,19 +60,6 @@ def test_a_loss_of_the_other_task_is_refused(file, kind, words) -> None:
         load_config(RunConfig, CONFIGS / file, [f"finetune.loss={{kind: {kind}}}"])
 
 
-def test_a_contrastive_loss_that_moves_nothing_is_refused() -> None:
-    contrastive = ["model.head.kind=flat", "finetune.contrastive={}"]
-    frozen = [*contrastive, "finetune.phases=[{epochs: 1}]"]
-    with pytest.raises(ConfigError, match=r"finetune\.contrastive: .*pooling mean"):
-        load_config(RunConfig, CONFIGS / "sentiment.yaml", frozen)
-    for trains in (
-        ["finetune.phases=[{epochs: 1}, {epochs: 1, encoder_layers: 1}]"],
-        ["model.head.pooling.kind=attention"],
-    ):
-        load_config(RunConfig, CONFIGS / "sentiment.yaml", [*frozen, *trains])
-    load_config(RunConfig, CONFIGS / "sentiment.yaml", ["model.head.kind=label_attention", *frozen[1:]])
-
-
 @pytest.mark.parametrize("setting", ["callbacks=[{kind: profiler}]", "label_optimizer={kind: lazy_adam}"])
 def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
     name, file = setting.split("=")[0], CONFIGS / "quickstart.yaml"

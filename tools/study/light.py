@@ -54,7 +54,6 @@ LINEAR = [
     {"kind": "linear", "most_terms": 600_000, "weighting": "log_odds", "penalties": [0.5], "prune": 0.01},
     {"kind": "word_neighbours"},
 ]
-CONTRASTIVE = {"weight": 0.1, "temperature": 0.1, "queue_size": 1024}
 Json = dict[str, Any]
 
 
@@ -101,20 +100,13 @@ SYSTEMS: dict[str, Json] = {
         "head": flat("attention"),
     },
     "multilevel": {"encoder": {**MULTILEVEL, "feed_forward": 192}, "head": flat("attention")},
-    "multilevel+contrastive": {
-        "encoder": {**MULTILEVEL, "feed_forward": 192},
-        "head": flat("attention"),
-        "contrastive": CONTRASTIVE,
-    },
-    "multilevel+contrastive+low_rank": {
+    "multilevel+low_rank": {
         "encoder": {**MULTILEVEL, "transform": "low_rank"},
         "head": flat("attention"),
-        "contrastive": CONTRASTIVE,
     },
-    "multilevel+contrastive+depthwise": {
+    "multilevel+depthwise": {
         "encoder": {**MULTILEVEL, "transform": "depthwise"},
         "head": flat("attention"),
-        "contrastive": CONTRASTIVE,
     },
     # runs of 1 to 3 words alone
     "scorers": {"encoder": MINILM, "head": {"kind": "none"}, "scorers": LINEAR},
@@ -191,7 +183,6 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "phases": [{"epochs": epochs, "encoder_layers": system.get("layers", -1), "layer_decay": 1.0, **rate}],
             "optimizer": {"learning_rate": 1e-3, "weight_decay": 0.05, "schedule": "linear"},
             "loss": {"kind": "cross_entropy", "label_smoothing": 0.05},
-            "contrastive": system.get("contrastive"),
             "metric": "accuracy",
         },
         "distributed": {"precision": "bf16" if pretrained else "fp32"},
@@ -310,9 +301,9 @@ def verdicts(rows: dict[str, Json]) -> list[Json]:
         best = max(own.values(), key=lambda row: row["accuracy"])
         found.append({"name": f"best_accuracy_{best['name']}", "ratio": best["accuracy"], "bar": GOAL})
         found[-1]["holds"] = best["accuracy"] >= GOAL
-    if {"multilevel+contrastive", "self_attention"} <= rows.keys():
-        gap = rows["multilevel+contrastive"]["ci95"][0] - rows["self_attention"]["ci95"][1]
-        name = "multilevel_contrastive_low_minus_self_attention_high"
+    if {"multilevel", "self_attention"} <= rows.keys():
+        gap = rows["multilevel"]["ci95"][0] - rows["self_attention"]["ci95"][1]
+        name = "multilevel_low_minus_self_attention_high"
         found.append({"name": name, "ratio": round(gap, 4), "bar": 0.0, "holds": gap > 0})
     return found
 

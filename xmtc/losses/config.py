@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from xmtc.losses.base import Loss
-    from xmtc.losses.supervised_contrastive import SupervisedContrastive
 
 
 class LossSettings(Protocol):
@@ -176,23 +175,3 @@ class ListNetConfig(RankingLossSettings):
 
 
 RankingLossConfig = Annotated[RankingLossSettings, Members("xmtc.ranking_losses", LambdaRankConfig, ListNetConfig)]
-
-
-@config
-class SupervisedContrastiveConfig:
-    """Supervised contrastive loss (Khosla et al. 2020), added to the classification loss."""
-
-    kind: Literal["supervised_contrastive"] = "supervised_contrastive"
-    """Which loss."""
-    weight: Annotated[float, Field(gt=0)] = 0.1
-    """Its weight in the training loss: classification + weight · contrastive."""
-    temperature: Annotated[float, Field(gt=0)] = 0.1
-    """τ: a low value gives the nearest documents more weight."""
-    queue_size: Annotated[int, Field(ge=0)] = 1024
-    """Documents of earlier batches to compare with, on each worker; 0 compares within the micro-batch only."""
-
-    def build(self) -> "SupervisedContrastive":
-        """Build the loss module, which holds the memory queue."""
-        from xmtc.losses.supervised_contrastive import SupervisedContrastive
-
-        return SupervisedContrastive(self)

@@ -55,10 +55,6 @@ class Classifier(nn.Module):
             return self.head.read_pooled(self.pool(batch))
         return self.head.read(self.encode(batch), batch.mask_BT)
 
-    def document_vectors(self, batch: Batch) -> Tensor:
-        """Compute `Head.document_vectors` of the documents (B, P)."""
-        return self.head.document_vectors(self.encode(batch), batch.mask_BT)
-
     def pool(self, batch: Batch) -> Tensor:
         """Compute `FixedPoolings` (B, K, D) of the documents in float32, or read them from the batch's cache."""
         if batch.fixed_BKD is not None:

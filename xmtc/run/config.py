@@ -80,7 +80,7 @@ class RunConfig:
     def reads_tokens(self) -> bool:
         """Whether anything but poolings without parameters reads the encoder's hidden states."""
         head = self.model.head
-        return head.scores and (not head.reads_fixed or self.finetune.contrastive is not None)
+        return head.scores and not head.reads_fixed
 
     @property
     def scores_states(self) -> bool:
@@ -132,8 +132,6 @@ class RunConfig:
             label_text=self.model.label_text,
             draws_labels=finetune.sampled_labels is not None or finetune.mining is not None,
             row_optimizer=finetune.label_optimizer is not None,
-            contrasts=finetune.contrastive is not None,
-            trains_encoder=any(phase.encoder_layers != 0 for phase in finetune.phases),
         )
 
     def _check_strategy(self) -> None:

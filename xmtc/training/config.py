@@ -12,7 +12,6 @@ from xmtc.losses.config import (
     LambdaRankConfig,
     LossConfig,
     RankingLossConfig,
-    SupervisedContrastiveConfig,
 )
 from xmtc.mining.config import MiningConfig
 from xmtc.models.heads.config import PlantedPart
@@ -146,8 +145,6 @@ class FinetuneConfig(TrainingConfig):
     others, so that the loss is unbiased. Default: all labels."""
     mining: MiningConfig | None = None
     """Instead of `sampled_labels`: positives, the labels nearest to the documents, and uniform ones."""
-    contrastive: SupervisedContrastiveConfig | None = None
-    """Supervised contrastive loss on the pooled documents, added to the classification loss in training."""
     metric: str = "ndcg@5"
     """Dev metric that picks the best epoch: any metric of docs/reference/metrics.md for which higher is better, except
     areas under the curve. `accuracy` is for single-label tasks only."""

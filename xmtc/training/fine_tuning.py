@@ -1,11 +1,9 @@
 """Stage 2: fine-tune classifier, attention and, phase by phase, the backbone."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import override
 
 from xmtc.data.collate import Batch
@@ -16,12 +14,12 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, refresh
 from xmtc.training.config import FinetuneConfig
 from xmtc.training.label_losses import build_label_loss
-from xmtc.training.label_shard import LabelShard, targets_of
+from xmtc.training.label_shard import LabelShard
 from xmtc.training.objective import Objective
 
 
 class FinetuneObjective(Objective):
-    """Classifies documents: a loss over labels and, if the settings ask for it, a contrastive loss.
+    """Classifies documents.
 
     Args:
         classifier: backbone and head.
@@ -45,8 +43,6 @@ class FinetuneObjective(Objective):
         device = next(classifier.parameters()).device
         self.miner = Miner(settings.mining, self._label_vectors, device) if settings.mining else None
         self.label_loss = build_label_loss(settings, classifier.head, shard, texts, self.miner)
-        self.contrastive = settings.contrastive.build() if settings.contrastive else None
-        self.contrasted: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)  # sum and documents since the last read
 
     @override
     def before_step(self, step: int) -> None:
@@ -56,25 +52,15 @@ class FinetuneObjective(Objective):
 
     @override
     def read_metrics(self) -> dict[str, float]:
-        """How mining goes, and what the contrastive loss adds, on this rank."""
-        found = self.miner.read_metrics() if self.miner is not None else {}
-        (total, documents), self.contrasted = self.contrasted, (0.0, 0.0)
-        return found | ({"train/contrastive": float(total) / float(documents)} if documents else {})
+        """How mining goes, on this rank."""
+        return self.miner.read_metrics() if self.miner is not None else {}
 
     @override
     def forward(self, batch: Batch, seed: int) -> LossOutput:
-        """Compute the loss of a micro-batch over all labels, or an unbiased estimate of it from some labels."""
-        if self.contrastive is None:
-            return self._classification(batch, seed)
-        batch = replace(batch, hidden_BTD=self.classifier.encode(batch))  # once for both losses
-        output = self._classification(batch, seed)
-        added = self.contrastive(self.classifier.document_vectors(batch), targets_of(batch))
-        total, documents = self.contrasted  # on the device: reading a number would synchronise in every micro-batch
-        self.contrasted = total + added.sum.detach(), documents + added.count
-        return LossOutput(output.sum + added.sum, output.count)
+        """Compute the loss of a micro-batch over all labels, or an unbiased estimate of it from some labels.
 
-    def _classification(self, batch: Batch, seed: int) -> LossOutput:
-        """Compute this worker's labels' share of the loss; the sum over workers is the loss of all documents."""
+        It is this worker's labels' share; the sum over workers is the loss of all documents.
+        """
         output = self.label_loss(self.shard.gather(self.classifier.read(batch), batch), seed)
         return output if self.shard.world == 1 else LossOutput(output.sum, batch.weight_B.sum())
 

@@ -36,15 +36,11 @@ class HeadUse:
         label_text: rows start from the labels' names (`model.label_text`).
         draws_labels: a micro-batch scores some labels only (`finetune.sampled_labels` or `finetune.mining`).
         row_optimizer: a row-wise optimizer updates the label tables (`finetune.label_optimizer`).
-        contrasts: a loss on the document vectors is added (`finetune.contrastive`).
-        trains_encoder: some phase of stage 2 trains encoder layers.
     """
 
     label_text: bool = False
     draws_labels: bool = False
     row_optimizer: bool = False
-    contrasts: bool = False
-    trains_encoder: bool = True
 
 
 class HeadSettings(Protocol):
@@ -160,15 +156,6 @@ class FlatConfig(_Pooled):
     """Type of the classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer and stochastic
     rounding."""
     plantable: ClassVar[frozenset[PlantedPart]] = frozenset({"rows"})
-
-    def refusals(self, use: HeadUse) -> Iterator[str]:
-        """Refuse a contrastive loss on document vectors without trainable parameters."""
-        if use.contrasts and not use.trains_encoder and not self.pooling.trains:
-            yield (
-                "finetune.contrastive: it has no effect, because no phase trains the encoder and pooling "
-                f"{self.pooling.kind} has no parameters; give a phase encoder_layers, set model.head.pooling.kind to "
-                "attention, or leave it out"
-            )
 
     @override
     def build(self, hidden_width: int, labels: int) -> "FlatHead":

@@ -20,11 +20,9 @@ class _Pools:
     """The properties of a pooling that messages and checks need before it is built.
 
     Attributes:
-        trains: whether the pooling has parameters.
         reads_fixed: whether it reads only a document's `FixedPoolings`.
     """
 
-    trains: ClassVar[bool] = False
     reads_fixed: ClassVar[bool] = False
 
     @property
@@ -67,7 +65,6 @@ class AttentionPoolingConfig(_Pools):
     """Number of learned queries; must divide the encoder's width."""
     normaliser: Normaliser = "softmax"
     """Softmax, or sparsemax or 1.5-entmax, which give most tokens a weight of 0."""
-    trains: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":
         """Build the pooling for hidden states of this width.
@@ -95,7 +92,6 @@ class SummaryPoolingConfig(_Pools):
     members: Annotated[int, Field(ge=1)] = 1
     """Number of layers whose logits are averaged. A document trains one of them, so n members need n times the epochs
     and the batch size."""
-    trains: ClassVar[bool] = True
     reads_fixed: ClassVar[bool] = True
 
     def build(self, width: int) -> "Pooling":
