@@ -40,6 +40,20 @@ def test_each_pass_of_planting_is_a_forward_pass_of_the_head(tmp_path) -> None:
     assert without["finetune"] - seconds(path)["finetune"] == pytest.approx(encoding_s), "whichever stage comes first"
 
 
+def test_trials_read_some_documents_for_each_choice(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})
+    without, few, more = (seconds(path, f"plant.choose_documents={n}")["plant"] for n in (0, 30, 1000))
+    assert few - without == pytest.approx(4 * 30 * 0.3 / 3)
+    assert more - without == pytest.approx(4 * 100 * 0.3 / 3), "there are 100"
+    one = ("plant.parts=[values, rows]", "plant.choose_documents=30")
+    assert few - seconds(path, *one)["plant"] == pytest.approx(2 * 30 * 0.3 / 3)
+    same = ("plant.cache_hidden=false", "plant.parts=[attention, values]")
+    assert [seconds(path, key)["plant"] - seconds(path, key, "plant.choose_documents=0")["plant"] for key in same] == [
+        0,
+        0,
+    ]
+
+
 def test_an_encoder_that_trains_encodes_dev_after_every_epoch_and_for_evaluation(tmp_path) -> None:
     path = tiny_runs.write_config(tmp_path)
     frozen, trained = (seconds(path, f"finetune.phases=[{{epochs: 2, encoder_layers: {n}}}]") for n in (0, -1))

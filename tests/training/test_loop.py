@@ -5,6 +5,7 @@ The stages run through `run_stage` on a tiny corpus; faults are put in by patchi
 
 import json
 import math
+import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -237,6 +238,31 @@ def test_a_pass_that_is_killed_continues_from_its_sums(tmp_path, monkeypatch, he
     planted, expected = (load_file(one / "plant/head.safetensors") for one in (root, whole))
     assert all(torch.equal(planted[name], expected[name]) for name in expected)
     assert not [*root.glob("plant/*/step_*")]
+
+
+@pytest.mark.parametrize("best", [set(), {"values"}, {"attention", "values"}])
+def test_dev_chooses_what_is_planted(tmp_path, monkeypatch, capsys, best):
+    """The trials leave no trace: the head is the one that these parts alone give."""
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})
+    subsets = [{"attention", "values"}, {"attention"}, {"values"}, set()]
+    figures = iter([0.5 if subset == best else 0.1 for subset in subsets])
+    alone = tiny_runs.load(path, "name=alone", f"plant.parts={sorted({*best, 'rows'})}", "plant.choose_documents=0")
+    expected = load_file(run(alone, ["plant"]) / "plant/head.safetensors")
+    assert "before training" not in capsys.readouterr().err
+    monkeypatch.setattr(plant, "_dev_macro_f1", lambda _: next(figures))
+    planted = load_file(run(tiny_runs.load(path), ["plant"]) / "plant/head.safetensors")
+    assert all(torch.equal(planted[name], expected[name]) for name in expected)
+    name = " and ".join(sorted(best)) or "neither"
+    assert f"plant: {name}, by macro-F1 of dev before training: attention and values " in capsys.readouterr().err
+
+
+def test_dev_chooses_by_what_it_measures(tmp_path, capsys):
+    """Each start is measured with its own projections and rows."""
+    run(tiny_runs.load(tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})), ["plant"])
+    (said,) = re.findall(r"plant: (.+), by macro-F1 of dev before training: (.+)", capsys.readouterr().err)
+    figures = {name: float(value) for name, value in re.findall(r"([a-z ]+?) ([\d.]+)(?:, |$)", said[1])}
+    assert figures.keys() == {"attention and values", "attention", "values", "neither"}
+    assert figures[said[0]] == max(figures.values()) > min(figures.values()) > 0
 
 
 def test_sums_of_other_weights_are_left_behind(tmp_path, monkeypatch):

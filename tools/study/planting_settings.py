@@ -31,7 +31,7 @@ PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototype
 SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
 STAGE_1 = ("stage1_1", "stage1_20")
 RECIPES = ("published", "published_random")
-CLOSED = ("prototypes", "planted", "closed", "closed_attention", "closed_values", "closed_half")
+CLOSED = ("prototypes", "planted", "closed", "closed_attention", "closed_values", "closed_half", "chosen")
 """The arms of the study of planting in closed form."""
 QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
 SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
@@ -44,6 +44,7 @@ class Arm:
     Attributes:
         epochs: of stage 1; None for the setting's, 0 for none.
         closed: the parts that are planted in closed form, besides rows.
+        chosen: whether dev chooses among these parts.
         prototypes: whether classifier rows start at prototypes.
         longer: whether stage 2 also has the epochs of stage 1.
         half: whether stage 2 has half the epochs.
@@ -53,6 +54,7 @@ class Arm:
 
     epochs: int | None = None
     closed: frozenset[PlantedPart] = frozenset()
+    chosen: bool = False
     prototypes: bool = False
     longer: bool = False
     half: bool = False
@@ -72,6 +74,7 @@ ARMS = {
     "published": Arm(published=True),
     "published_random": Arm(epochs=0, longer=True, published=True),
     "closed": Arm(0, frozenset({"attention", "values"}), prototypes=True),
+    "chosen": Arm(0, frozenset({"attention", "values"}), chosen=True, prototypes=True),
     "closed_attention": Arm(0, frozenset({"attention"}), prototypes=True),
     "closed_values": Arm(0, frozenset({"values"}), prototypes=True),
     "closed_half": Arm(0, frozenset({"attention", "values"}), prototypes=True, half=True),
@@ -194,6 +197,7 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
         config.plant,
         method="ranking" if epochs else "closed_form",
         epochs=epochs or None,
+        choose_documents=config.plant.choose_documents if arm.chosen else 0,
         parts=(*arm.closed, *(("attention",) if epochs else ()), *(("rows",) if arm.prototypes else ())),
     )
     return replace(config, plant=plant, mig=replace(config.mig, signal=signal))

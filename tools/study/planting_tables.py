@@ -76,6 +76,8 @@ CONTRASTS = (
     Contrast("closed − prototypes, fused", {"closed": 1, "prototypes": -1}, "fused"),
     Contrast("closed − planted", {"closed": 1, "planted": -1}),
     Contrast("closed − planted, fused", {"closed": 1, "planted": -1}, "fused"),
+    Contrast("chosen − prototypes", {"chosen": 1, "prototypes": -1}, holds=_above),
+    Contrast("chosen − prototypes, fused", {"chosen": 1, "prototypes": -1}, "fused"),
     Contrast("closed_attention − prototypes", {"closed_attention": 1, "prototypes": -1}),
     Contrast("closed_values − prototypes", {"closed_values": 1, "prototypes": -1}),
     Contrast(

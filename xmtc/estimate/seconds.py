@@ -212,7 +212,7 @@ class _Stages:
 
     def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:
         """Estimate seconds of the head: the epochs of stage 1, and the passes that collect sums."""
-        passes = self.config.passes_to_plant * self.size.train * head.train_s * self._read * _FORWARD
+        passes = self.config.documents_to_plant(self.size.train) * head.train_s * self._read * _FORWARD
         return self._epochs(plant.trained_epochs, plant.batch_size, head) + passes
 
     def _epochs(self, epochs: int, batch_size: int, head: HeadSpeed) -> float:

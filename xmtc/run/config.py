@@ -59,12 +59,22 @@ class RunConfig:
         return head.plantable.intersection(self.plant.parts) - named
 
     @property
-    def passes_to_plant(self) -> int:
-        """Passes over the training documents that planting takes, besides the epochs of stage 1."""
-        projections = self.planted & {"attention", "values"}
-        if self.plant.trained_epochs:
-            projections -= {"attention"}
-        return bool(projections) + ("rows" in self.planted)
+    def planted_projections(self) -> frozenset[PlantedPart]:
+        """The parts other than rows that are planted in closed form."""
+        trained = {"attention"} if self.plant.trained_epochs else set()
+        return self.planted - {"rows"} - trained
+
+    @property
+    def chooses_projections(self) -> bool:
+        """Whether dev chooses which projections are planted."""
+        tries = self.plant.method == "closed_form" and self.plant.cache_hidden and self.plant.choose_documents > 0
+        return tries and bool(self.planted_projections) and "rows" in self.planted
+
+    def documents_to_plant(self, documents: int) -> int:
+        """How many documents planting reads with so many in train, besides the epochs of stage 1."""
+        trials = 2 ** len(self.planted_projections) if self.chooses_projections else 0
+        passes = bool(self.planted_projections) + ("rows" in self.planted)
+        return passes * documents + trials * min(documents, self.plant.choose_documents)
 
     @property
     def ranks_tokens(self) -> bool:

@@ -1,7 +1,8 @@
 """Plant the head: in closed form from one or two passes through train, or by the epochs of stage 1."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from itertools import chain, combinations
 
 import numpy as np
 import torch
@@ -13,8 +14,11 @@ from xmtc.distributed.state_files import save_tensors
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel, PlantsProjections, ReadsPooled
+from xmtc.models.heads.config import PlantedPart
 from xmtc.run.directory import Stage
 from xmtc.run.state import check_unchanged
+from xmtc.stages.head_scores import score
+from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
@@ -29,24 +33,31 @@ from xmtc.training.sums import ReadFor, Sums
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import write_module
 
-DEV_DOCUMENTS = 500  # on which the ranking of tokens is measured
+DEV_DOCUMENTS = 500  # on which a planted head is measured
 _INIT_DOCUMENTS = 512  # enough for means and variances
 _PASSES = ("projections", "rows")  # folders of their sums
 
 
 def plant(worker: Worker) -> None:
     """Plant the parts of the head that the settings ask for; with an initial model, only for labels new to it."""
-    settings, start, parts = worker.config.plant, worker.initial_model, worker.config.planted
+    config, start = worker.config, worker.initial_model
     if start is None:
         init_from_documents(worker)
     if start is None or start.new_labels > 0:
-        if settings.trained_epochs:
-            parts -= {"attention"}
-        _plant_projections(worker, values="values" in parts and start is None, attention="attention" in parts)
-        if settings.trained_epochs:
+        projections = config.planted_projections - (set() if start is None else {"values"})
+        if projections:
+            sums = _sum_projections(worker)
+            if start is None and config.chooses_projections:
+                projections = _best_projections(worker, sums, projections)
+            _plant_projections(worker, sums, projections)
+        if "attention" in projections:
+            ndcg = token_ndcg(worker)
+            if worker.is_first:
+                print_line(f"plant: the attention ranks the tokens of dev with {METRIC} {ndcg:.3f}")
+        if config.plant.trained_epochs:
             _rank_tokens(worker)
-        if "rows" in parts:
-            _plant_rows(worker)
+        if "rows" in config.planted:
+            _plant_rows(worker, _read(worker, _PASSES[1], "plant: classifier rows"))
     if start is not None:
         start.load_rows(worker.classifier.head, worker.shard.own)
     write_module(worker.paths.planted, worker.classifier.head, here=worker.is_first)
@@ -67,28 +78,58 @@ def init_from_documents(worker: Worker) -> None:
     head.init_from_documents(torch.from_numpy(fixed_NKD).to(worker.strategy.device))
 
 
-def _plant_projections(worker: Worker, *, values: bool, attention: bool) -> None:
-    """Plant values and attention in closed form, from one pass over the training documents."""
-    if not (values or attention):
-        return
-    classifier, shard, seed = worker.classifier.eval(), worker.shard, worker.config.seed
-    head, new = classifier.head, worker.initial_model is None
-    assert isinstance(head, PlantsProjections)  # its settings say so
-    device = worker.strategy.device
-    sums = PlantSums(shard.rows, len(worker.tokenizer), classifier.encoder.width, device)
+def _sum_projections(worker: Worker) -> PlantSums:
+    """Collect what attention and values are planted from, in one pass over the training documents. Collective."""
+    classifier, shard = worker.classifier.eval(), worker.shard
+    sums = PlantSums(shard.rows, len(worker.tokenizer), classifier.encoder.width, worker.strategy.device)
     with torch.no_grad():
         for batch in _read(worker, _PASSES[0], "plant: attention and values")(sums):
             sums.add(classifier.encode(batch), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
-    if new:
+    return sums
+
+
+def _plant_projections(worker: Worker, sums: PlantSums, projections: Set[PlantedPart]) -> None:
+    """Plant attention and values in closed form. Collective."""
+    head, shard, seed, new = worker.classifier.head, worker.shard, worker.config.seed, worker.initial_model is None
+    assert isinstance(head, PlantsProjections)  # its settings say so
+    if new and projections:
         plant_centre(head, sums)
-    if values:
+    if "values" in projections:
         plant_values(head, sums, shard, seed)
-    if attention:
+    if "attention" in projections:
         plant_attention(head, sums, _ranking(worker), shard, seed, keys=new)
-        ndcg = token_ndcg(worker)
-        if worker.is_first:
-            print_line(f"plant: the attention ranks the tokens of dev with {METRIC} {ndcg:.3f}")
+
+
+def _best_projections(worker: Worker, sums: PlantSums, projections: Set[PlantedPart]) -> Set[PlantedPart]:
+    """Choose the projections with which the planted head, before it trains, has the best macro-F1 on dev. Collective.
+
+    The head is planted with each subset and its rows, and left as it was. nDCG and the loss of the untrained head do
+    not order the subsets as training does (docs/benchmarks/planting.md).
+    """
+    head, settings, found = worker.classifier.head, worker.config.plant, dict[str, float]()
+    untrained = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    subsets = chain.from_iterable(combinations(sorted(projections), n) for n in range(len(projections), -1, -1))
+    named = {" and ".join(subset) or "neither": frozenset(subset) for subset in subsets}
+    for name, subset in named.items():
+        _plant_projections(worker, sums, subset)
+        tokens, documents = settings.tokens_per_micro_batch, settings.choose_documents
+        read = worker.batches.read(worker.train, tokens, documents, cached=True, title=f"plant: try {name}")
+        _plant_rows(worker, lambda _, read=read: (batch for _, batch in read))
+        found[name] = _dev_macro_f1(worker)
+        head.load_state_dict(untrained)
+    best = max(found, key=lambda name: found[name])
+    if worker.is_first:
+        figures = ", ".join(f"{name} {100 * macro_f1:.1f}" for name, macro_f1 in found.items())
+        print_line(f"plant: {best}, by macro-F1 of dev before training: {figures}")
+    return named[best]
+
+
+def _dev_macro_f1(worker: Worker) -> float:
+    """Measure the head as it is on some dev documents. Collective."""
+    worker.refresh_labels()
+    rows, predictions = score(worker, worker.dev, cached=True, documents=DEV_DOCUMENTS)
+    return float(quick_metrics(worker, predictions, worker.dev.label_matrix()[rows])["macro_f1"])
 
 
 def token_ndcg(worker: Worker) -> float:
@@ -140,12 +181,11 @@ def _rank_tokens(worker: Worker) -> None:
     train(worker, Stage.PLANT, objective, [Phase(settings.trained_epochs, groups, collate)], settings, METRIC)
 
 
-def _plant_rows(worker: Worker) -> None:
-    """Plant the classifier rows in one pass over the training documents."""
+def _plant_rows(worker: Worker, read: ReadFor) -> None:
+    """Plant the classifier rows in one pass over the training documents. Collective."""
     classifier = worker.classifier
     by_label = isinstance(classifier.head, AttendsByLabel)
     plant_rows = plant_prototypes if by_label else plant_ridge_rows
-    read = _read(worker, _PASSES[1], "plant: classifier rows")
     plant_rows(classifier, read, worker.log_odds(), worker.shard)
 
 
