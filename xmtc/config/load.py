@@ -161,8 +161,8 @@ def _fill_kinds(node: Node, shape: Shape | None) -> Node:
     if shape is None or not isinstance(node.value, dict):
         return node
     section = dict(node.value)
-    default = shape.default_kind()
-    if shape.kinds() and "kind" not in section and default is not None:
-        section = {"kind": Node(default, Place(node.place.file, node.place.line)), **section}
+    default = shape.schema.get("default")
+    if shape.kinds() and "kind" not in section and isinstance(default, dict) and "kind" in default:
+        section = {"kind": Node(default["kind"], Place(node.place.file, node.place.line)), **section}
     plain = Node(section, node.place).plain()
     return Node({key: _fill_kinds(child, shape.child(key, plain)) for key, child in section.items()}, node.place)

@@ -77,10 +77,9 @@ def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
     parent: Shape | None = None
     node = root
     parts = list(loc)
-    while parts and here is not None and not here.is_plain_union():
+    while parts and here is not None and len(here.members()) == 1:  # of several, each has errors
         if here.kinds():
-            chosen = here.kinds().get(str(parts.pop(0)))
-            here = chosen
+            here = here.kinds().get(str(parts.pop(0)))
             continue
         part = parts.pop(0)
         path, parent, here = (*path, part), here, here.child(part, node.plain())
@@ -116,7 +115,7 @@ def _wrong_kind(spot: _Spot) -> tuple[Place, str, str]:
 def _fix(value: Any, shape: Shape) -> str:
     members = {member.schema.get("type") for member in shape.members()}
     if isinstance(value, str):
-        hint = suggestion(value, shape.all_choices())
+        hint = suggestion(value, (choice for member in shape.members() for choice in member.choices()))
         if hint:
             return f"; {hint.strip()}"
         if "boolean" in members and value.lower() in ("on", "off", "yes", "no", "y", "n"):

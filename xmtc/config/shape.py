@@ -4,7 +4,6 @@ One source for the places of errors, did-you-mean and the reference page, so tha
 """
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +38,8 @@ class Shape:
 
     def members(self) -> list["Shape"]:
         """List the alternatives of a plain union without null; a single shape is its only member."""
-        found = [member for member in self._any_of() if member.schema.get("type") != "null"]
-        return found or [self]
-
-    def _any_of(self) -> list["Shape"]:
-        return [self._at(member) for member in self.schema.get("anyOf", [])]
+        alternatives = map(self._at, self.schema.get("anyOf", []))
+        return [member for member in alternatives if member.schema.get("type") != "null"] or [self]
 
     def kinds(self) -> dict[str, "Shape"]:
         """Return the alternatives of a union discriminated by `kind`, by name; empty for other shapes."""
@@ -51,18 +47,9 @@ class Shape:
         mapping = schema.get("discriminator", {}).get("mapping", {})
         return {kind: self._at({"$ref": reference}) for kind, reference in mapping.items()}
 
-    def default_kind(self) -> str | None:
-        """Return the `kind` of the field's default, if a union has one."""
-        default = self.schema.get("default")
-        return default.get("kind") if isinstance(default, dict) else None
-
     def _only(self) -> "Shape":
         members = self.members()
         return members[0] if len(members) == 1 else self
-
-    def is_plain_union(self) -> bool:
-        """Whether pydantic tries several alternatives here and reports an error for each."""
-        return len(self.members()) > 1
 
     def properties(self) -> dict[str, "Shape"]:
         """Return the fields of a dataclass; empty for other shapes."""
@@ -87,11 +74,6 @@ class Shape:
         if "const" in self.schema:
             return [_literal(self.schema["const"])]
         return [_literal(value) for value in self.schema.get("enum", [])]
-
-    def all_choices(self) -> Iterator[str]:
-        """Yield the literal values of every alternative."""
-        for member in self.members():
-            yield from member.choices()
 
 
 def _literal(value: Any) -> str:

@@ -150,11 +150,6 @@ class Survey:
         """Mean number of labels."""
         return self.label_counts.total() / max(self.total, 1)
 
-    @property
-    def distinct_words(self) -> float:
-        """Mean number of different words of a document in the sample."""
-        return float(np.mean([len(set(words_of(text))) for text in self.texts]))
-
     def token_ids(self, tokenizer: str) -> list[NDArray[np.int32]]:
         """Tokenise the sampled texts; very long ones are cut.
 
@@ -268,7 +263,7 @@ def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64])
         test=documents("test", limit.test),
         tokens=float(cut.mean()),
         longest=int(cut.max()),
-        words=found.distinct_words * config.data.words.ngrams,
+        words=float(np.mean([len(set(words_of(text))) for text in found.texts])) * config.data.words.ngrams,
         labels=found.labels,
         labels_per_document=found.labels_per_document,
         origin="counted in the source" if found.exact else "extrapolated from a part of the source",

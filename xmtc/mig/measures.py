@@ -61,7 +61,9 @@ class ChiSquared(Signal):
         n, token_P, label_P = float(pairs.documents), pairs.token_documents_P, pairs.label_documents_P
         determinant_P = pairs.together_P * n - token_P * label_P.astype(np.float64)  # = n11·n00 − n10·n01
         margins_P = token_P * (n - token_P) * label_P * (n - label_P)
-        return _ratio(n * determinant_P**2, margins_P)
+        squares_P = n * determinant_P**2
+        # 0 for a zero denominator, because a token or label that is everywhere or nowhere has no information
+        return np.divide(squares_P, margins_P, out=np.zeros_like(squares_P), where=margins_P > 0)
 
 
 class TfIdf(Signal):
@@ -96,8 +98,3 @@ def _n_log_n(documents: int) -> NDArray[np.float64]:
     table = n * np.log(np.maximum(n, 1.0))
     table.flags.writeable = False  # shared by all callers
     return table
-
-
-def _ratio(numerator_P: NDArray[np.float64], denominator_P: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide; 0 for a zero denominator, because a token or label that is everywhere or nowhere has no information."""
-    return np.divide(numerator_P, denominator_P, out=np.zeros_like(numerator_P), where=denominator_P > 0)

@@ -289,12 +289,7 @@ def _has_results(directory: Path, record: RunRecord) -> bool:
     """Whether anything was trained: a stage after those that read the corpus is done, or left a checkpoint or model."""
     files, reading = RunDirectory(directory), (Stage.PREPARE, Stage.MIG)
     done = any(stage.state == "done" for name, stage in record.stages.items() if name not in reading)
-    made = (
-        files.model,
-        files.scorers,
-        files.planted,
-        *(files.checkpoints_of(s) for s in (Stage.PLANT, Stage.FINETUNE)),
-    )
+    made = (files.model, files.scorers, files.planted, *map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)))
     return done or any(path.is_file() or (path.is_dir() and any(path.iterdir())) for path in made)
 
 
@@ -326,10 +321,8 @@ def versions() -> dict[str, str]:
 def git_state() -> GitState | None:
     """Read the state of the checkout this package runs from; None if it is installed, or git is absent."""
     package = Path(__file__).parents[1]
-    if shutil.which("git") is None or not _git(package, "ls-files", "errors.py"):
-        return None
-    commit = _git(package, "rev-parse", "HEAD")
-    if not commit:
+    known = shutil.which("git") is not None and _git(package, "ls-files", "errors.py")
+    if not (commit := known and _git(package, "rev-parse", "HEAD")):
         return None
     return GitState(commit=commit, dirty=bool(_git(package, "status", "--porcelain", "--untracked-files=no")))
 

@@ -107,7 +107,9 @@ class Progress:
             done: units finished before, as after a resume.
             lines: False if other lines tell of the progress in a log, as the step lines of training do.
         """
-        if self._open == 0 and self.enabled and _draws(self.console):
+        # bars need a terminal, or a notebook where there are widgets
+        drawn = self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
+        if self._open == 0 and self.enabled and drawn:
             self.bars = _bars(self.console)
             self.bars.start()
         self._open += 1
@@ -132,11 +134,6 @@ def progress_line(task: ConsoleTask, elapsed_s: float, *, final: bool) -> str:
         return f"{task.description}: {count} in {duration(elapsed_s)}{speed}"
     eta = f", ETA {duration((task.total - task.done) / rate)}" if task.total is not None and rate > 0 else ""
     return f"{task.description}: {count}{speed}{eta}"
-
-
-def _draws(console: Console) -> bool:
-    """Whether bars can be drawn: on a terminal, and in a notebook where there are widgets."""
-    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def _bars(console: Console) -> RichProgress:

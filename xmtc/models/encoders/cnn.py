@@ -20,7 +20,8 @@ class Convolutions(nn.Module):
         """Compute states (W, U, width)."""
         signal_WDU = hidden_WUD.transpose(1, 2)
         pairs = zip(self.convolutions, self.filter_widths, strict=True)
-        states = [convolution(_around(signal_WDU, span)) for convolution, span in pairs]
+        # both ends are padded to get one state per token; `padding="same"` warns if the span is even
+        states = [convolution(F.pad(signal_WDU, ((span - 1) // 2, span // 2))) for convolution, span in pairs]
         return torch.cat(states, 1).relu().transpose(1, 2)
 
 
@@ -35,8 +36,3 @@ class CNNEncoder(LightEncoder):
         """Compute hidden states (W, U, D), 0 on padding."""
         states_WUD = self.blocks[0](self.embedding(input_ids_WU, attention_mask_WU))
         return self.dropout(states_WUD) * attention_mask_WU.unsqueeze(2)
-
-
-def _around(signal_WDU: Tensor, span: int) -> Tensor:
-    """Pad both ends with zeros to get one state per token; `padding="same"` warns if the span is even."""
-    return F.pad(signal_WDU, ((span - 1) // 2, span // 2))

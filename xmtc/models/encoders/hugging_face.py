@@ -103,7 +103,7 @@ class HuggingFaceBackbone(Encoder):
         """Embeddings and blocks; with LoRA, only blocks with adapters."""
         blocks = blocks_of(self.transformer)
         if not isinstance(self.model, PreTrainedModel):
-            return [block for block in blocks if has_adapters(block)]
+            return [block for block in blocks if any("lora_" in name for name, _ in block.named_parameters())]
         inside = {id(p) for block in blocks for p in block.parameters()}
         # Final norms are outside the blocks; the classifier's groups assign them to the top layer.
         below = [
@@ -231,11 +231,6 @@ class _AdaptedLinear(Linear):
             x = x.to(next(self.lora_A[name].parameters()).dtype)
         low_rank = self.lora_A[name](self.lora_dropout[name](x)) * self.scaling[name]
         return (frozen + self.lora_B[name](low_rank)).to(frozen.dtype)
-
-
-def has_adapters(module: nn.Module) -> bool:
-    """Whether `module` has a LoRA parameter."""
-    return any("lora_" in name for name, _ in module.named_parameters())
 
 
 def _is_linear(module: nn.Module) -> bool:
