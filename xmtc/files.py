@@ -22,17 +22,7 @@ logger = logging.getLogger(__name__)
 GENERATOR = '<meta name="generator" content="xmtc">'
 """Stands in the head of every page, so that no page replaces anything else."""
 _HEAD = 4096  # bytes
-MALFORMED = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    RecursionError,
-    OverflowError,
-)
+MALFORMED = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError)
 """Errors that reading a damaged or foreign file raises."""
 _REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"), ("lzma", "LZMAError"))  # no OSErrors
 TEMPORARY = ".tmp"

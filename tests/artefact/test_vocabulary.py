@@ -122,9 +122,9 @@ def test_replacements_are_followed_to_their_end():
     ("line", "words"),
     [
         ('{"kind": "gone", "label": "none"}', "no label 'none'"),
-        ('{"kind": "gone", "label": 3}', r"changes.jsonl:1: label: Input should be a valid string; delete the line"),
-        ('{"kind": "kept"}', "changes.jsonl:1: kind: Input should be"),
-        ('{"kind": "gone", "label": "L00"}\n{"lab', "changes.jsonl:2: Invalid JSON"),
+        ('{"kind": "gone", "label": 3}', "changes.jsonl:1: not a change: label: Input should be a valid string"),
+        ('{"kind": "kept"}', "changes.jsonl:1: not a change: kind: Input should be"),
+        ('{"kind": "gone", "label": "L00"}\n{"lab', "changes.jsonl:2: not a change: Invalid JSON"),
     ],
 )
 def test_a_bad_change_is_refused_in_one_line(model, tmp_path, monkeypatch, capsys, line, words):

@@ -87,16 +87,16 @@ def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:
     [
         ("", "no annotations in it"),
         ('{"id": "a", "labels": ["x"]}\n', "no annotation says what the model suggested"),
-        ('{"id": "a", "labels": "x"}\n', "annotation 1: labels: "),
+        ('{"id": "a", "labels": "x"}\n', "annotation 1: not valid: labels: "),
         (
             '{"id": "a", "labels": []}\n{"id": "b", "labels": [], "suggested": [{}]}\n',
-            r"annotation 2: suggested\.0\.label",
+            r"annotation 2: not valid: suggested\.0\.label",
         ),
         ("id,labels\n", "line 1: not an annotation"),
-        ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: at: Input should have timezone"),
+        ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: not valid: at: Input"),
         (
             '{"id": "a", "labels": [], "added": [{"label": "x", "train_count": -1}]}\n',
-            r"annotation 1: added\.0\.train_count: ",
+            r"annotation 1: not valid: added\.0\.train_count: ",
         ),
     ],
 )

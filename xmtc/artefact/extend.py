@@ -20,7 +20,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.data.readers.cells import label_of
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import parse_json, read_file, reading, reason_of
+from xmtc.files import parse_json, read_file, reading
 from xmtc.models.calibration import Calibration
 from xmtc.models.label_rows import embed_texts, rows_of_names
 
@@ -124,10 +124,8 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
 
 
 def _parse(line: str, where: str) -> NewLabel:
-    try:
+    with reading(where, fix=_EXAMPLE, what="not a label"):
         label = TypeAdapter(NewLabel).validate_python(parse_json(line), strict=False)  # strict wants a NewLabel
-    except ValueError as error:
-        raise DataError(f"{where}: {reason_of(error)}; {_EXAMPLE}") from error
     for key in ("label", "name"):
         if label_of(getattr(label, key)) is None:
             raise DataError(f"{where}: {key} is empty; a label without training documents needs it")

@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
 
-from pydantic import ValidationError
-
 from xmtc.artefact.export import LABELS, LabelParts, open_model, write_model
 from xmtc.artefact.info import STRICT, read_description
 from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
@@ -127,11 +125,8 @@ def read_changes(path: Path) -> list[Change] | None:
 
 
 def _change(line: bytes, where: str) -> Change:
-    try:
+    with reading(where, fix="delete the line", what="not a change"):
         return adapter(Change).validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        raise DataError(f"{where}: {': '.join([*map(str, first['loc']), first['msg']])}; delete the line") from error
 
 
 def apply_changes(model: Path, changes: Sequence[Change], output: Path) -> tuple[str, ...]:

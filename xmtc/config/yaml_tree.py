@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import yaml
 
 from xmtc.errors import ConfigError
-from xmtc.files import read_file
+from xmtc.files import read_file, reading
 
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$")
@@ -89,16 +89,10 @@ def read(path: Path, problems: list[str]) -> Node:
     Raises:
         ConfigError: the file is missing, unreadable, not UTF-8, not YAML, or its top level is not a section.
     """
-    try:
-        if path.is_file() and path.stat().st_size > _MAX_BYTES:
-            raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MAX_BYTES:,}")
+    if path.is_file() and path.stat().st_size > _MAX_BYTES:
+        raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MAX_BYTES:,}")
+    with reading(path, ConfigError, "check the path, and save the file as UTF-8"):
         text = read_file(path).decode()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; check the path to the configuration") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give a YAML file") from error
     node = parse(text, str(path), problems)
     if node.value is None:
         return Node({}, node.place)

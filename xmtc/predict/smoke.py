@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from xmtc.artefact.info import read_model_json
 from xmtc.artefact.output import SMOKE
 from xmtc.errors import CheckpointError
-from xmtc.files import write_text
+from xmtc.files import reading, write_text
 from xmtc.predict.predictor import Model, NoTokensError
 
 TOLERANCE = 0.05
@@ -51,12 +51,8 @@ def check_answers(model: Model, directory: Path) -> None:
     path = directory / SMOKE
     if not path.exists():
         return
-    try:
+    with reading(path, CheckpointError, "export the model again"):
         documents = TypeAdapter(list[Document]).validate_python(read_model_json(path))
-    except ValidationError as error:
-        raise CheckpointError(
-            f"{path}: {error.errors(include_input=False)[0]['msg']}; export the model again"
-        ) from error
     for number, one in enumerate(documents):
         (best,) = model.predict([one["text"]], top_k=_CHECKED + len(one["labels"]))
         found = {prediction.label: prediction.score for prediction in best}

@@ -23,6 +23,7 @@ from typing_extensions import override
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, TrainingError
+from xmtc.files import reading
 from xmtc.scorers.base import Features, LabelNames, Scorer, SparseScored, Training, field_weights, with_empty_columns
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.regrouping import Regrouping
@@ -136,11 +137,8 @@ class Tree(Scorer):
         """
         found = read_tensors(folder / _FILE, ("labels", "fields"))
         labels, *new_ids = found["labels"].tolist()
-        try:
-            with _quiet():
-                model = _omikuji().Model.load(str(folder / _FOLDER))
-        except RuntimeError as error:
-            raise CheckpointError(f"{folder / _FOLDER}: missing or damaged ({error}); copy it again") from error
+        with reading(folder / _FOLDER, CheckpointError, "copy it again", "missing or damaged"), _quiet():
+            model = _omikuji().Model.load(str(folder / _FOLDER))
         return cls(model, labels, found["fields"], tuple(new_ids))
 
 

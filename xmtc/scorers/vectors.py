@@ -85,8 +85,5 @@ def read_index(path: Path) -> Any:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    try:
-        with reading(path, CheckpointError, COPY):
-            return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path}: not an index ({str(error).splitlines()[0]}): {COPY}") from error
+    with reading(path, CheckpointError, COPY, "not an index"):
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)

@@ -185,10 +185,8 @@ def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
+        with reading(f"{path}: line {number}", fix="choose another --annotations file", what="not an annotation"):
             row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
         if not isinstance(row, dict) or not all(
             isinstance(name, str) for name in (row.get("id"), row.get("document") or "", row.get("by") or "")
         ):

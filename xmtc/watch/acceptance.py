@@ -8,13 +8,14 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from pydantic import AwareDatetime, BaseModel, NonNegativeInt, ValidationError
+from pydantic import AwareDatetime, BaseModel, NonNegativeInt
 
 from xmtc.data.bins import bin_mask
 from xmtc.errors import DataError
 from xmtc.evaluate.bootstrap import ratio_interval
 from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.summary import percent
+from xmtc.files import reading
 from xmtc.fusion.config import BINS
 from xmtc.report.section import Paragraph, Part, Table, label_title
 from xmtc.serve.annotations import annotation_lines, document_of
@@ -63,12 +64,8 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
         if not path.exists():
             raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
         for number, line in enumerate(annotation_lines(path), 1):
-            try:
+            with reading(f"{path}: annotation {number}", fix="correct this line", what="not valid"):
                 found.append(Annotation.model_validate({**line, "document": document_of(line)}))
-            except ValidationError as error:
-                first = error.errors(include_input=False)[0]
-                place = ".".join(map(str, first["loc"]))
-                raise DataError(f"{path}: annotation {number}: {place}: {first['msg']}; correct this line") from None
     if not found:
         raise DataError(f"{paths[0]}: no annotations in it")
     return found

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from scipy.stats import t as student
 
 from xmtc.data.bins import bin_mask
@@ -135,12 +135,8 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     Raises:
         DataError: the sample cannot be read, or a stratum has fewer than two annotated documents.
     """
-    with reading(path, fix="give what xmtc annotations sample wrote"):
-        lines = [line for line in read_file(path).decode().split("\n") if line]
-    try:
-        sample = [Drawn.model_validate_json(line) for line in lines]
-    except ValidationError:
-        raise DataError(f"{path}: not a sample; give what xmtc annotations sample wrote") from None
+    with reading(path, fix="give what xmtc annotations sample wrote", what="not a sample"):
+        sample = [Drawn.model_validate_json(line) for line in read_file(path).decode().split("\n") if line]
     given: dict[str, list[set[str]]] = defaultdict(list)
     for one in annotations:
         given[one.document].append(set(one.labels))

@@ -12,6 +12,7 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.config import IcdVersion
 from xmtc.data.readers.stream_csv import Column, Rows, stream_columns
 from xmtc.errors import DataError
+from xmtc.files import reading
 
 CodeKind = Literal["diagnosis", "procedure"]
 _ADDENDA = {"AD", "Addendum"}
@@ -179,10 +180,8 @@ def whole_numbers(column: Column, path: Path) -> Column:
     Raises:
         DataError: something in it is not a whole number.
     """
-    try:
+    with reading(path, what=f"column {column.name} holds something that is not a whole number"):
         return column.astype(np.int64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: column {column.name} holds something that is not a whole number") from error
 
 
 def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> Iterator[Rows]:
