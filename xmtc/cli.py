@@ -340,18 +340,19 @@ def serve(
     order: Annotated[
         Literal["uncertain", "rare", "file"], typer.Option(help="Which documents come first: uncertain, rare or file.")
     ] = "uncertain",
-    release: Release = None,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
     """Serve a model or several over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
-    from xmtc.serve.config import read_config
+    from xmtc.serve.config import ServeConfig, read_token, read_tuning, require_packages
 
     given = [*filter(None, [model]), *(overrides or [])]
     if models is None and (not given or "=" in given[0]):
         raise typer.BadParameter("give a model, or --models DIR")
-    own = [] if release is None else [f"release={release}"]
-    config = read_config([*given[models is None :], *own], host, port, token_file, annotations, queue, order)
+    require_packages()
+    tuning = read_tuning(given[models is None :])
+    places: Any = {"host": host, "port": port, "annotations": annotations, "queue": queue}
+    config = ServeConfig(token=read_token(token_file), order=order, **places, **vars(tuning))
     from xmtc.serve import server
 
     server.serve(server.read_models(next(iter(given), None), models, config, device=device, precision=precision))

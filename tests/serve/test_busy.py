@@ -304,7 +304,7 @@ def test_a_server_can_score_shortlists(model: xmtc.Model) -> None:
 
 def test_limits_are_set_like_any_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*overrides: str) -> ServeConfig:
-        return config.read_config(overrides, "127.0.0.1", 0, None, None, None, "rare")
+        return config.ServeConfig(**vars(config.read_tuning(overrides)))
 
     found = read("limits.texts=7", "workers=2", "shortlist=500")
     assert (found.limits, found.workers, found.shortlist) == (Limits(texts=7), 2, 500)
@@ -312,6 +312,6 @@ def test_limits_are_set_like_any_configuration(monkeypatch: pytest.MonkeyPatch) 
         read("limits.text=7")
     with pytest.raises(ConfigError, match="workers"):
         read("workers=0")
-    monkeypatch.setattr(config, "_PACKAGES", {"no_such_module": "no-such-package"})
+    monkeypatch.setattr(config, "_PACKAGES", ("no_such_package",))
     with pytest.raises(ConfigError, match=r"no-such-package: .*xmtc\[serve\]"):
-        read()
+        config.require_packages()

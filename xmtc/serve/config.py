@@ -17,12 +17,7 @@ from xmtc.storage.config import is_loopback
 
 TOKEN_VARIABLE = "XMTC_TOKEN"
 Order = Literal["uncertain", "rare", "file"]
-_PACKAGES = {
-    "fastapi": "fastapi",
-    "uvicorn": "uvicorn",
-    "prometheus_client": "prometheus-client",
-    "python_multipart": "python-multipart",
-}
+_PACKAGES = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 _SHORTEST_TOKEN = 16
 
 
@@ -87,32 +82,6 @@ class ServeConfig(Tuning):
             )
 
 
-def read_config(
-    overrides: Sequence[str],
-    host: str,
-    port: int,
-    token_file: Path | None,
-    annotations: Path | None,
-    queue: Path | None,
-    order: Order,
-) -> ServeConfig:
-    """Check the options of `xmtc serve`; see `ServeConfig`.
-
-    Raises:
-        ConfigError: an option is wrong, or a package that serving needs is not installed.
-    """
-    _require_packages()
-    return ServeConfig(
-        host=host,
-        port=port,
-        token=read_token(token_file),
-        annotations=annotations,
-        queue=queue,
-        order=order,
-        **vars(read_tuning(overrides)),
-    )
-
-
 def read_tuning(overrides: Sequence[str]) -> Tuning:
     """Read limits, workers and shortlist from `KEY=VALUE`.
 
@@ -152,7 +121,12 @@ def tokens_of(token: str) -> dict[str, str | None]:
     return {secret.strip(): name.strip() or None for name, _, secret in pairs}
 
 
-def _require_packages() -> None:
-    missing = [package for module, package in _PACKAGES.items() if importlib.util.find_spec(module) is None]
+def require_packages() -> None:
+    """Refuse to serve without the packages that it needs.
+
+    Raises:
+        ConfigError: one is not installed.
+    """
+    missing = [module for module in _PACKAGES if importlib.util.find_spec(module) is None]
     if missing:
-        raise ConfigError(f"serving needs the package {missing[0]}: pip install 'xmtc[serve]'")
+        raise ConfigError(f"serving needs the package {missing[0].replace('_', '-')}: pip install 'xmtc[serve]'")
