@@ -411,6 +411,32 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
     assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("score MODEL CONFIG -o OUT --id id", "tiny.yaml names the columns"),
+        ("drift MODEL CONFIG --text-column text", "tiny.yaml names the columns"),
+        ("predict MODEL -t law --text-column text", "no table is read"),
+        ("predict MODEL --input OUT --id id", "no table is read"),
+        ("explain MODEL -t law --id id", "no table is read"),
+        ("explain MODEL -t law --input CONFIG", "either --text, or --input with --doc-id"),
+        ("explain MODEL -t law --doc-id d90", "either --text, or --input with --doc-id"),
+        ("annotations sample OUT --model MODEL --size 5 -o OUT --id id", "no --input"),
+        ("mig CONFIG --top 0", "'--top'"),
+    ],
+)
+def test_options_without_effect_are_refused(xmtc, trained, tmp_path, command, words):
+    places = {
+        "MODEL": trained.parent / "runs" / "tiny" / "model",
+        "CONFIG": trained,
+        "OUT": tmp_path / "out",
+    }
+    outcome = xmtc(*(places.get(part, part) for part in command.split(" ")))
+    assert outcome.code in (1, 2)
+    assert words in outcome.err
+    assert not places["OUT"].exists()
+
+
 def test_version_is_that_of_the_package(xmtc):
     outcome = xmtc("--version")
     assert (outcome.code, outcome.out) == (0, f"xmtc {version('xmtc')}\n")

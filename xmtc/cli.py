@@ -32,6 +32,7 @@ from xmtc.cli_options import (
     TextColumn,
     Version,
     check_arguments,
+    check_columns,
     config_file,
     load_run,
     local_model,
@@ -140,7 +141,7 @@ def mig(
     show: Annotated[
         list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="How many tokens to print for each label.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to print for each label.")] = 20,
     print_config: PrintConfig = False,
 ) -> None:
     """Rank tokens by their mutual information gain with each label, on the train split."""
@@ -235,10 +236,11 @@ def predict(
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.artefact.info import read_description
     from xmtc.score.inputs import text_columns
-    from xmtc.score.shell import predict_texts, read_labels, texts_to_predict
+    from xmtc.score.shell import is_table, predict_texts, read_labels, texts_to_predict
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
+    check_columns(text_column, id_column, unread=None if input_file and is_table(input_file) else "no table is read")
     trained_on = read_description(model).columns
     columns = text_columns(text_column, id_column, trained_on)
     read = texts_to_predict(input_file, columns, trained_on) if input_file else []
@@ -308,7 +310,7 @@ def score(
         columns=text_columns(text_column, id_column, read_description(folder).columns),
     )
     options: Any = {"device": device, "workers": workers, "max_rejected": max_rejected, "overwrite": overwrite}
-    files, sources = split_inputs(inputs)
+    files, sources = split_inputs(inputs, text_column, id_column)
     job = make_job(folder, files, output, settings, sources, model)
     if engine == "ray":
         from xmtc.cluster.score_job import score_on_cluster
@@ -470,8 +472,9 @@ def explain(
     from xmtc.predict.predictor import Model
     from xmtc.score.inputs import find_document
 
-    if (text is None) == (inputs is None or doc_id is None):
+    if [text is None, not inputs, doc_id is None] not in ([False, True, True], [True, False, False]):
         raise typer.BadParameter("give either --text, or --input with --doc-id")
+    check_columns(text_column, id_column, unread=None if inputs else "no table is read")
     if not top_k and not label:
         raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
     if text is None:

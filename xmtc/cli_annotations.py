@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli_options import IdColumn, PageFile, TextColumn, local_model, read_documents
+from xmtc.cli_options import IdColumn, PageFile, TextColumn, check_columns, local_model, read_documents, split_inputs
 
 annotations_app = typer.Typer(no_args_is_help=True, help="Measure what people decide about a model's suggestions.")
 
@@ -45,6 +45,7 @@ def annotations_sample(
     from xmtc.score.inputs import texts_of
     from xmtc.watch.audit import draw, read_scores, write_sample
 
+    check_columns(text_column, id_column, unread=None if inputs else "no --input is given")
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
     cells = None
     if inputs:

@@ -105,11 +105,28 @@ def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "
     return run
 
 
-def split_inputs(inputs: Sequence[str]) -> tuple[list[str], dict[str, "ReaderConfig"]]:
-    """Separate files from configurations, and return the files and the source of each configuration."""
+def split_inputs(inputs: Sequence[str], *columns: object) -> tuple[list[str], dict[str, "ReaderConfig"]]:
+    """Separate files from configurations, and return the files and the source of each configuration.
+
+    Args:
+        inputs: files and configurations.
+        columns: values of --text-column and --id, which are refused where only configurations name columns.
+    """
     configurations = [given for given in inputs if Path(given).suffix in (".yaml", ".yml")]
     files = [given for given in inputs if given not in configurations]
+    check_columns(*columns, unread=None if files else f"{', '.join(configurations)} names the columns")
     return files, {given: load_run(Path(given), None, print_config=False).data.source for given in configurations}
+
+
+def check_columns(*columns: object, unread: str | None) -> None:
+    """Refuse --text-column and --id where no table is read by them.
+
+    Args:
+        columns: their values.
+        unread: why they have no effect; None if they have one.
+    """
+    if unread is not None and any(columns):
+        raise typer.BadParameter(f"--text-column and --id have no effect here: {unread}; leave them out")
 
 
 def read_documents(
@@ -120,7 +137,7 @@ def read_documents(
     from xmtc.score.inputs import read_inputs, text_columns
 
     trained_on = read_description(model).columns
-    files, sources = split_inputs(inputs)
+    files, sources = split_inputs(inputs, text_column, id_column)
     return read_inputs(files, text_columns(text_column, id_column, trained_on), trained_on, sources)
 
 

@@ -109,7 +109,7 @@ def texts_to_predict(
     Raises:
         DataError: it cannot be read, a row is not a document, or a text file holds JSON or a configuration.
     """
-    if str(path) == "-" or not (path.is_dir() or table_of(path)):
+    if not is_table(path):
         lines = read_lines(path)
         number, first = next(iter(lines.items()))
         if path.suffix in (".yaml", ".yml"):
@@ -126,6 +126,11 @@ def texts_to_predict(
     if not found:
         raise DataError(f"--input {path}: has no rows")
     return found
+
+
+def is_table(path: Path) -> bool:
+    """Whether `texts_to_predict` reads rows of tables there, not lines."""
+    return path.is_dir() or table_of(path) is not None
 
 
 def read_lines(path: Path) -> dict[int, str]:
