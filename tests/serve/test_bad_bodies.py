@@ -105,6 +105,17 @@ def test_methods_and_paths(strict: Client) -> None:
     assert strict.get("/assets/%2e%2e%2fconfig.py").status_code == 404
 
 
+def test_unknown_query_parameters(strict: Client) -> None:
+    answer = strict.get("/labels?limits=3")
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("limits: no query parameter here; known: language, limit, ")
+    answer = strict.post("/predict?top_k=3", {"texts": ["fish"]})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("top_k: no query parameter here")
+    for path in ("/ready?probe=1", "/labels?limit=3&query=law"):
+        assert strict.get(path).status_code == 200
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(SECRET),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
