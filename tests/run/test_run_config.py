@@ -6,9 +6,11 @@ import pytest
 
 from xmtc.config.load import load_config
 from xmtc.errors import ConfigError
+from xmtc.preflight.configuration import without_effect
 from xmtc.run.config import RunConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+FLAT = "model.head={kind: flat}"
 
 
 def test_zero_3_with_quantised_weights_is_refused() -> None:
@@ -68,6 +70,47 @@ def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
     load_config(RunConfig, file, [f"plant.{setting}", "plant.method=ranking"])
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("finetune.phases=[{epochs: 3, encoder_learning_rate: 1e-4}]", r"phases\.0: encoder_learning_rate: "),
+        ("finetune.phases=[{epochs: 3, layer_decay: 0.5}]", r"phases\.0: layer_decay: .*encoder_layers: 0"),
+    ],
+)
+def test_settings_without_effect_beside_others_are_refused(setting, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config(RunConfig, CONFIGS / "quickstart.yaml", [setting])
+
+
+def test_a_decision_of_a_single_label_task_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evaluate\.decision: "):
+        load_config(RunConfig, CONFIGS / "sentiment.yaml", ["evaluate.decision=macro"])
+
+
+NONE, SCORERS = "model.head={kind: none}", "model.scorers=[{kind: linear}]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ([], []),
+        (["plant.parts=[]", "distributed.strategy={kind: single}"], []),
+        (["distributed.strategy={kind: ddp}", "distributed.address=auto"], ["distributed.strategy, address"]),
+        (["distributed.strategy={kind: ddp}", "distributed.workers=1"], []),
+        ([NONE, SCORERS, "model.label_text=true"], ["nothing trains: no effect of finetune, model.label_text"]),
+        ([NONE, SCORERS, "evaluate.shortlist=9"], ["nothing trains: no effect of finetune, evaluate.shortlist"]),
+        ([FLAT, "plant.parts=[attention, rows]"], ["plant.parts: attention: no effect on model.head.kind: flat"]),
+        (["plant={loss: {kind: listnet}, batch_size: 8}"], ["closed_form: no effect of plant.batch_size, loss"]),
+        (["model.encoder.lora={}", "finetune.phases=[{epochs: 1}]"], ["model.encoder.lora: "]),
+        (["model.encoder.lora={}", "finetune.phases=[{epochs: 1, encoder_layers: 1}]"], []),
+    ],
+)
+def test_settings_without_effect_on_this_run_are_named(overrides, words) -> None:
+    found = list(without_effect(load_config(RunConfig, CONFIGS / "quickstart.yaml", overrides)))
+    assert len(found) == len(words)
+    assert all(word in line for word, line in zip(words, found, strict=True))
+
+
 def test_stage_1_needs_a_head_with_attention_by_label() -> None:
     flat, file = "model.head={kind: flat}", CONFIGS / "quickstart.yaml"
     with pytest.raises(ConfigError, match=r"plant\.method: .*model\.head\.kind"):
@@ -82,7 +125,6 @@ def test_names_of_other_folders_and_seeds_that_libraries_refuse(override) -> Non
 
 
 ATTENTION = ("finetune.sampled_labels=null", "finetune.tokens_per_micro_batch=1000")
-FLAT = "model.head={kind: flat}"
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,8 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
     corpus = f"{arguments.set}-{'minilm' if pretrained else 'own'}-{size or 'all'}-{arguments.max_length}"
     prefix = "" if arguments.set == "imdb" else f"{arguments.set}-"
     label = f"{prefix}{name}-{size or 'all'}-{arguments.max_length}{shape}-{seed}"
-    rate = {"encoder_learning_rate": 5e-5, "layer_decay": 0.9} if pretrained else {"encoder_learning_rate": 1e-3}
+    rates = (5e-5, 0.9) if pretrained else (1e-3, 1.0)
+    rate, layers = dict(zip(("encoder_learning_rate", "layer_decay"), rates, strict=True)), system.get("layers", -1)
     epochs = arguments.epochs or (3 if pretrained else 8)
     content = {
         "name": label.replace("+", "_"),
@@ -180,7 +181,7 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "scorers": system.get("scorers", []),
         },
         "finetune": {
-            "phases": [{"epochs": epochs, "encoder_layers": system.get("layers", -1), "layer_decay": 1.0, **rate}],
+            "phases": [{"epochs": epochs, "encoder_layers": layers, **(rate if layers else {})}],
             "optimizer": {"learning_rate": 1e-3, "weight_decay": 0.05, "schedule": "linear"},
             "loss": {"kind": "cross_entropy", "label_smoothing": 0.05},
             "metric": "accuracy",

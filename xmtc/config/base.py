@@ -1,7 +1,8 @@
 """The marker that every configuration dataclass carries."""
 
-from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict
 
@@ -21,3 +22,10 @@ def config(cls: type[T]) -> type[T]:
     """
     cls.__pydantic_config__ = _STRICT  # pyright: ignore[reportAttributeAccessIssue]
     return dataclass(frozen=True, kw_only=True)(cls)
+
+
+def set_keys(settings: Any, names: Collection[str]) -> Iterator[str]:
+    """Yield those of the keys that are not their defaults, as a resolved configuration has them all."""
+    for key in fields(settings):
+        if key.name in names and getattr(settings, key.name) != key.default:
+            yield key.name

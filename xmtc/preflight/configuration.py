@@ -1,13 +1,20 @@
 """Refuse impossible configurations before a run begins."""
 
+import logging
+from collections.abc import Iterator
+
+from xmtc.config.base import set_keys
 from xmtc.data.tokenizer import load_pretrained, same_ids
+from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import initial_model_folder
 
+logger = logging.getLogger(__name__)
+
 
 def check(config: RunConfig) -> None:
-    """Refuse configurations that cannot work, before hours are spent on them.
+    """Refuse configurations that cannot work, before hours are spent on them, and warn of settings without effect.
 
     Raises:
         ConfigError: label tables of a dtype that cannot train, or see `check_tokenizer`.
@@ -16,6 +23,30 @@ def check(config: RunConfig) -> None:
     check_tokenizer(config)
     if config.model.init_from is not None:
         initial_model_folder(config.model.init_from, config.storage)
+    for line in without_effect(config):
+        logger.warning("%s", line)
+
+
+def without_effect(config: RunConfig) -> Iterator[str]:
+    """Name the settings that others make void. They are not refused: an override for one run may be the reason."""
+    model, plant, head = config.model, config.plant, f"model.head.kind: {config.model.head.kind}"
+    if config.distributed.max_workers == 0:
+        strategy = () if config.distributed.strategy == SingleConfig() else ("strategy",)
+        if keys := ", ".join(set_keys(config.distributed, ("address", *strategy))):
+            yield f"distributed.workers: 0: this process trains, alone: no effect of distributed.{keys}"
+    if not model.head.scores:
+        sections = {"": config, "evaluate.": config.evaluate, "model.": model}
+        void = ("finetune", "shortlist", "label_text")
+        if keys := ", ".join(f"{name}{key}" for name, one in sections.items() for key in set_keys(one, void)):
+            yield f"{head}: nothing trains: no effect of {keys}"
+    elif any(set_keys(plant, ("parts",))) and (left := set(plant.parts) - config.planted):
+        yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
+    epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
+    if plant.method == "closed_form" and config.planted and (keys := ", ".join(set_keys(plant, epochs))):
+        yield f"plant.method: closed_form: no effect of plant.{keys}"
+    backbone, frozen = model.encoder.backbone, not any(phase.encoder_layers for phase in config.finetune.phases)
+    if model.head.scores and frozen and backbone is not None and backbone.lora is not None and not backbone.quantize:
+        yield "model.encoder.lora: no phase of finetune has encoder_layers, so its adapters do not train"
 
 
 def _check_row_dtype(config: RunConfig) -> None:

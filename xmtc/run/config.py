@@ -129,6 +129,8 @@ class RunConfig:
         self._check_finetune()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
+        if self.evaluate.decision != EvaluateConfig().decision and self.data.task == "single_label":
+            raise ValueError("evaluate.decision: a single-label task gives each document its best label; leave it out")
         self._check_loss()
         self._check_label_optimizer()
         self._check_strategy()

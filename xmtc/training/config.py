@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from xmtc.config.base import config
+from xmtc.config.base import config, set_keys
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.losses.config import (
     AsymmetricFocalConfig,
@@ -63,6 +63,12 @@ class PhaseConfig:
     """Peak learning rate of the topmost encoder layer."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     """Learning rate of a layer as a share of the rate of the layer above it (discriminative learning rates)."""
+
+    def __post_init__(self) -> None:
+        """Refuse learning rates of an encoder that does not train."""
+        found = ", ".join(set_keys(self, ("encoder_learning_rate", "layer_decay")))
+        if found and self.encoder_layers == 0:
+            raise ValueError(f"{found}: no effect with encoder_layers: 0; set it to -1, or leave out {found}")
 
 
 @config
@@ -128,11 +134,9 @@ class PlantConfig(TrainingConfig):
     def __post_init__(self) -> None:
         """Refuse settings of epochs without epochs."""
         super().__post_init__()
-        for name in ("epochs", "callbacks", "label_optimizer"):
-            if getattr(self, name) and self.method == "closed_form":
-                raise ValueError(
-                    f"{name}: it has no effect with method: closed_form; set method: ranking, or leave {name} out"
-                )
+        found = ", ".join(set_keys(self, ("epochs", "callbacks", "label_optimizer")))
+        if found and self.method == "closed_form":
+            raise ValueError(f"{found}: no effect with method: closed_form; set method: ranking, or leave out {found}")
 
 
 @config
