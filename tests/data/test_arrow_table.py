@@ -79,7 +79,8 @@ def test_init_reads_what_a_saved_data_set_lists_and_all_parts_of_a_split(tmp_pat
             _save(saved / split / f"data-00000-of-0000{number}.arrow")
         listed = [{"filename": "data-00000-of-00001.arrow"}]
         (saved / split / "state.json").write_text(json.dumps({"_data_files": listed}))
-    (saved / "dataset_dict.json").write_text(json.dumps({"splits": names}))
+    (saved / "dataset_dict.json").write_text(json.dumps({"splits": [*names, "unsupervised"]}))
+    assert find_files(str(saved)).left_out == ["unsupervised"]
     parts = [f"{saved}/{split}/data-00000-of-00001.arrow" for split in names]
     assert find_files(str(saved)).by_split == {"train": (*parts[:2],), "dev": (*parts[2:],)}
     (saved / "train" / "state.json").write_text("[")

@@ -28,7 +28,7 @@ from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds, stage_seconds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init import command
-from xmtc.init.command import label_doubts, name_of, seconds_of, write_config
+from xmtc.init.command import config_for, label_doubts, name_of, seconds_of, write_config
 from xmtc.init.commented import commented_yaml, reasons
 from xmtc.init.data_files import find_files, label_columns
 from xmtc.init.facts import read_facts
@@ -166,6 +166,25 @@ def test_folders_name_splits_and_label_files(tmp_path):
         find_files(str(tmp_path / "other"))
     with pytest.raises(DataError, match="no such file"):
         find_files(str(tmp_path / "none.csv"))
+
+
+def test_files_of_a_folder_that_are_left_out_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "news"
+    (folder / "data").mkdir(parents=True)
+    for place in ("train", "extra", "data/more"):
+        write_csv(folder / f"{place}.csv", ROWS)
+    for name in ("classes", "labels"):
+        (folder / f"{name}.csv").write_text("label,name\nl,L\n")
+    write_config(str(folder), Answers(), budget="1m")
+    assert "warning: left out, not named train, dev, test or labels: data/more.csv, extra.csv, labels.csv\n" in (
+        capsys.readouterr().out
+    )
+    config_for(str(folder))
+    assert "does not read" not in capsys.readouterr().err
+    write_csv(folder / "test.csv", ROWS)
+    config_for(str(folder))
+    assert "using the existing configuration news.yaml; it does not read " in capsys.readouterr().err
 
 
 def test_a_vocabulary_names_labels_and_their_parents(tmp_path):

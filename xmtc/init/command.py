@@ -162,6 +162,8 @@ def summary(plan: Plan) -> list[str]:
         lines.append(f"categories, to take out if not known: {', '.join(map(shown_column, roles.categories))}")
     if roles.unused:
         lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
+    if left := plan.files.left_out:
+        lines.append(f"warning: left out, not named train, dev, test or labels: {', '.join(left)}"[:1000])
     stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
     lines.append(f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens")
     lines.append(f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})")
@@ -342,9 +344,11 @@ def config_for(data: str) -> Path:
     config = Path(f"{name_of(data)}.yaml")
     if config.exists():
         files = getattr(load_config(RunConfig, config).data.source, "files", SplitFilesConfig(train=()))
-        given = {real(Path(name)) for names in find_files(data).by_split.values() for name in names}
-        if given.isdisjoint(real(path) for _, path in files.by_split()):
+        given = {real(Path(name)): name for names in find_files(data).by_split.values() for name in names}
+        read = {real(path) for _, path in files.by_split()}
+        if read.isdisjoint(given):
             raise ConfigError(f"{config}: exists, and reads other data than {data}; give a name by xmtc init --name")
-        print_line(f"using the existing configuration {config}")
+        unread = "".join(f"; it does not read {name}" for path, name in given.items() if path not in read)
+        print_line(f"using the existing configuration {config}{unread}")
         return config
     return write_config(data, Answers(), output=config)

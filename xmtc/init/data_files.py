@@ -50,6 +50,7 @@ class DataFiles:
         settings: class of the source's settings.
         options: further settings of the source, such as the delimiter of CSV files if it differs from the extension's.
         labels: a label file, if the folder has one.
+        left_out: tables in the folder, or splits of the data set, that are none of these.
     """
 
     place: str
@@ -58,6 +59,7 @@ class DataFiles:
     settings: type[TableConfig]
     options: Mapping[str, Any] = field(default_factory=dict)
     labels: str | None = None
+    left_out: Sequence[str] = ()
 
     def format(self) -> TableFormat:
         """Build the format that reads the files."""
@@ -91,11 +93,13 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _saved_dataset(data, folder)
     places = [place for place in (folder, folder / "data") if place.is_dir()]
-    for place in places:
-        files = sorted(path for path in place.iterdir() if path.is_file())
-        tables = [path for path in files if table_of(path) is not None]
-        if tables:
-            return _by_split(data, folder, tables, [path for path in files if _is_vocabulary(path)])
+    files = [path for place in places for path in sorted(place.iterdir()) if path.is_file()]
+    tables = [path for path in files if table_of(path) is not None]
+    if tables:
+        files = [path for path in files if path.parent == tables[0].parent]
+        found = _by_split(data, folder, [path for path in files if path in tables], list(filter(_is_vocabulary, files)))
+        left_out = sorted(set(tables) - set(found.local.values()))
+        return replace(found, left_out=[path.relative_to(folder).as_posix() for path in left_out])
     there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise DataError(f"{data}: no {', '.join(TABLES)} in this folder; it holds {there}; give the file itself")
 
@@ -109,7 +113,8 @@ def _saved_dataset(data: str, folder: Path) -> DataFiles:
     if not by_split["train"]:
         there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir())) or "none"
         raise DataError(f"{data}: no split of this data set is named train; it has {there}; save it under that name")
-    return _named(data, folder, by_split, ArrowConfig)
+    left_out = [name for name in names or () if _split_of(Path(name)) is None]
+    return replace(_named(data, folder, by_split, ArrowConfig), left_out=left_out)
 
 
 def _shards(folder: Path) -> list[Path]:
