@@ -86,6 +86,18 @@ def test_csv_and_tsv_with_label_separator(tmp_path):
         assert read(kind="csv", files={"train": str(tmp_path / name)}, columns=columns) == EXPECTED
 
 
+def test_a_quote_that_joins_rows_of_a_tsv_is_named(tmp_path, caplog):
+    path = tmp_path / "train.tsv"
+    path.write_text('text\tlabels\n"one\tx\ntwo\ty\nthree"\tz\nfour\tx\n')
+    assert len(read(kind="csv", files={"train": str(path)})) == 2
+    assert f"{path}:4: a quote" in caplog.text
+    caplog.clear()
+    for text in ("Title\n\tan indented line", "one\ntwo", "a\tb"):
+        path.write_text(f'labels\ttext\nx\t"{text}"\ny\tfour\n')
+        assert [row.text for row in read(kind="csv", files={"train": str(path)})] == [text, "four"]
+    assert not caplog.text
+
+
 def test_csv_keeps_line_breaks_and_rejects_short_rows(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text('text,labels\n"one\ntwo",x\nlonely\n')

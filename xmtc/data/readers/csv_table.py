@@ -1,7 +1,8 @@
 """CSV and TSV files with a header line; plain, .gz, .zst, .bz2 or .xz."""
 
 import csv
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from typing_extensions import override
@@ -11,6 +12,8 @@ from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_columns, line_count, open_text, wrong_width
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_FIELD = 1 << 30
 
@@ -28,8 +31,8 @@ class CsvTable(TableFormat):
 
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
-        """Blank lines are left out, but they count."""
-        lines = self._lines(path)
+        """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
+        lines, told = self._lines(path), self._separator(path) != "\t"
         _, header = next(lines, (1, []))
         if columns is not None:
             check_columns(path, columns.names(), header, columns.advice())
@@ -42,22 +45,32 @@ class CsvTable(TableFormat):
             elif [cells[0].lstrip("\ufeff"), *cells[1:]] == header:
                 yield Rejected(where, "repeats the header, as joined files do; take it out")
             else:
+                if not told and (told := _holds_rows(cells)):
+                    logger.warning('%s: a quote (") joins lines like rows; if it is text, quote it as CSV does', where)
                 yield Row(dict(zip(header, cells, strict=True)), where, number)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         """Yield the line number and the cells of every row, the header included; blank rows have no cells."""
         csv.field_size_limit(_LONGEST_FIELD)
-        delimiter = self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
         with open_text(path) as lines:
-            rows = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+            rows = csv.reader(lines, delimiter=self._separator(path), strict=True, skipinitialspace=True)
             try:
                 for cells in rows:
                     yield rows.line_num, cells
             except csv.Error as error:
                 raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
 
+    def _separator(self, path: Path) -> str:
+        return self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+
     @override
     def count(self, path: Path) -> int | None:
         """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=True)
         return None if lines is None else max(0, lines - 1)
+
+
+def _holds_rows(cells: Sequence[str]) -> bool:
+    """Whether each line of a row has as many cells as the row, if every tab is a delimiter; indented lines do not."""
+    lines, tabs = "\t".join(cells).split("\n"), len(cells) - 1
+    return len(lines) > 1 and tabs > 0 and all(line[:1].strip() and line.count("\t") == tabs for line in lines)
