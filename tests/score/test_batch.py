@@ -83,6 +83,13 @@ def test_filters(model, source, tmp_path):
         assert row["labels"] == [label for label in whole["labels"] if label in ("L03", "L17")]
 
 
+def test_predicted_labels_beyond_the_limit_are_named(model, source, tmp_path, caplog):
+    for top_k, said in ((LABELS, ""), (1, "--top-k 1: some documents have more predicted labels")):
+        score(model, source, tmp_path / str(top_k), Settings(top_k=top_k, columns=COLUMNS, threshold="tuned"))
+        assert caplog.text.count("predicted labels") == bool(said)
+        assert said in caplog.text
+
+
 def test_a_single_label_model_gives_its_best_label_where_thresholds_are_tuned(source, tmp_path):
     model = export(tmp_path / "model", FlatConfig(), "single_label")
     for name, threshold in (("all", None), ("tuned", "tuned")):

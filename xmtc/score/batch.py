@@ -6,6 +6,7 @@ number of workers, so all engines write the same bytes.
 Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T tokens.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from xmtc.predict.predictor import EVIDENCE_WORDS, Model
 from xmtc.predict.tokenised import TokenisedTexts, tokenised
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
+
+logger = logging.getLogger(__name__)
 
 PREDICTIONS = pa.schema(
     {"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())}
@@ -103,6 +106,7 @@ class BlockScorer:
         if settings.reranker is not None:
             self.model.rerank_by(settings.reranker)
         self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)
+        self.cut = False  # whether a document had more labels
         self.workers = workers if device.type == "cpu" else 1
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
@@ -145,6 +149,10 @@ class BlockScorer:
         reasons: Mapping[int, Sequence[Explanation]],
     ) -> pa.Table:
         kept_NK, decision = self._kept(ids_NK, scores_NK), self.model.decision_of(self.settings.threshold)
+        settings, chosen_NK = self.settings, decision.chosen(ids_NK, scores_NK)
+        if isinstance(settings.threshold, str) and not self.cut and chosen_NK[:, settings.top_k :].any():
+            self.cut = True
+            logger.warning("--top-k %d: some documents have more predicted labels, and lose them", settings.top_k)
         expected_N3 = decision.expected(ids_NK, scores_NK)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
