@@ -138,6 +138,8 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[
         ConfigError: see `sweep`.
     """
     settings, base = load_config(SweepConfig, grid_file), load_config(RunConfig, config_file, overrides)
+    if both := next((one for one in overrides if one.partition("=")[0] in ("seed", *settings.grid)), None):
+        raise ConfigError(f"{both}: {grid_file} sets this key in every run; change it there")
     tree = read_tree(SweepConfig, grid_file).value
     cells: dict[str, Cell] = {}
     for chosen in combinations({key: values.value for key, values in tree["grid"].value.items()}):

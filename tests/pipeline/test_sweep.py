@@ -153,6 +153,13 @@ def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
             sweep(config, write_grid(tmp_path, **content), [], no_training)
 
 
+def test_an_override_of_what_the_grid_sets_is_refused(config, tmp_path):
+    grid = write_grid(tmp_path, grid={"finetune.batch_size": [8, 9]})
+    for override in ("seed=5", "finetune.batch_size=7"):
+        with pytest.raises(ConfigError, match=f"{override}: .*grid.yaml sets this key"):
+            sweep(config, grid, [override], no_training)
+
+
 def test_the_calibration_error_is_best_where_it_is_lowest(tmp_path):
     rows = [
         CellResult({"a": n}, [], {"ece": ece} if ece else {}, {"ece": []}, None, {})
