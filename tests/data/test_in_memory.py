@@ -53,6 +53,17 @@ def test_lists_of_polars_are_labels_and_its_frames_are_predicted() -> None:
     assert [(text, categories_of(text)) for text in texts] == [("c\na", ("kind=k",)), ("b", ("kind=l",))]
 
 
+def test_a_query_of_polars_is_no_table_yet() -> None:
+    class LazyFrame:
+        columns = ("text", "labels")
+
+        def __getitem__(self, name: str) -> None:
+            raise TypeError("'LazyFrame' object is not subscriptable (aside from slicing)")
+
+    with pytest.raises(DataError, match=r"LazyFrame: .*collect"):
+        _table(LazyFrame(), None, ["text"], "labels")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"b", "a"}, {"a": 1, "b": 0}, pd.DataFrame({"a": [1, 0], "b": [0, 1]}), pa.table({"a": [1], "b": [0]}), "ab"],

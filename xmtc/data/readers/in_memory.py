@@ -9,6 +9,7 @@ from xmtc.data.readers.arrow_table import class_names
 from xmtc.data.readers.base import no_column
 from xmtc.data.readers.cells import named, plain
 from xmtc.errors import DataError
+from xmtc.files import reading
 
 
 def column_names(table: Any) -> list[Any]:
@@ -30,7 +31,9 @@ def column_of(table: Any, name: str) -> list[Any]:
         raise DataError(f"{len(keys)} columns are called {name!r}; rename one" if keys else f"the table: {there}")
     of_dataset = getattr(getattr(table, "features", None), "arrow_schema", pa.schema([]))
     names = class_names(table.schema if isinstance(table, pa.Table | pa.RecordBatch) else of_dataset).get(name)
-    return converted(name, values_of(table[keys[0]]), lambda cell: named(cell, names))
+    with reading(f"a {type(table).__name__}", fix="collect it first", what="no values yet"):
+        column = table[keys[0]]
+    return converted(name, values_of(column), lambda cell: named(cell, names))
 
 
 def values_of(column: Any) -> list[Any]:
