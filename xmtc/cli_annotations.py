@@ -42,13 +42,14 @@ def annotations_sample(
     from xmtc.artefact.export import LABELS
     from xmtc.artefact.info import read_description
     from xmtc.data.labels import LabelTable
-    from xmtc.score.inputs import texts_of
-    from xmtc.watch.audit import draw, read_scores, write_sample
+    from xmtc.score.inputs import input_files, texts_of
+    from xmtc.watch.audit import check_inputs, draw, read_scores, write_sample
 
     check_columns(text_column, id_column, unread=None if inputs else "no --input is given")
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
     cells = None
     if inputs:
+        check_inputs(scored, input_files(*split_inputs(inputs)))
         info, documents = read_description(model), texts_of(read_documents(model, inputs, text_column, id_column))
         cells = {doc_id: (info.columns or info.named).cells(text) for doc_id, text in documents}
     write_sample(output, sample, cells)

@@ -105,6 +105,8 @@ def test_only_predicted_labels_are_audited(tmp_path: Path, xmtc) -> None:
     assert done.code == 0, done
     rows = [json.loads(line) for line in (tmp_path / "sample.jsonl").read_text().splitlines()]
     assert {(row["id"], row["text"]) for row in rows} == {(f"d{i}", TEXTS[i % 4]) for i in range(20)}
+    source.write_text(source.read_text() + json.dumps({"id": "new", "text": "fish"}) + "\n")
+    assert "a.jsonl: not what " in xmtc(*command, "-o", tmp_path / "other.jsonl").err
     people = [json.dumps({"id": row["id"], "text": "", "labels": row["labels"]}) + "\n" for row in rows]
     (tmp_path / "people.jsonl").write_text("".join(people))
     done = xmtc("annotations", "audit", tmp_path / "sample.jsonl", tmp_path / "people.jsonl")

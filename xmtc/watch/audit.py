@@ -10,7 +10,7 @@ Suffixes: N documents, n of the sample, H strata.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from xmtc.files import parse_json, read_file, reading, write_text
 from xmtc.fusion.config import BINS
 from xmtc.fusion.decision import EXPECTED
 from xmtc.report.section import Table
+from xmtc.score.inputs import InputFile
 from xmtc.score.job import MANIFEST
 from xmtc.watch.acceptance import Annotation
 
@@ -51,6 +52,17 @@ def read_scores(scored: Path) -> pa.Table:
         if manifest["settings"]["threshold"] is None:
             raise DataError(f"{scored}: has the best labels, not those predicted: score with --threshold tuned")
         return pa.concat_tables([pq.read_table(scored / part["path"]) for part in manifest["parts"]])
+
+
+def check_inputs(scored: Path, files: Iterable[InputFile]) -> None:
+    """Check that files are those that were scored: others may have other texts under the same identifiers.
+
+    Raises:
+        DataError: names one that is not, or has changed since.
+    """
+    known = {one["digest"] for one in parse_json(read_file(scored / MANIFEST))["input"]}
+    if other := next((file for file in files if file.digest not in known), None):
+        raise DataError(f"--input {other.path}: not what {scored} was made of, or changed since; give the files scored")
 
 
 def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict[str, Any]]:
