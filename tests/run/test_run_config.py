@@ -62,6 +62,24 @@ def test_a_loss_of_the_other_task_is_refused(file, kind, words) -> None:
         load_config(RunConfig, CONFIGS / file, [f"finetune.loss={{kind: {kind}}}"])
 
 
+@pytest.mark.parametrize(
+    ("encoder", "key"),
+    [
+        ("{dtype: bfloat16}", "model.encoder"),
+        ("{kind: maxpool, base: {dtype: bfloat16}}", "model.encoder.base"),
+    ],
+)
+def test_weights_that_a_later_phase_cannot_train_are_refused(encoder: str, key: str) -> None:
+    def load(last: str, *others: str) -> RunConfig:
+        phases = f"finetune.phases=[{{epochs: 1}}, {{epochs: 1, encoder_layers: {last}}}]"
+        return load_config(RunConfig, CONFIGS / "quickstart.yaml", [f"model.encoder={encoder}", phases, *others])
+
+    with pytest.raises(ConfigError, match=rf"{key}\.dtype: bfloat16"):
+        load("1")
+    load("0")
+    load("1", f"{key}.lora={{}}")
+
+
 @pytest.mark.parametrize("setting", ["callbacks=[{kind: profiler}]", "label_optimizer={kind: lazy_adam}"])
 def test_settings_of_stage_1_without_its_epochs_are_refused(setting) -> None:
     name, file = setting.split("=")[0], CONFIGS / "quickstart.yaml"

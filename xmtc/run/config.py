@@ -127,6 +127,7 @@ class RunConfig:
         """Refuse what neither section can see alone."""
         self._check_plant()
         self._check_finetune()
+        self._check_backbone()
         if self.evaluate.shortlist and self.data.task == "single_label":
             raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
         if self.evaluate.decision != EvaluateConfig().decision and self.data.task == "single_label":
@@ -176,6 +177,16 @@ class RunConfig:
             raise ValueError(
                 f"finetune.metric: {shown(metric)}: no metric of a {self.data.task} task that picks an epoch; "
                 f"{suggestion(metric, known)}known: {', '.join(known)}"
+            )
+
+    def _check_backbone(self) -> None:
+        """Refuse a phase that would train weights which are not float32, before the phases in front of it are done."""
+        backbone, key = self.model.encoder.backbone, self.model.encoder.backbone_key
+        trains = self.model.head.scores and self.finetune.phases[-1].encoder_layers != 0
+        if trains and backbone is not None and backbone.dtype != "float32" and backbone.lora is None:
+            raise ValueError(
+                f"{key}.dtype: {backbone.dtype}: finetune.phases trains these weights, which must be float32; set "
+                f"{key}.dtype=float32, give {key}.lora, or set encoder_layers: 0 in every phase"
             )
 
     def _check_label_optimizer(self) -> None:
