@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +145,9 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
             ["name=foreign", "model.encoder={kind: maxpool, base: {}}", "plant.parts=[]"],
             r"of model\.encoder\.base\.name: packaged:all-MiniLM-L6-v2; .* or model\.encoder\.base\.from_config",
         ),
+        (["name=overlapping", "model.overlap=20"], r"model\.overlap: 20 .* at most 16"),
+        (["name=wide", "model.encoder.window=64"], r"model\.encoder\.window: 64 .* 32 positions"),
+        (["name=adapted", "model.encoder.lora={target_modules: [nosuch]}"], r"target_modules \['nosuch'\]"),
     ],
 )
 def test_refused(whole, overrides, words):
@@ -152,6 +156,16 @@ def test_refused(whole, overrides, words):
         train_run(load(whole.config, *overrides))
     assert (whole.run / "run.json").read_bytes() == before
     assert names(whole.folder / "runs") <= {"tiny", "random", "uncached", "broken", "interrupted"}
+
+
+def test_too_few_token_ids_are_refused_before_tokens_are_ranked(whole):
+    config = load(whole.config, "name=few_ids", "model.encoder.from_config.vocab_size=50")
+    with pytest.raises(ConfigError, match="only 50"):
+        train_run(config)
+    record = read_run(RunPaths.of(config).root)
+    assert record is not None
+    assert record.stages[Stage.MIG].state == "pending"
+    shutil.rmtree(RunPaths.of(config).root)
 
 
 def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(whole, tmp_path):

@@ -51,11 +51,15 @@ class LabelMemory:
         return self.tables + self.training + self.logits
 
 
+class UnknownShapeError(ConfigError):
+    """The shape of the backbone is neither in files on this machine nor in the table here."""
+
+
 def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
     """Find the backbone's Transformers configuration in its files or the table here; None for other encoders.
 
     Raises:
-        ConfigError: it is in neither place.
+        UnknownShapeError: it is in neither place.
     """
     encoder = config.model.encoder.backbone
     if encoder is None:
@@ -66,7 +70,7 @@ def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
         return dict(_SHAPES[encoder.name])
     path = Path(resolve_pretrained(encoder.name)) / "config.json"
     if not path.is_file():
-        raise ConfigError(
+        raise UnknownShapeError(
             f"model.encoder.name: {encoder.name} is not on this machine, and its shape is unknown; give the folder "
             f"of the model, or one of {', '.join(_SHAPES)}"
         )
@@ -79,7 +83,8 @@ def meta_classifier(config: RunConfig, size: Size) -> Classifier:
     """Build the run's model on the meta device, without quantisation of the backbone.
 
     Raises:
-        ConfigError: the shape of the backbone is unknown.
+        ConfigError: the settings do not fit each other or the corpus.
+        UnknownShapeError: the shape of the backbone is unknown.
     """
     shape, encoder = backbone_shape(config), config.model.encoder
     vocab_size = size.vocab_size or int((shape or {}).get("vocab_size", 30_000))
@@ -254,10 +259,14 @@ def memory_of_worker(config: RunConfig) -> float | None:
 
 
 def label_lines(config: RunConfig, size: Size) -> list[str]:
-    """Describe the memory of the label set on a worker and, if that is too much, name the settings that reduce it."""
+    """Describe the memory of the label set on a worker and, if that is too much, name the settings that reduce it.
+
+    Raises:
+        ConfigError: the model cannot be built for a corpus of this size.
+    """
     try:
         found = label_memory(config, meta_classifier(config, size), size)
-    except ConfigError as error:
+    except UnknownShapeError as error:
         return [f"the memory for the labels is unknown: {error}"]
     parts = {"tables": found.tables, "gradients and moments": found.training, "logits": found.logits}
     shown = ", ".join(f"{name} {part / GIB:,.2f}" for name, part in parts.items())

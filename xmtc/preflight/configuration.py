@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 
 from xmtc.config.base import set_keys
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.errors import ConfigError
+from xmtc.estimate.memory import UnknownShapeError, meta_classifier
+from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import initial_model_folder
 
@@ -17,10 +20,12 @@ def check(config: RunConfig) -> None:
     """Refuse configurations that cannot work, before hours are spent on them, and warn of settings without effect.
 
     Raises:
-        ConfigError: label tables of a dtype that cannot train, or see `check_tokenizer`.
+        ConfigError: label tables of a dtype that cannot train, a model that cannot be built, or see `check_tokenizer`.
     """
     _check_row_dtype(config)
     check_tokenizer(config)
+    with suppress(UnknownShapeError):  # workers may have the backbone
+        meta_classifier(config, Size())
     if config.model.init_from is not None:
         initial_model_folder(config.model.init_from, config.storage)
     for line in without_effect(config):
