@@ -119,21 +119,24 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
             if not _is_done(state, stage, fingerprint, results):
                 with _stage(state, copies, stage, fingerprint):
                     run_workers(stage, copies)
-                    if stage is Stage.SCORERS and config.model.head.scores:
-                        report_runs([paths.root], paths.report("dev"), "dev")
-                        print_line(f"first report: {paths.report('dev')}")
                     if stage is Stage.EVALUATE:
-                        compare_with_initial_model(local, paths, corpus)
+                        paths.remove(paths.against_initial_model("after").root)
+                if stage is Stage.SCORERS and config.model.head.scores:
+                    report_runs([paths.root], paths.report("dev"), "dev")
+                    print_line(f"first report: {paths.report('dev')}")
     finally:
         if config.distributed.max_workers > 0:
             from xmtc.cluster.connection import disconnect  # of the Ray that this run started, if it did
 
             disconnect(config)
     with _stage(state, copies, Stage.REPORT, ""):
-        for split in paths.evaluated():
-            report_runs([paths.root], paths.report(split), split)
-            if config.model.init_from is not None:
-                warn_if_worse(paths.root, split)
+        try:
+            compare_with_initial_model(local, paths, corpus)
+        finally:
+            for split in paths.evaluated():
+                report_runs([paths.root], paths.report(split), split)
+                if config.model.init_from is not None:
+                    warn_if_worse(paths.root, split)
 
 
 def _results(paths: RunPaths, corpus: Corpus) -> list[Path]:

@@ -163,9 +163,17 @@ def test_models_are_compared_on_the_texts_that_were_evaluated(
         write_jsonl(tmp_path / "dev.jsonl", rows)
         compare(*arguments)
 
-    monkeypatch.setattr(pipeline, "compare_with_initial_model", changed)
-    with pytest.raises(DataError, match=r"16 documents that were just evaluated .* have other texts"):
-        train_run(load(path, "name=changed"))
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "compare_with_initial_model", changed)
+        with pytest.raises(DataError, match=r"16 documents that were just evaluated .* have other texts"):
+            train_run(load(path, "name=changed"))
+    assert (tmp_path / "runs" / "changed" / "eval" / "test" / "report.html").is_file()
+    write_jsonl(tmp_path / "dev.jsonl", [row | {"id": f"n{i}"} for i, row in enumerate(documents(16, first=60))])
+    ran: list[Stage] = []
+    monkeypatch.setattr(pipeline, "run_workers", lambda stage, *_: ran.append(stage))
+    start = train_run(load(path, "name=changed")) / "start"
+    assert ran == []  # only the comparison was left
+    assert {path.parent.name for path in start.glob("after/eval/*/metrics.json")} == {"dev", "test"}
 
 
 def test_predictions_without_unwanted_labels() -> None:

@@ -17,7 +17,7 @@ from xmtc import pipeline
 from xmtc.config.plain import differences, to_plain
 from xmtc.data.manifest import Manifest
 from xmtc.data.tokenizer import load_pretrained
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.pipeline import train_run
 from xmtc.preflight.configuration import check
 from xmtc.run.config import RunConfig
@@ -156,6 +156,22 @@ def test_refused(whole, overrides, words):
         train_run(load(whole.config, *overrides))
     assert (whole.run / "run.json").read_bytes() == before
     assert names(whole.folder / "runs") <= {"tiny", "random", "uncached", "broken", "interrupted"}
+
+
+def test_a_first_report_that_cannot_be_written_leaves_the_scorers_done(whole, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(pipeline, "report_runs", full)
+    config = load(whole.config, "model.scorers=[{kind: linear}]", f"track.directory={tmp_path}")
+    with pytest.raises(StorageError, match="full"):
+        train_run(config)
+    record = read_run(tmp_path / "tiny")
+    assert record is not None
+    assert {str(stage): record.stages[stage].state for stage in (Stage.SCORERS, Stage.PLANT)} == {
+        "scorers": "done",
+        "plant": "pending",
+    }
 
 
 def test_too_few_token_ids_are_refused_before_tokens_are_ranked(whole):

@@ -35,17 +35,20 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
     """Evaluate both models on the same documents and labels, for the report; do nothing without `init_from`.
 
     The documents are those of each evaluated split, except training documents of the previous model, if they are known:
-    its scorers store their ids; a model without scorers has none. The labels are those that it knows.
+    its scorers store their ids; a model without scorers has none. The labels are those that it knows. A split that has
+    been compared is left out.
 
     Raises:
         DataError: a document of the split is no longer in the source, or has another text.
     """
-    if paths.initial_model is None:
+    compared = paths.against_initial_model("after").evaluated()
+    names = [name for name in paths.evaluated() if name in corpus.splits and name not in compared]
+    if paths.initial_model is None or not names:
         return
     model = Model.from_pretrained(paths.initial_model)
     known_L = np.array([label in model.labels for label in corpus.labels.labels])
     learnt = set(model.ensemble.doc_ids) if model.ensemble is not None else set()
-    for name in (name for name in paths.evaluated() if name in corpus.splits):
+    for name in names:
         split = corpus.split(name)
         rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
         if not len(rows_N):
