@@ -353,6 +353,7 @@ def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch
     outcome = xmtc("train", tiny, "--finish")
     assert outcome.code == 1
     assert f"--finish: {run}: no epoch of finetune" in outcome.err
+    assert not run.exists()
 
     def measure(worker, predictions, gold):
         epochs.append({name: table.clone() for name, table in worker.classifier.head.label_tables().items()})

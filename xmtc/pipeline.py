@@ -49,6 +49,8 @@ def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = Fals
     check_machine(config)
     copies = RunCopies(config)
     with copies.published():
+        if finish and not copies.paths.best_of(Stage.FINETUNE).is_file():
+            raise _not_measured(copies.paths)
         local = copies.fetch_inputs()
         if not overwrite:
             _check_unfinished(copies, local)
@@ -112,9 +114,10 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
         start = _weights(copies)
         for name, digest in start.items():
             state.set_fingerprint(name, digest)
-        for stage, fingerprint in model_stages(config, corpus.fingerprint, ranking, start.get("initial model")):
-            if finish and stage is Stage.FINETUNE:
-                _finish(paths, state, fingerprint)
+        planned = model_stages(config, corpus.fingerprint, ranking, start.get("initial model"))
+        if finish:
+            _finish(paths, state, dict(planned).get(Stage.FINETUNE))
+        for stage, fingerprint in planned:
             results = _results(paths, corpus) if stage is Stage.EVALUATE else []
             if not _is_done(state, stage, fingerprint, results):
                 with _stage(state, copies, stage, fingerprint):
@@ -155,16 +158,20 @@ def _stage(state: RunState, copies: RunCopies, stage: Stage, fingerprint: str) -
     copies.publish_run()
 
 
-def _finish(paths: RunPaths, state: RunState, fingerprint: str) -> None:
+def _finish(paths: RunPaths, state: RunState, fingerprint: str | None) -> None:
     """Declare fine-tuning done, with the best epoch so far.
 
     Raises:
-        ConfigError: no epoch has been measured.
+        ConfigError: it was measured on other data or weights.
     """
-    record = state.record.stages[Stage.FINETUNE]
-    if record.fingerprint != fingerprint or not paths.best_of(Stage.FINETUNE).is_file():
-        raise ConfigError(f"--finish: {paths.root}: no epoch of {Stage.FINETUNE} has been measured; leave --finish out")
+    record = state.record.stages.get(Stage.FINETUNE)
+    if record is None or record.fingerprint != fingerprint:
+        raise _not_measured(paths)
     state.set_stage(Stage.FINETUNE, replace(record, state="done"))
+
+
+def _not_measured(paths: RunPaths) -> ConfigError:
+    return ConfigError(f"--finish: {paths.root}: no epoch of {Stage.FINETUNE} has been measured; leave --finish out")
 
 
 def _is_done(state: RunState, stage: Stage, fingerprint: str, results: Sequence[Path]) -> bool:
