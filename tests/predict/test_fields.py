@@ -20,6 +20,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_text
 from xmtc.predict.evidence_page import explain_text
+from xmtc.run.directory import RunPaths
 from xmtc.score.inputs import read_inputs, text_columns, texts_of
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
@@ -206,7 +207,7 @@ def test_a_table_may_lack_a_category(run: Path, model: xmtc.Model, tmp_path: Pat
 
 
 def test_an_identifier_is_no_category(tmp_path: Path) -> None:
-    changes = "data.source.columns.categories=[id]", "data.source.columns.id=null", f"model.scorers={SCORERS}"
+    changes = "data.source.columns.categories=[id]", "data.source.columns.id=null", "model.scorers=[{kind: linear}]"
     config = tiny_runs.load(write(tmp_path), *changes)
     with pytest.raises(DataError, match="no two training documents have the same value of 'id': it is an identifier"):
         train_run(config)
@@ -216,3 +217,4 @@ def test_a_field_that_documents_lack_is_refused(tmp_path: Path) -> None:
     config = tiny_runs.load(write(tmp_path), "model.scorers=[{kind: word_neighbours, fields: [titel]}]")
     with pytest.raises(ConfigError, match="word_neighbours: fields: the documents have no field 'titel'; they have"):
         train_run(config)
+    assert not RunPaths.of(config).corpus.exists()

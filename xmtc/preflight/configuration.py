@@ -12,6 +12,8 @@ from xmtc.estimate.memory import UnknownShapeError, meta_classifier
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import initial_model_folder
+from xmtc.scorers.base import check_fields
+from xmtc.storage.fetch import remote_parts
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +22,11 @@ def check(config: RunConfig) -> None:
     """Refuse configurations that cannot work, before hours are spent on them, and warn of settings without effect.
 
     Raises:
-        ConfigError: label tables of a dtype that cannot train, a model that cannot be built, or see `check_tokenizer`.
+        ConfigError: label tables of a dtype that cannot train, fields that documents do not have, a model that cannot
+            be built, or see `check_tokenizer`.
     """
     _check_row_dtype(config)
+    _check_fields(config)
     check_tokenizer(config)
     with suppress(UnknownShapeError):  # workers may have the backbone
         meta_classifier(config, Size())
@@ -64,6 +68,16 @@ def _check_row_dtype(config: RunConfig) -> None:
             f"model.head.row_dtype: {head.row_dtype}: a softmax keeps its label rows whole on every worker, and these "
             "train in float32; set model.head.row_dtype=float32, or distributed.workers=1"
         )
+
+
+def _check_fields(config: RunConfig) -> None:
+    """Refuse fields of scorers that the source does not have; one at a URI is not read before the run fetches it."""
+    chosen = [(one.kind, fields) for one in config.model.fitted if (fields := getattr(one, "fields", None))]
+    if chosen and not any(remote_parts(config.data.source)):
+        reader = config.data.source.build()
+        known = (*reader.fields(), *reader.categories())
+        for kind, fields in chosen:
+            check_fields(fields, kind, known)
 
 
 def check_tokenizer(config: RunConfig) -> None:

@@ -9,7 +9,7 @@
 Suffixes: N documents, L labels, K kept labels of a document, V terms, F fields, D width of pooled states.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -327,13 +327,26 @@ def field_weights(
     names = (*vocabulary.fields, *vocabulary.categories)
     if chosen is None:
         chosen = dict.fromkeys(vocabulary.fields, 1.0) | dict.fromkeys(vocabulary.categories, category)
+    check_fields(chosen, kind, names)
     weights = chosen if isinstance(chosen, Mapping) else dict.fromkeys(chosen, 1.0)
-    unknown = [name for name in weights if name not in names]
-    if unknown:
-        raise ConfigError(
-            f"model.scorers: {kind}: fields: the documents have no field {unknown[0]!r}; they have {', '.join(names)}"
-        )
     return np.array([weights.get(name, 0.0) for name in names], np.float32)
+
+
+def check_fields(chosen: Iterable[str], kind: str, known: Sequence[str]) -> None:
+    """Refuse a field that the documents do not have.
+
+    Args:
+        chosen: fields and categories that a scorer reads.
+        kind: name of the scorer.
+        known: those of the documents.
+
+    Raises:
+        ConfigError: names the first unknown one.
+    """
+    if unknown := [name for name in chosen if name not in known]:
+        raise ConfigError(
+            f"model.scorers: {kind}: fields: the documents have no field {unknown[0]!r}; they have {', '.join(known)}"
+        )
 
 
 def with_empty_columns(matrix: Matrix, columns: int) -> Matrix:
