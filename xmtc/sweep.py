@@ -29,6 +29,7 @@ from xmtc.evaluate import layout
 from xmtc.evaluate.metrics import all_metrics, metrics_of
 from xmtc.files import read_json, reading, write_text
 from xmtc.pipeline import prepare_stage
+from xmtc.preflight.configuration import check
 from xmtc.report.runs import report_runs
 from xmtc.report.write import MAX_RUNS
 from xmtc.run.config import RunConfig
@@ -146,6 +147,7 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> tuple[
         values = {key: node.plain() for key, node in chosen.items()}
         try:
             cell = Cell(values, make_runs(config_file, overrides, base, chosen, settings.seeds))
+            check(cell.runs[0])
         except ConfigError as error:
             raise ConfigError(f"{grid_file}: with {words_of(values)}: {error}") from None
         first = cell.runs[0]
