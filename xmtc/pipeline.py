@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from xmtc.artefact.info import model_digest
-from xmtc.config.plain import config_hash
+from xmtc.config.plain import config_hash, to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use
 from xmtc.errors import ConfigError
@@ -29,6 +29,7 @@ from xmtc.stages.comparing import compare_with_initial_model
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus, rank_tokens
 from xmtc.storage.fetch import remote_parts
 from xmtc.track.console import print_line
+from xmtc.track.tracker import check_sinks
 
 
 def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = False) -> Path:
@@ -62,6 +63,8 @@ def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = Fals
             seeds={"run": config.seed},
             world_size=max(1, config.distributed.max_workers),
         ) as state:
+            if Stage.FINETUNE in state.record.stages and state.record.stages[Stage.FINETUNE].state != "done":
+                check_sinks(copies.paths.root, config.track, to_plain(config))
             _run_stages(copies, local, state, finish=finish)
     print_summary(copies.paths)
     if copies.run_uri is not None:

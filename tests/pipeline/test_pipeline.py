@@ -174,6 +174,17 @@ def test_a_first_report_that_cannot_be_written_leaves_the_scorers_done(whole, tm
     }
 
 
+def test_a_sink_that_cannot_be_opened_is_refused_before_anything_is_computed(tmp_path, monkeypatch):
+    def away(*_: object) -> None:
+        raise ConnectionError("away")
+
+    monkeypatch.setattr("xmtc.track.sinks.TensorBoardSink.__init__", away)
+    config = load(tiny_runs.write_config(tmp_path), "track.sinks=[{kind: tensorboard}]")
+    with pytest.raises(ConfigError, match=r"track\.sinks: tensorboard: ConnectionError: away"):
+        train_run(config)
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_too_few_token_ids_are_refused_before_tokens_are_ranked(whole):
     config = load(whole.config, "name=few_ids", "model.encoder.from_config.vocab_size=50")
     with pytest.raises(ConfigError, match="only 50"):

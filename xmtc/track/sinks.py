@@ -3,18 +3,16 @@
 Their packages are imported when a sink is opened, and only then.
 """
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator
 
 from xmtc.config.base import config
 from xmtc.config.plain import flattened
-from xmtc.errors import ConfigError
 from xmtc.files import write_text
 
 _FLUSH_SECONDS = 30  # of TensorBoard
@@ -35,30 +33,10 @@ class RunInfo:
     directory: Path
     settings: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        """The run's name: that of its directory."""
-        return self.directory.name
-
 
 def portable_name(metric: str) -> str:
     """Convert a metric's name to one that every sink accepts: `dev/p@5` to `dev/p_at_5`."""
     return metric.replace("@", "_at_")
-
-
-def require(module: str, kind: str) -> ModuleType:
-    """Import an optional package when a sink asks for it, and only then.
-
-    Raises:
-        ConfigError: it is not installed; names the extra.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(
-            f"track.sinks: {kind}: needs the package {module}, which is not installed; "
-            f"run pip install 'xmtc[track]', or take the sink out"
-        ) from error
 
 
 class TensorBoardSink:
@@ -66,7 +44,7 @@ class TensorBoardSink:
 
     def __init__(self, run: RunInfo):
         self._directory = run.directory / "tensorboard"
-        self._module = require("tensorboardX", "tensorboard")
+        self._module = import_module("tensorboardX")
         self._writers: dict[str, Any] = {}
 
     def start_stage(self, stage: str, resumed_step: int) -> None:
@@ -92,12 +70,12 @@ class WandbSink:
     """Metrics are named `<stage>/<metric>`, each stage with its own step axis."""
 
     def __init__(self, settings: "WandbConfig", run: RunInfo):
-        self._run: Any = require("wandb", settings.kind).init(
+        self._run: Any = import_module("wandb").init(
             project=settings.project,
             mode=settings.mode,
             dir=str(run.directory),
-            name=run.name,
-            id=run.name,
+            name=run.directory.name,
+            id=run.directory.name,
             resume="allow",
             config=dict(run.settings),
         )
@@ -120,7 +98,7 @@ class MlflowSink:
     """Metrics are named `<stage>/<metric>`; made portable."""
 
     def __init__(self, settings: "MlflowConfig", run: RunInfo):
-        mlflow: Any = require("mlflow", settings.kind)
+        mlflow: Any = import_module("mlflow")
         self._client = mlflow.MlflowClient(tracking_uri=settings.tracking_uri)
         self._run_id = self._resume_or_create(run)
 
@@ -132,7 +110,7 @@ class MlflowSink:
             return run_id
         experiment = self._client.get_experiment_by_name(_PROJECT)
         experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(_PROJECT)
-        run_id = self._client.create_run(experiment_id, run_name=run.name).info.run_id
+        run_id = self._client.create_run(experiment_id, run_name=run.directory.name).info.run_id
         for key, value in flattened(run.settings):
             self._client.log_param(run_id, key, str(value))
         write_text(file, run_id + "\n")

@@ -13,7 +13,7 @@ from rich.console import Console
 from typing_extensions import override
 
 from xmtc.config.plain import redacted
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.files import read_file, reading, write_text
 from xmtc.track.config import METRICS_LOG, TrackConfig
 from xmtc.track.console import print_line, step_line
@@ -72,6 +72,26 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def check_sinks(run_dir: Path, config: TrackConfig, settings: Mapping[str, Any]) -> None:
+    """Open every sink and close it, while nothing is lost if one cannot be opened.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    run = RunInfo(run_dir, redacted(dict(settings)))
+    for sink in config.sinks:
+        if failure := _failure(sink.kind, lambda sink=sink: sink.open(run).close()):
+            raise ConfigError(f"{failure}; correct it, or take the sink out")
+
+
+def _failure(kind: str, call: Callable[[], object]) -> str | None:
+    """Call a sink. Return what failed, if anything."""
+    try:
+        call()
+    except Exception as error:  # the library has no error class: each has its own, and those of its transport
+        return redacted(f"track.sinks: {kind}: {type(error).__name__}: {' '.join(str(error).split())}")
+
+
 class Tracker(AbstractContextManager["Tracker"]):
     """Takes the metrics of a run. Make one in every process; on ranks other than 0 it does nothing.
 
@@ -103,7 +123,9 @@ class Tracker(AbstractContextManager["Tracker"]):
             return
         run_dir.mkdir(parents=True, exist_ok=True)
         run = RunInfo(run_dir, redacted(dict(settings or {})))
-        self._sinks: list[Sink] = [sink.open(run) for sink in config.sinks]
+        self._sinks: list[tuple[str, Sink]] = []
+        for sink in config.sinks:
+            self._works(sink.kind, lambda sink=sink: self._sinks.append((sink.kind, sink.open(run))))
         self._log = MetricsLog(run_dir / METRICS_LOG)
         self._zero_s = clock() - self._log.last_time_s
 
@@ -116,8 +138,7 @@ class Tracker(AbstractContextManager["Tracker"]):
         # Only on a terminal; in a log, step lines show the progress.
         self._bar = self._progress.task(stage, total_steps, "steps", done=resumed_step, lines=False)
         self._log.drop(stage, resumed_step)
-        for sink in self._sinks:
-            sink.start_stage(stage, resumed_step)
+        self._tell(lambda sink: sink.start_stage(stage, resumed_step))
 
     def due(self, step: int) -> bool:
         """Whether `step` (from 1) is one to log: every `log_every_steps`-th, and the first."""
@@ -135,8 +156,7 @@ class Tracker(AbstractContextManager["Tracker"]):
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         record = {"stage": stage, "step": step, "time_s": round(self._clock() - self._zero_s, 3)}
         self._log.append({**record, **{name: finite.get(name) for name in metrics}})
-        for sink in self._sinks:
-            sink.log(stage, step, finite)
+        self._tell(lambda sink: sink.log(stage, step, finite))
         if self._bar is not None:
             self._bar.reach(step)
         if line:
@@ -148,6 +168,17 @@ class Tracker(AbstractContextManager["Tracker"]):
         if total is None or step <= first:
             return None
         return (self._clock() - started) / (step - first) * (total - step)
+
+    def _tell(self, call: Callable[[Sink], object]) -> None:
+        """Call every sink. One that fails gets nothing more: a server that is away must not end hours of training."""
+        self._sinks = [(kind, sink) for kind, sink in self._sinks if self._works(kind, lambda sink=sink: call(sink))]
+
+    def _works(self, kind: str, call: Callable[[], object]) -> bool:
+        """Call a sink, and say it if that fails."""
+        if failure := _failure(kind, call):
+            rest = f"the run goes on without it, and {METRICS_LOG} has all metrics"
+            print_line(f"warning: {failure}; {rest}", self._console)
+        return failure is None
 
     def _close_bar(self) -> None:
         if self._bar is not None:
@@ -161,8 +192,7 @@ class Tracker(AbstractContextManager["Tracker"]):
         with ExitStack() as stack:
             stack.callback(self._close_bar)
             stack.callback(self._log.close)
-            for sink in self._sinks:
-                stack.callback(sink.close)
+            stack.callback(self._tell, lambda sink: sink.close())
 
     @override
     def __exit__(self, *error: object) -> None:
