@@ -246,6 +246,13 @@ def test_a_job_stops_where_another_one_has_taken_its_output(model, source, tmp_p
     assert score(model, source, output, replace(FP32, top_k=2)) == ended[0]
 
 
+def test_a_last_file_without_the_columns_is_refused_before_the_first_is_scored(model, source, tmp_path):
+    pq.write_table(pa.table({"id": ["p"], "body": ["x"]}), source / "c.parquet")
+    with pytest.raises(DataError, match=r"c\.parquet: no column 'text'"):
+        score(model, source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_output_in_a_folder_of_inputs_is_no_input(model, tmp_path):
     write_rows(tmp_path / "in" / "a.jsonl", 6)
     first = score(model, tmp_path / "in", tmp_path / "in" / "scored")

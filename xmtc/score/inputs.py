@@ -87,6 +87,16 @@ def with_known_id(
     return replace(columns, id=known) if tables and all(known in names for names in there) else columns
 
 
+def check_readable(files: Iterable["InputFile"], columns: TextColumns) -> None:
+    """Read the first row of every file, so that a missing column in the last is not found after the others are scored.
+
+    Raises:
+        DataError: a file cannot be read, or lacks a column.
+    """
+    for file in _first_of_each_place(files):
+        next(iter(read_rows(file, columns)), None)
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file to score, or the source of a configuration.

@@ -24,7 +24,7 @@ from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.destination import destination_of
-from xmtc.score.inputs import TextColumns, input_files, read_inputs, texts_of, with_known_id
+from xmtc.score.inputs import TextColumns, check_readable, input_files, read_inputs, texts_of, with_known_id
 from xmtc.score.job import Job, Settings
 from xmtc.storage.config import StorageConfig
 from xmtc.storage.fetch import fetch_parts
@@ -179,6 +179,7 @@ def make_job(
     digest, files = model_digest(model), tuple(input_files(inputs, sources))
     info = read_description(model)
     columns = with_known_id(settings.columns, info.columns, files)
+    check_readable(files, columns)
     for given, one in (sources or {}).items():
         if info.vocabulary and (labels := label_source(one)) is not None:
             there = fetch_parts(labels, StorageConfig()).read().version
