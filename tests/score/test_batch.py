@@ -253,6 +253,26 @@ def test_a_last_file_without_the_columns_is_refused_before_the_first_is_scored(m
     assert not (tmp_path / "out").exists()
 
 
+def test_only_a_file_that_was_corrected_is_scored_again(model, source, tmp_path, monkeypatch):
+    path, output, scored = source / "c.jsonl", tmp_path / "out", []
+    lines = [json.dumps({"id": f"c{i}", "text": TEXTS[i % 4], "note": "x" * 9_000}).encode() + b"\n" for i in range(9)]
+    path.write_bytes(b"".join(lines))
+    expected = score(model, source, tmp_path / "expected")
+    path.write_bytes(b"".join(lines).replace(b"c8", b"\xff"))
+    with pytest.raises(DataError, match=r"c\.jsonl:9: not UTF-8"):
+        score(model, source, output)
+    path.write_bytes(b"".join(lines))
+
+    def noted(job, block, *rest):
+        scored.append(block)
+        return publish(job, block, *rest)
+
+    monkeypatch.setattr("xmtc.score.local.publish", noted)
+    assert score(model, source, output) == expected
+    assert {block[:5] for block in scored} == {"00002"}
+    assert contents(output) == contents(tmp_path / "expected")
+
+
 def test_the_output_in_a_folder_of_inputs_is_no_input(model, tmp_path):
     write_rows(tmp_path / "in" / "a.jsonl", 6)
     first = score(model, tmp_path / "in", tmp_path / "in" / "scored")

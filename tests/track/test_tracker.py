@@ -221,9 +221,7 @@ def test_wandb_gets_one_axis_a_stage(tmp_path: Path, console: Console, monkeypat
     assert calls[3][1] == ({"plant/step": 3, "plant/train/loss": 0.5},)
 
 
-def test_a_sink_that_fails_ends_no_training(
-    tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_that_fails_ends_no_training(tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: Any, **__: Any) -> None:
         raise ConnectionError("https://me:secret@there is away")
 

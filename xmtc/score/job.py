@@ -142,7 +142,8 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
     Another job without output, such as one that failed because of unknown labels, is replaced.
 
     Returns:
-        The finished blocks.
+        The finished blocks. Where a file has changed since an incomplete attempt, as one that could not be read, these
+        are blocks of the other files.
 
     Raises:
         DataError: the directory holds another job's output or other files.
@@ -157,7 +158,15 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
     before = None if there is None else parse_json(there)
     if before is None and not all(name.endswith(TEMPORARY) for name in names):
         raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
-    if before is not None:
+    if before is not None and MANIFEST not in names and (replaced := _replaced(before, job.identity())):
+        logger.warning("%s: input files that have changed are scored again: %d", job.output, len(replaced))
+        of_these = tuple(f"{place}{number}-" for number in replaced for place in ("part-", f"{DONE}/"))
+        for name in [name for name in names if name.startswith(of_these)]:
+            job.output.remove(name)
+            names.remove(name)
+        with writing(job.output):
+            job.output.put(JOB, job.description)
+    elif before is not None:
         problem = _difference(before, job.identity())
         if problem and not overwrite and any(map(_is_part, names)):
             raise DataError(
@@ -185,6 +194,14 @@ def _is_part(name: str) -> bool:
 def _is_record(name: str) -> bool:
     """Whether a file is the record of a block; beside a manifest, it is newer."""
     return name.startswith(f"{DONE}/") and name.endswith(".json")
+
+
+def _replaced(before: dict[str, Any], now: dict[str, Any]) -> frozenset[str]:
+    """Return the numbers of the input files whose content alone differs between two jobs; none if more differs."""
+    names, digests = ([[file[key] for file in job["input"]] for job in (before, now)] for key in ("name", "digest"))
+    if before | {"input": None} != now | {"input": None} or names[0] != names[1]:
+        return frozenset()
+    return frozenset(f"{i:05d}" for i, (old, new) in enumerate(zip(*digests, strict=True)) if old != new)
 
 
 def _check_own(job: Job) -> None:

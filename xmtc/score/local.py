@@ -97,7 +97,7 @@ def _check_rejected(records: list[Record], most: int | None) -> None:
         where, reason = next(row for record in records for row in record.rejected)
         raise DataError(
             f"{bad} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
-            "blocks are kept. Allow more bad rows and run this job again, or fix the input (which makes another job)"
+            "blocks are kept. Allow more bad rows, or correct the file, and run this job again"
         )
 
 
