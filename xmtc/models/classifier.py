@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError
 from xmtc.models.calibration import Calibration
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.base import Encoder
@@ -35,15 +35,9 @@ class Classifier(nn.Module):
         self.calibration: Calibration | None = None
         self._groups = _group_parameters(self)
 
-    def forward(self, batch: Batch, shortlist: Tensor | None = None) -> Tensor:
-        """Compute logits (B, L), or (B, S) for the label ids in `shortlist`, (S,) or (B, S).
-
-        Raises:
-            DataError: the shortlist has unknown or repeated labels, or a document without labels.
-        """
-        if shortlist is not None:
-            check_shortlist(shortlist, len(batch.mask_BT), self.labels)
-        return self.calibrated(self.head.score(self.read(batch), batch.mask_BT, shortlist), shortlist)
+    def forward(self, batch: Batch) -> Tensor:
+        """Compute logits (B, L)."""
+        return self.calibrated(self.head.score(self.read(batch), batch.mask_BT))
 
     def calibrated(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """Calibrate the head's logits, if the model is calibrated. Padding of a shortlist stays unchanged."""
@@ -161,35 +155,3 @@ def _candidates(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 def _without(parameters: list[nn.Parameter], others: list[nn.Parameter]) -> list[nn.Parameter]:
     taken = {id(p) for p in others}
     return [p for p in parameters if id(p) not in taken]
-
-
-def check_shortlist(shortlist: Tensor, documents: int, labels: int) -> None:
-    """Refuse an invalid shortlist.
-
-    Args:
-        shortlist: label ids (S,) for all documents, or (B, S) per document, padded with -1.
-        documents: B.
-        labels: L.
-
-    Raises:
-        DataError: ids are not integers, have the wrong shape, are out of range or repeated, or a row has none.
-    """
-    if shortlist.dtype != torch.int64 or shortlist.ndim not in (1, 2):
-        raise DataError(
-            f"a shortlist must be int64 of shape (S,) or (B, S), not {shortlist.dtype} {tuple(shortlist.shape)}"
-        )
-    if shortlist.ndim == 2 and len(shortlist) != documents:
-        raise DataError(f"a shortlist of {len(shortlist)} rows for {documents} documents: give one row per document")
-    rows_BS = torch.atleast_2d(shortlist.sort(dim=-1).values)
-    lowest = -1 if shortlist.ndim == 2 else 0
-    _refuse(((rows_BS < lowest) | (rows_BS >= labels)), rows_BS, f"is not in 0 … {labels - 1}")
-    _refuse((rows_BS[:, 1:] == rows_BS[:, :-1]) & (rows_BS[:, 1:] >= 0), rows_BS[:, 1:], "occurs twice")
-    if empty := (~(rows_BS >= 0).any(1)).nonzero().flatten().tolist():
-        raise DataError(f"shortlist row {empty[0]} has no label; leave the document out, or give it one")
-
-
-def _refuse(wrong_BS: Tensor, ids_BS: Tensor, why: str) -> None:
-    found = wrong_BS.nonzero().tolist()
-    if found:
-        row, column = found[0]
-        raise DataError(f"shortlist row {row}: label {int(ids_BS[row, column])} {why}")
