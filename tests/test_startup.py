@@ -113,7 +113,7 @@ def test_prediction_imports_nothing_that_only_fitting_needs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["train", "no-such-file.yaml"], 1, "no-such-file.yaml: no such file"),
+        (["train", "no-such-file.yaml"], 1, "no-such-file.yaml: cannot be read: No such file"),
         (["train", QUICKSTART, "finetune.batch_sice=16"], 1, "batch_sice"),
         (["train", QUICKSTART, "--print-config"], 0, ""),
     ],

@@ -159,17 +159,17 @@ def test_the_command_adds_labels_and_says_what_names_explain(model, tmp_path, mo
     [
         ({"label": "L03", "name": "x"}, r"new.jsonl:2: label 'L03' is already in the model"),
         ({"label": "N1", "name": "x"}, r"new.jsonl:2: label 'N1' is already in line 1"),
-        ({"label": "N2"}, r"new.jsonl:2: name: Field required"),
+        ({"label": "N2"}, r"new.jsonl:2: .*name: Field required"),
         ({"label": "N2", "name": " "}, r"new.jsonl:2: name is empty"),
-        ({"label": 7, "name": "x"}, r"new.jsonl:2: label: Input should be a valid string"),
-        ({"label": "N2", "name": "x", "text": "y"}, r"new.jsonl:2: text: Unexpected keyword argument"),
-        ("{", r"new.jsonl:2: malformed JSON"),
+        ({"label": 7, "name": "x"}, r"new.jsonl:2: .*label: Input should be a valid string"),
+        ({"label": "N2", "name": "x", "text": "y"}, r"new.jsonl:2: .*text: Unexpected keyword argument"),
+        ("{", r"new.jsonl:2: .*malformed JSON"),
         (
             '{"label": "N2", "label": "N3", "name": "x"}',
-            r"new.jsonl:2: the key 'label' occurs twice; write lines",
+            r"new.jsonl:2: .*the key 'label' occurs twice; write lines",
         ),
-        ('{"label": "N2", "name": "x \\ud83d"}', r"new.jsonl:2: the JSON holds half of a character"),
-        ("[1]", r"new.jsonl:2: Input should be a dictionary"),
+        ('{"label": "N2", "name": "x \\ud83d"}', r"new.jsonl:2: .*the JSON holds half of a character"),
+        ("[1]", r"new.jsonl:2: .*Input should be a dictionary"),
     ],
 )
 def test_bad_lines_are_named(model, tmp_path, row, words):

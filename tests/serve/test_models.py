@@ -105,7 +105,7 @@ def test_switching_under_load_loses_no_request(folder: Path) -> None:
     [
         (lambda two: (two / "head.safetensors").write_bytes(b"x"), r"en/2/head.safetensors: damaged \(checksum"),
         (lambda two: (two / "smoke.json").write_text('[{"text": "a", "labels": {"cod": 2}}]'), "'cod' has probability"),
-        (lambda two: (two / "smoke.json").write_text('[{"text": 1}]'), "smoke.json: Input should be a valid string"),
+        (lambda two: (two / "smoke.json").write_text('[{"text": 1}]'), "smoke.json: .*Input should be a valid string"),
         (lambda two: (two / "config.json").unlink(), "no version '2'; there are 1"),
     ],
 )
