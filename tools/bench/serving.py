@@ -10,9 +10,9 @@ words, --tokens tokens each. Without --model, an untrained MiniLM with label att
 
 One JSON line per measurement; `cpu_ms` is the server's processor time per document, which says more than the clock on a
 machine that others use too. The last lines are {"name", "ratio", "bar", "holds"}: documents per second at 32 clients
-against the plain application (median of rounds, bar 2.5), 50 ms over the median latency of one client (bar 1), and
-resident memory after the last over that after a tenth of the requests (at most 1.05). Exit status 1 where a bar is not
-held.
+against the plain application in fp32 (median of rounds, bar 2.5), its median latency of one client over ours (bar
+1.67), and resident memory after the last over that after a tenth of the requests (at most 1.05). Exit status 1 where a
+bar is not held.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from scoring import untrained
 from xmtc.score.shell import use_bfloat16
 
 CLIENTS = (1, 8, 32)
-BAR, BAR_MS, BAR_MEMORY = 2.5, 50.0, 1.05
+BAR, BAR_LATENCY, BAR_MEMORY = 2.5, 1.67, 1.05
 LABELS = 2000
 PORT = "port "
 
@@ -191,20 +191,10 @@ def compared(arguments: argparse.Namespace, model: Path, precision: str) -> dict
     return found
 
 
-def latency_ms(arguments: argparse.Namespace, model: Path) -> float:
-    """Median latency of one client."""
-    bodies = documents(model, arguments.tokens, 512)
-    with ours(model) as server:
-        load(server, bodies, 1, 20, arguments.seconds)
-        one = load(server, bodies, 1, arguments.requests, arguments.rounds * arguments.seconds)
-    print(json.dumps({"server": "xmtc", "clients": 1} | one.figures), flush=True)
-    return one.figures["p50_ms"]
-
-
 def memory(arguments: argparse.Namespace, model: Path) -> float:
     """Resident memory after many requests, over that after a tenth of them."""
     bodies = documents(model, 16, 512)
-    step = max(1, arguments.memory_requests // 10)
+    step = max(8, arguments.memory_requests // 10)  # one for each client at least
     sizes, sent, end_s = [], 0, time.perf_counter() + arguments.memory_seconds
     with ours(model) as server:
         while sent < arguments.memory_requests and time.perf_counter() < end_s:
@@ -252,14 +242,16 @@ def main() -> int:
     print(json.dumps({"load": os.getloadavg(), "cores": os.cpu_count(), "precision": precision}), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or untrained(Path(folder) / "model", LABELS)
-        by_clients = ratios(compared(arguments, model, precision))
-        p50_ms = latency_ms(arguments, model)
+        found = compared(arguments, model, precision)
+        by_clients = ratios(found)
         grown = memory(arguments, model)
+    own, plain_server = ([one.figures["p50_ms"] for one in found[name][1]] for name in ("xmtc", "plain fp32"))
+    faster = statistics.median(slow / fast for slow, fast in zip(plain_server, own, strict=True))
     print(json.dumps({"ratios": {clients: round(ratio, 2) for clients, ratio in by_clients.items()}}))
     ratio = by_clients[CLIENTS[-1]]
     lines = [
         {"name": "serving_throughput", "ratio": round(ratio, 2), "bar": BAR, "holds": ratio >= BAR},
-        {"name": "serving_latency", "ratio": round(BAR_MS / p50_ms, 2), "bar": 1, "holds": p50_ms <= BAR_MS},
+        {"name": "serving_latency", "ratio": round(faster, 2), "bar": BAR_LATENCY, "holds": faster >= BAR_LATENCY},
         {"name": "serving_memory", "ratio": round(grown, 3), "bar": BAR_MEMORY, "holds": grown <= BAR_MEMORY},
     ]
     for line in lines:
