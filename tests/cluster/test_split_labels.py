@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import tiny_runs
 from xmtc.pipeline import train_run
@@ -38,3 +40,15 @@ def test_two_workers_train_and_measure_as_one_process(tmp_path, optimizer: str):
     ours, theirs = (json.loads((r / "eval" / "test" / "metrics.json").read_text()) for r in (split, paths.root))
     for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
         assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
+
+
+@pytest.mark.faults  # slow: a Ray cluster of its own
+@pytest.mark.timeout(600)
+def test_two_workers_choose_and_plant_as_one_process(tmp_path):
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})
+    settings = path, "finetune.loss.kind=binary_cross_entropy", "finetune.phases=[{epochs: 1}]"
+    split, whole = (train_run(tiny_runs.load(*settings, *more)) for more in (SPLIT, ("name=whole",)))
+    planted, expected = (load_file(run / "plant/head.safetensors") for run in (split, whole))
+    assert planted.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(planted[name], tensor, rtol=1e-3, atol=1e-4)  # of 60 documents
