@@ -104,8 +104,7 @@ def _plant_projections(worker: Worker, sums: PlantSums, projections: Set[Planted
 def _best_projections(worker: Worker, sums: PlantSums, projections: Set[PlantedPart]) -> Set[PlantedPart]:
     """Choose the projections with which the planted head, before it trains, has the best macro-F1 on dev. Collective.
 
-    The head is planted with each subset and its rows, and left as it was. By nDCG of the untrained head, attention
-    would never be chosen, also where training ends better with it (docs/benchmarks/planting.md).
+    The head is planted with each subset and its rows, and left as it was (docs/benchmarks/planting.md).
     """
     head, settings, found = worker.classifier.head, worker.config.plant, dict[str, float]()
     untrained = {name: tensor.clone() for name, tensor in head.state_dict().items()}
