@@ -109,6 +109,12 @@ def test_windows_default_to_the_positions_up_to_a_cap():
         build("bert", window=65)
 
 
+def test_no_kernel_is_chosen_that_plans_every_shape_anew():
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    HuggingFaceConfig(from_config=tiny("bert")).build(VOCAB)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_dropout_is_overridden_everywhere():
     backbone = build("bert", dropout=0.25)
     assert {m.p for m in backbone.modules() if isinstance(m, torch.nn.Dropout)} == {0.25}

@@ -36,7 +36,12 @@ _BLOCK_LISTS = ("layers", "encoder.layer", "encoder.layers", "h", "transformer.l
 
 
 def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
-    """Load the Transformers model, and find the maximum tokens per window; see `HuggingFaceConfig.build`."""
+    """Load the Transformers model, and find the maximum tokens per window; see `HuggingFaceConfig.build`.
+
+    Turns cuDNN's attention off in this process. PyTorch prefers it on Hopper, where it builds a plan for every shape of
+    a batch, and documents of many lengths trained at a fifth of the speed (docs/benchmarks/gpu.md).
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
     transformer_config = _transformer_config(settings, vocab_size)
     window = _window(settings, transformer_config)
     loading = Loading.current()
@@ -199,9 +204,7 @@ def _without_pooler(transformer_config: PreTrainedConfig) -> dict[str, bool]:
 
 
 def _is_dropout(key: str, value: object) -> bool:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and ("dropout" in key or key.endswith("pdrop"))
-    )
+    return type(value) in (int, float) and ("dropout" in key or key.endswith("pdrop"))  # not bool
 
 
 def _keep_trainable(model: PreTrainedModel) -> None:
