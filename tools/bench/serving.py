@@ -197,8 +197,8 @@ def memory(arguments: argparse.Namespace, model: Path) -> float:
     step = max(8, arguments.memory_requests // 10)  # one for each client at least
     sizes, sent, end_s = [], 0, time.perf_counter() + arguments.memory_seconds
     with ours(model) as server:
-        while sent < arguments.memory_requests and time.perf_counter() < end_s:
-            sent += len(load(server, bodies, 8, step, end_s - time.perf_counter()).latencies_ms)
+        while not sizes or (sent < arguments.memory_requests and time.perf_counter() < end_s):
+            sent += len(load(server, bodies, 8, step, max(1.0, end_s - time.perf_counter())).latencies_ms)
             sizes.append(server.process.memory_info().rss / 2**20)
     print(json.dumps({"memory_mib": [round(size, 1) for size in sizes], "requests": sent}), flush=True)
     return sizes[-1] / sizes[0]
