@@ -68,6 +68,13 @@ def reviews(data: Path, out: Path) -> None:
     divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 1_000, out, "csv")
 
 
+def imdb(data: Path, out: Path) -> None:
+    """All 25,000 film reviews, 5,000 of them for test."""
+    table = pd.read_parquet(data / "imdb/train.parquet").sample(frac=1, random_state=1)
+    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
+    divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 5_000, out, "csv")
+
+
 def sentences(data: Path, out: Path) -> None:
     """7,000 times the last words of a short film review, positive or negative."""
     table = pd.read_parquet(data / "imdb/train.parquet").drop_duplicates("text")
@@ -104,7 +111,7 @@ def bare(data: Path, out: Path) -> None:
     divide(table[["title", "text", "labels"]], 3_750, out, "csv")
 
 
-TASKS = {task.__name__: task for task in (laws, library, reviews, sentences, clinic, spanish, bare)}
+TASKS = {task.__name__: task for task in (laws, library, reviews, imdb, sentences, clinic, spanish, bare)}
 
 
 def divide(table: pd.DataFrame, test: int, out: Path, ending: str) -> None:
