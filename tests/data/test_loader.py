@@ -2,13 +2,24 @@ import threading
 import time
 
 import pytest
+from threadpoolctl import threadpool_info
 
-from xmtc.data.loader import prefetch
+from xmtc.data.loader import in_threads, prefetch
 
 
-@pytest.mark.parametrize("depth", [0, 1, 4])
-def test_results_in_order(depth):
-    assert list(prefetch((lambda i=i: i * i for i in range(20)), depth)) == [i * i for i in range(20)]
+@pytest.mark.parametrize(("depth", "workers"), [(1, 1), (4, 1), (4, 3)])
+def test_results_in_order(depth, workers):
+    assert list(prefetch((lambda i=i: i * i for i in range(20)), depth, workers)) == [i * i for i in range(20)]
+
+
+def test_libraries_start_no_threads_in_threads_and_may_again_afterwards():
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info()]
+
+    before = threads()
+    assert before
+    assert all(set(found) == {1} for found in in_threads((threads for _ in range(20)), 3))
+    assert threads() == before
 
 
 def test_runs_ahead_but_not_too_far():

@@ -6,15 +6,14 @@ Suffixes: N documents, K candidates, L labels, P pairs.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import cast
+from functools import cached_property, partial
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
+from joblib import cpu_count
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from xmtc.data.arrays import Matrix
+from xmtc.data.loader import in_threads
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
@@ -60,14 +59,12 @@ class CrossFit:
 
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
         """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion."""
-        work = [delayed(self._half)(arm, *half) for arm in arms for half in self._halves]
-        with threadpool_limits(1, "blas"):
-            pool = Parallel(min(cpu_count(), MOST_AT_ONCE), prefer="threads", return_as="generator")
-            found = cast(Iterator[NDArray[np.float64]], pool(work))
-            for even, odd in zip(found, found, strict=True):
-                logits_NK = np.empty(self.pairs.label_ids_NK.shape)
-                logits_NK[::2], logits_NK[1::2] = even, odd
-                yield logits_NK
+        work = (partial(self._half, arm, *half) for arm in arms for half in self._halves)
+        found = in_threads(work, min(cpu_count(), MOST_AT_ONCE))
+        for even, odd in zip(found, found, strict=True):
+            logits_NK = np.empty(self.pairs.label_ids_NK.shape)
+            logits_NK[::2], logits_NK[1::2] = even, odd
+            yield logits_NK
 
     def reranked(self, pairs: Pairs, logits_NK: NDArray[np.float64]) -> NDArray[np.float64]:
         """Change the logits of each half by what a language model says, fitted on the other half.
@@ -104,6 +101,5 @@ class CrossFit:
         return pairs, self.gold_NL
 
     def _half(self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs) -> NDArray[np.float64]:
-        with threadpool_limits(1, "openmp"):  # of this thread
-            fusion = fit_fusion(arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config)
-            return fusion.logits(fused.only(arm.places))
+        fusion = fit_fusion(arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config)
+        return fusion.logits(fused.only(arm.places))

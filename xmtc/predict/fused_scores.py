@@ -92,7 +92,7 @@ class FusedScores:
             batch: the documents.
             also: labels that are always candidates. Default: those that must be predicted, if any.
         """
-        features, head = self._features(batch)
+        features, head = self.features(batch)
         pairs = self.ensemble.pairs(features, head, self.only.candidates if self.only and also is None else also)
         if self.rank is not None:
             pairs = self.rank(batch.documents_B.cpu().numpy(), pairs)
@@ -105,7 +105,7 @@ class FusedScores:
         features, pairs = self._last
         return features.take(slice(place, place + 1)), pairs.take(slice(place, place + 1))
 
-    def _features(self, batch: Batch) -> tuple[Features, Scored | None]:
+    def features(self, batch: Batch) -> tuple[Features, Scored | None]:
         """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
         states_BD = None
         if self.ensemble.needs_states:

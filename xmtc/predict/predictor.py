@@ -253,6 +253,13 @@ class Model:
         """
         return as_texts(documents, self.info.fields, self.info.categories)
 
+    def batches_at_once(self, workers: int) -> int:
+        """Number of batches to compute at the same time, each by one thread: on a CPU, `workers`.
+
+        A GPU computes one, or four if scorers read words on the CPU meanwhile.
+        """
+        return workers if self.device.type == "cpu" else min(workers, 1 if self.ensemble is None else 4)
+
     @property
     def default_top_k(self) -> int:
         """Default maximum number of labels per text: 10, or 1 for a single-label model."""

@@ -8,7 +8,6 @@ Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T token
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.export import ModelParts
 from xmtc.artefact.info import ModelInfo
+from xmtc.data.loader import in_threads
 from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.distributed.memory import keep_freed_memory
@@ -88,7 +88,7 @@ class BlockScorer:
         parts: the loaded model; it is moved to `device`.
         settings: see `Settings`.
         device: device to compute on.
-        workers: number of batches computed at the same time on the CPU, each by one thread.
+        workers: number of threads, see `Model.batches_at_once`.
 
     Raises:
         DataError: a label that the model does not know.
@@ -107,7 +107,7 @@ class BlockScorer:
             self.model.rerank_by(settings.reranker)
         self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)
         self.cut = False  # whether a document had more labels
-        self.workers = workers if device.type == "cpu" else 1
+        self.workers = self.model.batches_at_once(workers)
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """Read and tokenise a block's texts."""
@@ -129,9 +129,8 @@ class BlockScorer:
             kept=self._kept if settings.evidence else None,
             words=words,
         )
-        with ThreadPoolExecutor(workers, "xmtc-score", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            shares = [batches[worker::workers] for worker in range(workers)]
-            results = list(pool.map(lambda share: score(batches=share), shares))
+        shares = (partial(score, batches=batches[worker::workers]) for worker in range(workers))
+        results = list(in_threads(shares, workers))
         ids_NK = np.maximum.reduce([ids_NK for ids_NK, _, _ in results])
         scores_NK = np.maximum.reduce([scores_NK for _, scores_NK, _ in results])
         reasons = {row: reasons for _, _, found in results for row, reasons in found.items()}

@@ -21,7 +21,6 @@ from itertools import islice
 
 import numpy as np
 import torch
-from joblib import cpu_count
 from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
@@ -87,18 +86,17 @@ class Batcher:
     Args:
         config: workers, shortlist, and the time that a request may wait.
         metrics: metrics of batches and queue.
-        on_cpu: whether the models compute on a CPU.
+        workers: number of concurrent passes, unless the settings say another.
     """
 
-    def __init__(self, config: ServeConfig, metrics: Metrics, *, on_cpu: bool) -> None:
+    def __init__(self, config: ServeConfig, metrics: Metrics, workers: int) -> None:
         self.metrics, self.shortlist = metrics, config.shortlist
         self._wait_seconds = config.limits.wait_seconds
         self._queue: deque[Piece] = deque()
         self._untaken: set[Piece] = set()
         metrics.waiting.set_function(lambda: self._texts)
         self._arrived = asyncio.Event()
-        self._workers = config.workers or (cpu_count() if on_cpu else 1)
-        self._on_cpu = on_cpu
+        self._workers = config.workers or workers
         self._threads = ThreadPoolExecutor(self._workers, "xmtc-model")
         self._alone = ThreadPoolExecutor(1, "xmtc-model-alone")  # the only one that starts threads of OpenMP
         self._idle = asyncio.Semaphore(self._workers)
@@ -221,8 +219,7 @@ class Batcher:
 
     def _answer(self, batch: Sequence[Piece], threads: int) -> list[list[Predictions] | XmtcError]:
         """Compute the answer to each request, in the model's thread."""
-        if self._on_cpu:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)
         answers: dict[int, list[Predictions] | XmtcError] = {}
         groups: dict[object, list[Piece]] = {}
         for one in batch:

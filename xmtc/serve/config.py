@@ -44,7 +44,8 @@ class Tuning:
     limits: Limits = Limits()
     """Bounds on requests."""
     workers: Annotated[int | None, Field(ge=1)] = None
-    """Number of concurrent passes, each with one thread on a CPU; null: one per core, or one on a GPU."""
+    """Number of concurrent passes, each with one thread; null: one per core; on a GPU one, or four for a model with
+    scorers."""
     shortlist: Annotated[int | None, Field(ge=1)] = None
     """Labels that are scored of a text, found by the model's index; null scores all. Requests with `include` score
     what they include."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import uvicorn
 from fastapi import FastAPI
+from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xmtc.distributed.memory import freed_memory_returned
@@ -59,8 +60,12 @@ def read_models(
 
 
 def load(directory: Path, *, device: str, precision: Precision) -> Model:
-    """Load a model, in one thread: OpenMP would keep others, and the threads of a pass would sleep between steps."""
+    """Load a model, in one thread: OpenMP would keep others, and the threads of a pass would sleep between steps.
+
+    Products of NumPy stay in one thread: passes run beside each other.
+    """
     torch.set_num_threads(1)
+    threadpool_limits(1, "blas")
     with freed_memory_returned(kept_again=True):
         return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
 

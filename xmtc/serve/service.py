@@ -10,6 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
+from joblib import cpu_count
 
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import XmtcError
@@ -74,7 +75,7 @@ class Service:
         if beside is not None:
             self.batcher, self.annotations, self.worklist = beside.batcher, beside.annotations, beside.worklist
             return
-        self.batcher = Batcher(config, self.metrics, on_cpu=model.device.type == "cpu")
+        self.batcher = Batcher(config, self.metrics, model.batches_at_once(cpu_count()))
         self.annotations: Annotations | None = None
         if config.annotations is not None:
             one_label = model.info.task == "single_label"

@@ -3,6 +3,7 @@
 Suffixes: N documents, L labels, K predictions.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from xmtc.data.corpus import Split
+from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, run_collectively
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from xmtc.scorers.reranker import Reranker
 
 _BLOCK = 512  # documents whose scores of all labels are in memory at once
+_LABELS_AT_ONCE = 1_000_000  # of all batches whose scores of all labels are in memory at once
 _LOWEST = -30.0  # logit of labels that are not candidates, below that of every candidate
 
 
@@ -120,19 +123,25 @@ class FusedPredictor:
         return self.worker.config.data.task == "single_label"
 
     def _pairs(self, split: Split) -> Pairs:
-        """Collect the candidates of all documents of a split, in order, on every rank. Collective."""
+        """Collect the candidates of all documents of a split, in order, on every rank. Collective.
+
+        Other threads score words while this one encodes the next documents.
+        """
         worker, ensemble = self.worker, self.ensemble
-        reads_model = ensemble.has_head or ensemble.needs_states
-        cached = self._cached and reads_model and split.name != "test"
+        cached = self._cached and (ensemble.has_head or ensemble.needs_states) and split.name != "test"
         shortlist = shortlist_of(worker) if ensemble.has_head else None
         fused = FusedScores(worker.classifier, ensemble, split.words, shortlist=shortlist)
         tokens = worker.config.finetune.tokens_per_micro_batch
-        parts: list[tuple[NDArray[np.int64], Pairs]] = []
         worker.classifier.eval()
-        with torch.inference_mode():
+
+        def encoded() -> Iterator[Callable[[], tuple[NDArray[np.int64], Pairs]]]:
             for one, batch in worker.batches.read(split, tokens, cached=cached, title=f"score {split.name}"):
-                with worker.strategy.autocast():
-                    parts.append((one.documents, fused.pairs(batch)[1]))
+                with torch.inference_mode(), worker.strategy.autocast():
+                    features, head = fused.features(batch)
+                yield lambda rows=one.documents, found=(features, head): (rows, ensemble.pairs(*found))
+
+        threads = max(1, min(torch.get_num_threads(), _LABELS_AT_ONCE // len(worker.corpus.labels)))
+        parts = list(in_threads(encoded(), threads))
         gathered = [part for of_rank in all_gather_object(parts) for part in of_rank]
         rows = np.concatenate([documents for documents, _ in gathered])
         _, first = np.unique(rows, return_index=True)  # fillers repeat documents

@@ -106,10 +106,8 @@ class HuggingFaceBackbone(Encoder):
             return [block for block in blocks if any("lora_" in name for name, _ in block.named_parameters())]
         inside = {id(p) for block in blocks for p in block.parameters()}
         # Final norms are outside the blocks; the classifier's groups assign them to the top layer.
-        below = [
-            m for n, m in _leaves(self.transformer) if _is_below(n, m) and not inside & {id(p) for p in m.parameters()}
-        ]
-        return [nn.ModuleList(below), *blocks]
+        leaves = [(n, m) for n, m in self.transformer.named_modules() if not list(m.children()) and _is_below(n, m)]
+        return [nn.ModuleList(m for _, m in leaves if not inside & {id(p) for p in m.parameters()}), *blocks]
 
     @override
     def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
@@ -149,10 +147,6 @@ def _save_adapter(path: Path, model: PeftModel, tensors: Mapping[str, Tensor], b
     save_file(adapter, path, metadata={"format": "pt"})
     settings = replace(model.peft_config["default"], base_model_name_or_path=base, inference_mode=True)
     settings.save_pretrained(str(path.parent))
-
-
-def _leaves(transformer: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [(name, module) for name, module in transformer.named_modules() if not list(module.children())]
 
 
 def _is_below(name: str, module: nn.Module) -> bool:
