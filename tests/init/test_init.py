@@ -385,6 +385,20 @@ def test_the_encoder_trains_on_a_cpu_where_labels_are_few():
     assert not any(one.config().trains_encoder for one in candidates(replace(task, labels=51), [510, 256, 128]))
 
 
+@pytest.mark.parametrize(("labels", "documents", "wide"), [(2, 20_000, True), (2, 20_001, False), (51, 5_000, False)])
+def test_all_words_and_pairs_take_part_where_labels_are_few_and_documents_fit(labels, documents, wide):
+    source, count = (
+        {"source": SOURCE, "corpus": "c", "task": "single_label"},
+        {"labels": labels, "documents": documents},
+    )
+    task = Task(source=source, name="n", readable=True, single=True, most_factorised=20_000, **count)
+    recipes = [one.config() for one in candidates(task, [256])]
+    linear = recipes[0].model.scorers[0]
+    assert (linear.weighting == "log_odds") == wide
+    assert (linear.most_terms >= recipes[0].data.words.most_terms) == wide
+    assert recipes[-1].model.scorers[0].most_terms == 4_000  # the cheapest
+
+
 @pytest.mark.parametrize(
     ("recipe", "single", "planting", "finetuning", "encoder"),
     [

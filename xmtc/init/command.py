@@ -256,6 +256,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         documents=found.documents.get("train", 0),
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
+        most_factorised=min(25_000, int((psutil.virtual_memory().available / 17) ** 0.5)),  # 12 bytes a pair, of 70 %
         gpu=torch.cuda.is_available(),
         trees=find_spec("omikuji") is not None,
         encoder=encoder_for(found.languages),

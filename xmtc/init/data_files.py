@@ -97,7 +97,8 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
     tables = [path for path in files if table_of(path) is not None]
     if tables:
         files = [path for path in files if path.parent == tables[0].parent]
-        found = _by_split(data, folder, [path for path in files if path in tables], list(filter(_is_vocabulary, files)))
+        vocabularies = [p for p in files if ending_of(p) in SKOS_FORMATS and _stem(p) in (*_LABELS, *_SKOS)]
+        found = _by_split(data, folder, [path for path in files if path in tables], vocabularies)
         left_out = sorted(set(tables) - set(found.local.values()))
         return replace(found, left_out=[path.relative_to(folder).as_posix() for path in left_out])
     there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
@@ -127,11 +128,6 @@ def _listed(path: Path, key: str) -> list[Any] | None:
     """Return what `datasets` lists beside its files; None if it lists nothing."""
     with reading(path, fix="save the data set again"):
         return read_json(path).get(key) if path.is_file() else None
-
-
-def _is_vocabulary(path: Path) -> bool:
-    """Whether a file is a SKOS vocabulary, judging by its name."""
-    return ending_of(path) in SKOS_FORMATS and _stem(path) in (*_LABELS, *_SKOS)
 
 
 def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Path]) -> DataFiles:

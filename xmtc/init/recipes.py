@@ -34,7 +34,7 @@ _EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
-_DUAL = 12_000  # up to this many training documents, the linear scorer factorises documents instead of terms
+_TERMS = 300_000  # words and pairs, where labels are few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,7 @@ class Task:
         labels, documents: numbers of labels and documents in train.
         readable: whether the labels, or their names, are words.
         single: whether each document has exactly one label.
+        most_factorised: with few labels, the linear scorer factorises up to this many documents, instead of terms.
         gpu: whether the machine has a GPU.
         trees: whether the package for trees is installed.
         encoder: name of the packaged encoder.
@@ -60,6 +61,7 @@ class Task:
     documents: int
     readable: bool
     single: bool
+    most_factorised: int = 25_000
     gpu: bool = False
     trees: bool = False
     encoder: str = DEFAULT_BACKBONE
@@ -139,8 +141,8 @@ def _scorers(kind: str, task: Task) -> list[Settings]:
 
 def _words(task: Task) -> list[Settings]:
     linear: Settings = {"kind": "linear", "penalties": [0.1], "prune": 0.2}
-    if task.labels <= _FEW_LABELS and task.documents <= _DUAL:
-        linear |= {"penalties": [0.1, 1.0], "most_terms": 60_000}
+    if task.labels <= _FEW_LABELS and task.documents <= task.most_factorised:
+        linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalties": [4 if task.single else 1], "prune": 0.1}
     scorers = [linear, {"kind": "word_neighbours"}]
     *titles, body = task.fields
     if titles:  # a title says in ten words what a document is about
@@ -191,7 +193,7 @@ def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
     halves = (task.documents >> times for times in range(1, task.documents.bit_length()))
     for terms, documents in [(8_000, None), (4_000, None), *((4_000, half) for half in halves if half >= 1_000)]:
         tree = _tree(task, cheapest, max_length)
-        tree["model"]["scorers"][0] |= {"most_terms": terms, "penalties": [0.1]}
+        tree["model"]["scorers"][0]["most_terms"] = terms
         if documents is not None:
             tree["data"]["limit"] = {"train": documents}
         yield Candidate(cheapest, max_length, tree)
@@ -200,7 +202,7 @@ def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
 def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     data = {**task.source, "max_length": max_length}
     if task.labels <= _FEW_LABELS:
-        data["words"] = {"ngrams": 2}
+        data["words"] = {"ngrams": 2, "most_terms": _TERMS}
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
     if recipe.trains_encoder and max_length <= _EAGER and not task.gpu:
         tree["model"]["encoder"]["attention"] = "eager"
