@@ -171,8 +171,8 @@ class _Stages:
         total, most = 0.0, self.config.data.words.most_terms
         for one in self.config.model.fitted if scorers is None else scorers:
             sizes = _sizes(to_plain(one), self.size, self.width, most)
-            products = _sum(_of_scorer(one.kind, f"{part}_products"), sizes) / gain(None)
-            total += products + _sum(_of_scorer(one.kind, part), sizes)
+            alone, products = (_sum(_of_scorer(one.kind, name), sizes) for name in (part, f"{part}_products"))
+            total += products / gain(None) + alone / (gain(None) if part == "score" else 1)  # scoring has threads
         return total * self.speeds.core_s / _FIGURES["core_s"]
 
     def _fusion(self, *, boosted: bool = False) -> float:
