@@ -1,6 +1,6 @@
 """What a newcomer gets from `xmtc init` and `xmtc train`, against TF-IDF + LinearSVC and omikuji on the same files.
 
-Files are made of public data sets: train.csv (or .jsonl, .tsv) and test of each task. Nothing is tuned for a task.
+Files are made of public data sets: train.csv (or .jsonl, .tsv) and test of each task. All have the same settings.
 
     python tools/study/own_data.py DATA OUT --budget 10m --tasks clinic reviews
     python tools/study/own_data.py DATA OUT --tasks clinic --systems xmtc --seeds 1 2 3 --settings 'plant.parts=[rows]'
