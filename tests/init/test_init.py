@@ -387,11 +387,9 @@ def test_the_encoder_trains_on_a_cpu_where_labels_are_few():
 
 @pytest.mark.parametrize(("labels", "documents", "wide"), [(2, 20_000, True), (2, 20_001, False), (51, 5_000, False)])
 def test_all_words_and_pairs_take_part_where_labels_are_few_and_documents_fit(labels, documents, wide):
-    source, count = (
-        {"source": SOURCE, "corpus": "c", "task": "single_label"},
-        {"labels": labels, "documents": documents},
-    )
-    task = Task(source=source, name="n", readable=True, single=True, most_factorised=20_000, **count)
+    source = {"source": SOURCE, "corpus": "c", "task": "single_label"}
+    task = Task(source=source, name="n", labels=labels, documents=documents, readable=True, single=True)
+    task = replace(task, most_factorised=20_000)
     recipes = [one.config() for one in candidates(task, [256])]
     linear = recipes[0].model.scorers[0]
     assert (linear.weighting == "log_odds") == wide

@@ -61,29 +61,28 @@ def library(data: Path, out: Path) -> None:
     divide(table.rename(columns={"text": "abstract"})[["title", "abstract", "keywords"]], 600, out, "tsv")
 
 
+def _films(data: Path) -> pd.DataFrame:
+    table = pd.read_parquet(data / "imdb/train.parquet").rename(columns={"text": "review"})
+    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
+    return table[["review", "sentiment"]]
+
+
 def reviews(data: Path, out: Path) -> None:
     """4,000 film reviews, positive or negative."""
-    table = pd.read_parquet(data / "imdb/train.parquet").sample(5_000, random_state=1)
-    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
-    divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 1_000, out, "csv")
+    divide(_films(data).sample(5_000, random_state=1), 1_000, out, "csv")
 
 
 def imdb(data: Path, out: Path) -> None:
     """All 25,000 film reviews, 5,000 of them for test."""
-    table = pd.read_parquet(data / "imdb/train.parquet").sample(frac=1, random_state=1)
-    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
-    divide(table.rename(columns={"text": "review"})[["review", "sentiment"]], 5_000, out, "csv")
+    divide(_films(data).sample(frac=1, random_state=1), 5_000, out, "csv")
 
 
 def sentences(data: Path, out: Path) -> None:
     """7,000 times the last words of a short film review, positive or negative."""
-    table = pd.read_parquet(data / "imdb/train.parquet").drop_duplicates("text")
-    words = table["text"].str.split()
-    table["review"] = words.str[-24:].str.join(" ")
-    table["sentiment"] = [{"0": "negative", "1": "positive"}.get(str(row[0]), str(row[0])) for row in table["labels"]]
-    short = (
-        table.assign(words=words.str.len()).sort_values("words", kind="stable")[:8_000].sample(frac=1, random_state=1)
-    )
+    table = _films(data).drop_duplicates("review")
+    words = table["review"].str.split()
+    table = table.assign(review=words.str[-24:].str.join(" "), words=words.str.len())
+    short = table.sort_values("words", kind="stable")[:8_000].sample(frac=1, random_state=1)
     divide(short[["review", "sentiment"]], 1_000, out, "csv")
 
 

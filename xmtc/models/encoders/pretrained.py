@@ -39,7 +39,7 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
     """Load the Transformers model, and find the maximum tokens per window; see `HuggingFaceConfig.build`.
 
     Turns cuDNN's attention off in this process. PyTorch prefers it on Hopper, where it builds a plan for every shape of
-    a batch, and documents of many lengths trained at a fifth of the speed (docs/benchmarks/gpu.md).
+    a batch (docs/benchmarks/gpu.md).
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
     transformer_config = _transformer_config(settings, vocab_size)
