@@ -1,7 +1,6 @@
 """A small corpus of random words, for tests of scorers."""
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -31,9 +30,8 @@ def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
     texts, labels = texts_and_labels(documents, seed)
     vocabulary = choose_words(document_frequencies(texts), documents, WordsConfig())
     features = Features(vocabulary.words(texts), states_of(documents, seed))
-    hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
     names = [f"w{label} unseen" for label in range(LABELS)]
-    return Training(features, labels, hashes, label_names(names, vocabulary)), vocabulary
+    return Training(features, labels, label_names(names, vocabulary)), vocabulary
 
 
 def label_names(names: list[str], vocabulary: Vocabulary) -> LabelNames:

@@ -18,7 +18,7 @@ from tiny_runs import load, write_config
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Decision
 
-SCORERS = [{"kind": "linear", "penalties": [0.1]}, {"kind": "word_neighbours"}]
+SCORERS = [{"kind": "linear", "penalty": 0.1}, {"kind": "word_neighbours"}]
 
 
 def test_tables_follow_from_what_runs_write_and_done_runs_are_skipped(tmp_path, monkeypatch, capsys):

@@ -100,7 +100,7 @@ def test_without_spaces_as_much_is_learnt_as_with(language: str, scorer: ScorerS
         texts = [separator.join(words) for words in documents]
         vocabulary = choose_words(document_frequencies(texts[:400]), 400, WordsConfig())
         learnt = sparse.csr_array(np.eye(10, dtype=bool)[labels[:400]])
-        training = Training(Features(vocabulary.words(texts[:400])), learnt, np.arange(400, dtype=np.uint64))
+        training = Training(Features(vocabulary.words(texts[:400])), learnt)
         best = scorer.fit(training).score(Features(vocabulary.words(texts[400:]))).top(1)
         return float(np.mean(best.label_ids_NK[:, 0] == labels[400:]))
 

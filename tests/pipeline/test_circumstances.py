@@ -24,7 +24,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.run.directory import Stage
 
-WORDS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}]"
+WORDS = "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}]"
 BRIEF = ("plant.epochs=1", "finetune.phases=[{epochs: 1}]")
 
 

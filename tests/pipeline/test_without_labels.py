@@ -12,7 +12,7 @@ from xmtc.pipeline import train_run
 from xmtc.report.run_results import RunResults
 
 SCORERS = (
-    "[{kind: linear, penalties: [0.3, 1.0]}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}, "
+    "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}, "
     "{kind: state_neighbours, neighbours: 5}]"
 )
 BERT = {"model_type": "bert", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}

@@ -28,7 +28,7 @@ from xmtc.score.shell import make_job
 from xmtc.serve.worklist import read_documents
 
 SCORERS = (
-    "[{kind: linear, fields: {title: 1, body: 2, kind: 1}, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5},"
+    "[{kind: linear, fields: {title: 1, body: 2, kind: 1}, penalty: 0.3}, {kind: word_neighbours, neighbours: 5},"
     " {kind: word_neighbours, neighbours: 5, fields: [title]}, {kind: label_text, fields: [title]}]"
 )
 

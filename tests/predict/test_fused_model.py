@@ -35,7 +35,7 @@ from xmtc.scorers.linear import Linear
 from xmtc.scorers.votes import Votes
 from xmtc.stages import run_stage
 
-WORDS = "{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}"
+WORDS = "{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}"
 STATES = "{kind: state_neighbours, neighbours: 5}, {kind: label_embeddings}"
 
 

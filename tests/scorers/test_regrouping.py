@@ -52,7 +52,7 @@ def test_scores_of_labels_that_remain_are_the_same(cases, tmp_path) -> None:
     data, features = cases
     regrouping = Regrouping.without(LABELS, [1, 4, 5])
     fitted = (
-        Linear.fit(data, LinearConfig(penalties=(0.3,))),
+        Linear.fit(data, LinearConfig(penalty=0.3)),
         WordNeighbours.fit(data, WordNeighboursConfig(neighbours=5)),
         LabelText.fit(data, LabelTextConfig()),
         Tree.fit(data, TreeConfig(trees=1)),
@@ -73,12 +73,12 @@ def test_linear_weights_add_up_to_those_of_the_union_of_disjoint_labels(cases) -
     data, features = cases
     labels = data.labels_NL.toarray()
     labels[:, 4] &= ~labels[:, 1]
-    config = LinearConfig(penalties=(0.3,), prune=0.0)
-    disjoint = Linear.fit(type(data)(data.features, sparse.csr_array(labels), data.texts_N), config)
+    config = LinearConfig(penalty=0.3, prune=0.0)
+    disjoint = Linear.fit(type(data)(data.features, sparse.csr_array(labels)), config)
     merged = disjoint.regrouped(Regrouping.merging(LABELS, [[1, 4]]))
     union = np.delete(labels, 4, axis=1)
     union[:, 1] |= labels[:, 4]
-    expected = Linear.fit(type(data)(data.features, sparse.csr_array(union), data.texts_N), config)
+    expected = Linear.fit(type(data)(data.features, sparse.csr_array(union)), config)
     np.testing.assert_allclose(scores(merged, features, ALL[:-1]), scores(expected, features, ALL[:-1]), atol=1e-5)
 
 

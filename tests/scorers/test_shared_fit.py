@@ -17,7 +17,7 @@ from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.linear import Linear
 from xmtc.stages.run_stage import run_stage
 
-SCORERS = "[{kind: linear, penalties: [0.3]}, {kind: word_neighbours, neighbours: 5}, {kind: state_neighbours}]"
+SCORERS = "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}, {kind: state_neighbours}]"
 SETTINGS = (
     f"model.scorers={SCORERS}",
     "model.head={kind: flat, pooling: {kind: summary, width: 8}}",
@@ -26,7 +26,7 @@ SETTINGS = (
 )
 
 
-CONFIG = LinearConfig(prune=0, penalties=(0.05, 0.5))
+CONFIG = LinearConfig(prune=0, penalty=0.5)
 DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the primal one
 
 

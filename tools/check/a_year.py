@@ -203,7 +203,7 @@ def train(folder: Path, name: str, files: Sequence[Path]) -> Path:
     source = {"kind": "parquet", "files": {"train": [str(file) for file in files], "dev": str(folder / "dev.parquet")}}
     source |= {"columns": {"id": "doc_id", "text": ["title", "text"]}}
     source |= {"labels": {"path": str(folder / "vocabulary_1.ttl")}}
-    linear = {"kind": "linear", "fields": {"title": 1, "text": 2}, "most_terms": 5000, "penalties": [0.3], "prune": 0.1}
+    linear = {"kind": "linear", "fields": {"title": 1, "text": 2}, "most_terms": 5000, "penalty": 0.3, "prune": 0.1}
     config = {
         "name": name,
         "data": {"source": source, "corpus": str(folder / f"corpus_{name}"), "max_length": 192},

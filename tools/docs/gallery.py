@@ -34,7 +34,7 @@ CONFIG = str(ROOT / "configs/quickstart.yaml")
 SOURCE = "data.source={kind: pydocs, packages: [numpy, scipy, sklearn]}"
 SIZE = "data.limit={train: 2000, dev: 250, test: 250}"
 TEXT = "Return the eigenvalues and eigenvectors of a symmetric sparse matrix, computed by the Lanczos method."
-PENALTIES = [[{"kind": "linear", "penalties": [penalty]}] for penalty in (0.03, 0.1, 0.3)]
+PENALTIES = [[{"kind": "linear", "penalty": penalty}] for penalty in (0.03, 0.1, 0.3)]
 GRID = {"grid": {"model.scorers": PENALTIES}, "metrics": ["ndcg@5", "macro_f1"]}
 
 IN_USE = {  # page of a year, what to begin with, and the height

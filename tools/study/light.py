@@ -51,7 +51,7 @@ MULTILEVEL = {"kind": "multilevel", "embedding": EMBEDDING, "dropout": 0.2}
 MINILM = {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"}
 NGRAMS = {"ngrams": 3, "min_documents": 3, "most_terms": 600_000}
 LINEAR = [
-    {"kind": "linear", "most_terms": 600_000, "weighting": "log_odds", "penalties": [0.5], "prune": 0.01},
+    {"kind": "linear", "most_terms": 600_000, "weighting": "log_odds", "penalty": 0.5, "prune": 0.01},
     {"kind": "word_neighbours"},
 ]
 Json = dict[str, Any]

@@ -96,7 +96,7 @@ class Shared:
         """What scorers are fitted on."""
         train, vocabulary = self.corpus.split("train"), self.corpus.vocabulary()
         names = names_of_labels(self.corpus.labels, vocabulary)
-        return Training(Features(train.words()), train.label_matrix(), train.text_hashes(), names)
+        return Training(Features(train.words()), train.label_matrix(), names)
 
     @cached_property
     def scorers(self) -> dict[str, Scorer]:

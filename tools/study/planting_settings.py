@@ -34,7 +34,7 @@ RECIPES = ("published", "published_random")
 CLOSED = ("prototypes", "planted", "closed", "closed_attention", "closed_values", "closed_half", "chosen")
 """The arms of the study of planting in closed form."""
 QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
-SCORERS = [{"kind": "linear", "penalties": [0.1], "prune": 0.2}, {"kind": "word_neighbours"}]
+SCORERS = [{"kind": "linear", "penalty": 0.1, "prune": 0.2}, {"kind": "word_neighbours"}]
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ RECIPES = {
     "eurlex57k": Recipe(
         WordsConfig(),
         {
-            "ridge": LinearConfig(fields={"title": 1, "text": 2}, most_terms=10_000, penalties=(0.3,), prune=0.1),
+            "ridge": LinearConfig(fields={"title": 1, "text": 2}, most_terms=10_000, penalty=0.3, prune=0.1),
             "word neighbours": WordNeighboursConfig(),
             "title neighbours": WordNeighboursConfig(fields=("title",)),
         },
@@ -73,7 +73,7 @@ RECIPES = {
     "gnd_tib": Recipe(
         WordsConfig(),
         {
-            "ridge": LinearConfig(fields={"title": 1, "text": 2}, most_terms=10_000, penalties=(0.5,), prune=0.3),
+            "ridge": LinearConfig(fields={"title": 1, "text": 2}, most_terms=10_000, penalty=0.5, prune=0.3),
             "word neighbours": WordNeighboursConfig(),
             "title neighbours": WordNeighboursConfig(fields=("title",)),
             "label text": LabelTextConfig(),
@@ -83,8 +83,8 @@ RECIPES = {
     "codiesp": Recipe(
         WordsConfig(),
         {
-            "ridge 0.1": LinearConfig(penalties=(0.1,)),
-            "ridge 0.5": LinearConfig(penalties=(0.5,)),
+            "ridge 0.1": LinearConfig(penalty=0.1),
+            "ridge 0.5": LinearConfig(penalty=0.5),
             "word neighbours": WordNeighboursConfig(),
             "label text": LabelTextConfig(),
         },
@@ -92,7 +92,7 @@ RECIPES = {
     "imdb": Recipe(
         WordsConfig(ngrams=3, min_documents=3, most_terms=600_000),
         {
-            "ridge 0.5": LinearConfig(most_terms=600_000, weighting="log_odds", penalties=(0.5,), prune=0.01),
+            "ridge 0.5": LinearConfig(most_terms=600_000, weighting="log_odds", penalty=0.5, prune=0.01),
             "word neighbours": WordNeighboursConfig(),
         },
     ),

@@ -1,13 +1,12 @@
 """The public data sets of `tools/study/quality.py` as features and labels, from their parquet files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import xxhash
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -73,22 +72,44 @@ def load_case(
     fields = ("title", "text") if folder.name in TITLED and not one_text else ("text",)
     if one_text:
         train, dev = ({**rows, "text": list(map(str, rows["text"]))} for rows in (train, dev))
-    names = _names(folder)
-    labels = sorted({label for row in (*train["labels"], *dev["labels"]) for label in row})
-    gold_train, gold = (_matrix(part["labels"], labels) for part in (train, dev))
+    return case_of(train, dev, _names(folder), words, fields, categories, single_label=folder.name == "imdb")
+
+
+def case_of(
+    train: Rows,
+    held_out: Rows,
+    names: Mapping[str, Sequence[str]],
+    words: WordsConfig,
+    fields: tuple[str, ...],
+    categories: tuple[str, ...],
+    *,
+    single_label: bool,
+) -> Case:
+    """Count words, and divide the held-out documents into halves.
+
+    Args:
+        train: texts and labels of the training documents.
+        held_out: of the others.
+        names: every name of every label that has one.
+        words: limits of the vocabulary.
+        fields: of texts with several.
+        categories: of texts that have them.
+        single_label: whether a document has exactly one label.
+    """
+    labels = sorted({label for row in (*train["labels"], *held_out["labels"]) for label in row})
+    gold_train, gold = (_matrix(part["labels"], labels) for part in (train, held_out))
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
-    table = LabelTable(labels, [(names.get(label) or [""])[0] for label in labels], counts)
+    every = [names.get(label) or [""] for label in labels]
+    table = LabelTable(labels, [some[0] for some in every], counts)
     frequencies = document_frequencies(train["text"], words.ngrams)
     vocabulary = choose_words(frequencies, len(train["text"]), words, fields, categories)
-    hashes = np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in train["text"]], np.uint64)
-    every = [names.get(label) or [""] for label in labels]
     texts, owners = [name for some in every for name in some], np.repeat(np.arange(len(labels)), list(map(len, every)))
     found = LabelNames(texts, owners, label_words(texts, vocabulary)) if names else None
-    training = Training(Features(vocabulary.words(train["text"])), gold_train, hashes, found)
-    order = np.random.default_rng(7).permutation(len(dev["text"]))
+    training = Training(Features(vocabulary.words(train["text"])), gold_train, found)
+    order = np.random.default_rng(7).permutation(len(held_out["text"]))
     tuning, reported = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-    held_out = Features(vocabulary.words(dev["text"]))
-    return Case(training, vocabulary, held_out, gold, tuning, reported, table, folder.name == "imdb")
+    features = Features(vocabulary.words(held_out["text"]))
+    return Case(training, vocabulary, features, gold, tuning, reported, table, single_label)
 
 
 def splits(folder: Path, categories: tuple[str, ...] = ()) -> tuple[Rows, Rows]:

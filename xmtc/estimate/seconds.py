@@ -114,7 +114,6 @@ def _sizes(settings: Mapping[str, Any], size: Size, width: int, most_terms: int)
         "size_per_term": smaller / terms,
         "kept_per_term": kept / terms,
         "dual": smaller < terms,
-        "penalties": len(settings.get("penalties", [1])),
         "trees": settings.get("trees", 1),
         "branches": branches,
         "leaves": size.labels / branches if size.labels > branches else 0.0,

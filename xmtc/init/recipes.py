@@ -140,9 +140,9 @@ def _scorers(kind: str, task: Task) -> list[Settings]:
 
 
 def _words(task: Task) -> list[Settings]:
-    linear: Settings = {"kind": "linear", "penalties": [0.1], "prune": 0.2}
+    linear: Settings = {"kind": "linear", "penalty": 0.1, "prune": 0.2}
     if task.labels <= _FEW_LABELS and task.documents <= task.most_factorised:
-        linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalties": [4 if task.single else 1], "prune": 0.1}
+        linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalty": 4 if task.single else 1, "prune": 0.1}
     scorers = [linear, {"kind": "word_neighbours"}]
     *titles, body = task.fields
     if titles:  # a title says in ten words what a document is about

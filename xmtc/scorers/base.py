@@ -1,6 +1,6 @@
 """The interface of scorers: they score labels of a document, find the best, and explain the scores.
 
-    training = Training(Features(words), labels_NL, texts_N=hashes, names=None)
+    training = Training(Features(words), labels_NL, names=None)
     scorer = settings.fit(training)                  # ScorerSettings, one member of the family
     scored = scorer.score(features)                  # Scored, of unseen documents
     best = scored.top(50)                            # Candidates
@@ -91,17 +91,15 @@ class Training:
     Attributes:
         features: features of N documents.
         labels_NL: boolean.
-        texts_N: a hash of each text, by which exact duplicates are left out together.
         names: names of the labels; None if there are none.
     """
 
     features: Features
     labels_NL: Matrix
-    texts_N: NDArray[np.uint64]
     names: LabelNames | None = None
 
     def __post_init__(self) -> None:
-        sizes = {len(self.features), int(self.labels_NL.indptr.size - 1), len(self.texts_N)}
+        sizes = {len(self.features), int(self.labels_NL.indptr.size - 1)}
         if len(sizes) > 1:
             raise DataError(f"features, labels and texts are of {sorted(sizes)} documents; the numbers must be equal")
 
@@ -112,17 +110,6 @@ class Training:
     def train_counts(self) -> NDArray[np.int64]:
         """Training documents of each label."""
         return np.bincount(self.labels_NL.indices, minlength=self.labels_NL.shape[1]).astype(np.int64)
-
-    def sample(self, size: int) -> NDArray[np.int64]:
-        """Draw rows of at most `size` random documents; every call draws the same ones.
-
-        Documents with an exact copy are left out, because leave-one-out would leave the copy in.
-        """
-        _, first, copies = np.unique(self.texts_N, return_index=True, return_counts=True)
-        single = np.sort(first[copies == 1])
-        if size >= len(single):
-            return single
-        return np.sort(np.random.default_rng(0).choice(single, size, replace=False))
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,8 @@ class LinearConfig(ScorerSettings):
     weighting: Literal["uniform", "log_odds"] = "uniform"
     """`log_odds` scales a term by its greatest log-odds over the labels (after Wang & Manning 2012), for few labels
     with many documents each."""
-    penalties: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (0.1,)
-    """Ridge penalties λ > 0 to choose from by leave-one-out for each frequency bin. Small ones suit rare labels. Each
-    costs a factorisation."""
+    penalty: Annotated[float, Field(gt=0)] = 0.1
+    """Ridge penalty λ. Small ones suit rare labels."""
     prune: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Drop a label's smallest weights while their norm is below this share of the norm of all its weights."""
 

@@ -4,10 +4,10 @@ W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, V) and labels Y (N, L), see `
 Gram matrices are sums over shards (`gram`), and chunks of labels are solved independently (`solve_labels`), so both
 steps can run in parallel.
 
-W is linear in Y. If no document has both of two labels, and both have the same λ, the weights of their union are the
-sum of their weights. A document with both labels counts twice in the sum.
+W is linear in Y. If no document has both of two labels, the weights of their union are the sum of their weights. A
+document with both labels counts twice in the sum.
 
-Suffixes: N documents, V columns with weights, L labels, C columns of words or labels of a chunk, S sampled documents.
+Suffixes: N documents, V columns with weights, L labels, C columns of words or labels of a chunk.
 """
 
 from collections.abc import Iterator
@@ -20,18 +20,14 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.data.bins import nonempty_bins
 from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored, Training, field_weights
 from xmtc.scorers.config import LinearConfig
-from xmtc.scorers.factor import Factor, factorise, leave_one_out
+from xmtc.scorers.factor import Factor, factorise
 from xmtc.scorers.word_weights import WordWeights
 
 LABELS_AT_ONCE = 512
 """Number of labels solved at once."""
-_BINS = ("1-5", "6-10", "11-50", ">50")  # frequency bins of labels that choose separate penalties
-_SAMPLE = 4_000  # training documents whose leave-one-out scores choose the penalties
-_JUDGED = 256  # labels of a bin that are used to choose its penalty
 _MAX_DENSE_LABELS = 50_000  # above this, scores stay sparse
 
 
@@ -56,11 +52,7 @@ class Linear(WordWeights):
         if settings.weighting == "log_odds":
             scale_V = _log_odds(words_NV, training.labels_NL)
             words_NV = _scaled(words_NV, scale_V)
-        factors = factorise(words_NV, settings.penalties)
-        factor_L = _choose(words_NV, training, factors)
-        used = np.unique(factor_L)
-        factors, factor_L = [factors[index] for index in used], np.searchsorted(used, factor_L).astype(np.int8)
-        own = list(solve_labels(training.labels_NL, factors, factor_L, settings.prune))
+        own = list(solve_labels(training.labels_NL, factorise(words_NV, settings.penalty), settings.prune))
         chunks = sorted((chunk for part in all_gather_object(own) for chunk in part), key=lambda chunk: chunk[0])
         weights_LV = _scaled(sparse.vstack([rows for _, rows in chunks], format="csr"), scale_V)
         weights_LC = sparse.csr_array(
@@ -107,25 +99,18 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
     return (scale_V / np.sqrt(square or 1.0)).astype(np.float32)
 
 
-def solve_labels(
-    labels_NL: Matrix, factors: list[Factor], factor_L: NDArray[np.int8], prune: float
-) -> Iterator[tuple[int, Matrix]]:
+def solve_labels(labels_NL: Matrix, factor: Factor, prune: float) -> Iterator[tuple[int, Matrix]]:
     """Solve this rank's share of the labels, chunk by chunk: yield the first label, and pruned weights (C, V).
 
     Args:
         labels_NL: boolean labels of the training documents.
-        factors: factors of the penalties in use.
-        factor_L: index of each label's factor.
+        factor: of the words of these.
         prune: see `LinearConfig.prune`.
     """
     by_label = sparse.csc_array(labels_NL)
     rank, size = rank_and_world_size()  # ranks take chunks in turn
-    for start in range(rank * LABELS_AT_ONCE, len(factor_L), size * LABELS_AT_ONCE):
-        chunk = slice(start, start + LABELS_AT_ONCE)
-        chosen = [(factor, np.flatnonzero(factor_L[chunk] == index)) for index, factor in enumerate(factors)]
-        solved = [factor.weights(by_label[:, start + columns]) for factor, columns in chosen if len(columns)]
-        order = np.argsort(np.concatenate([columns for _, columns in chosen]))
-        yield start, pruned(np.concatenate(solved, axis=1)[:, order], prune)
+    for start in range(rank * LABELS_AT_ONCE, labels_NL.shape[1], size * LABELS_AT_ONCE):
+        yield start, pruned(factor.weights(by_label[:, start : start + LABELS_AT_ONCE]), prune)
 
 
 def pruned(weights_VC: Floats, share: float) -> Matrix:
@@ -141,34 +126,3 @@ def pruned(weights_VC: Floats, share: float) -> Matrix:
     kept_CP = np.empty_like(dropped_CP)
     np.put_along_axis(kept_CP, order_CP, ~dropped_CP, axis=1)
     return sparse.csr_array(np.where(kept_CP, weights_VC.T, 0))
-
-
-def _choose(words_NV: Matrix, training: Training, factors: list[Factor]) -> NDArray[np.int8]:
-    """Choose each label's factor: for each bin, the one with the greatest leave-one-out mean average precision."""
-    factor_L = np.zeros(training.labels_NL.shape[1], np.int8)
-    if len(factors) == 1:
-        return factor_L
-    rows_S = training.sample(_SAMPLE)
-    words_SV, truth_SL = words_NV[rows_S], sparse.csc_array(training.labels_NL[rows_S])
-    leverages_FS = [factor.leverages(rows_S) for factor in factors]
-    by_label = sparse.csc_array(training.labels_NL)
-    for bin_L in nonempty_bins(_BINS, training.train_counts):
-        present = np.flatnonzero(bin_L & (np.diff(truth_SL.indptr) > 0))
-        judged = present[np.linspace(0, len(present) - 1, min(_JUDGED, len(present)), dtype=np.int64)]
-        if not len(judged):
-            continue
-        labels_NC, truth_SC = by_label[:, judged], truth_SL[:, judged].toarray()
-        scores = []
-        for factor, leverages_S in zip(factors, leverages_FS, strict=True):
-            fitted_SC = words_SV @ factor.weights(labels_NC)
-            unseen_SC = leave_one_out(fitted_SC, truth_SC, leverages_S[:, None])
-            scores.append(_mean_average_precision(unseen_SC, truth_SC))
-        factor_L[bin_L] = int(np.argmax(scores))
-    return factor_L
-
-
-def _mean_average_precision(scores_SC: Floats, truth_SC: NDArray[np.bool_]) -> float:
-    order_SC = np.argsort(-scores_SC, axis=0, kind="stable")
-    right_SC = np.take_along_axis(truth_SC, order_SC, axis=0)
-    precision_SC = np.cumsum(right_SC, axis=0) / np.arange(1, len(right_SC) + 1)[:, None]
-    return float(((precision_SC * right_SC).sum(axis=0) / right_SC.sum(axis=0)).mean())

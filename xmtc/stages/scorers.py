@@ -83,7 +83,7 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
     needed = any("label_states" in one.needs for one in wanted)
     embed = (lambda texts: worker.embed(texts).numpy()) if needed else None
     names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
-    training = Training(features, train.label_matrix(), train.text_hashes(), names)
+    training = Training(features, train.label_matrix(), names)
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
