@@ -12,9 +12,10 @@ from scorer_cases import training
 from xmtc.errors import DataError
 from xmtc.pipeline import prepare_stage
 from xmtc.run.directory import RunPaths
-from xmtc.scorers import linear
-from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
+from xmtc.scorers import linear, ranked_words
+from xmtc.scorers.config import LinearConfig, RankedWordsConfig, WordNeighboursConfig
 from xmtc.scorers.linear import Linear
+from xmtc.scorers.ranked_words import RankedWords
 from xmtc.stages.run_stage import run_stage
 
 SCORERS = "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}, {kind: state_neighbours}]"
@@ -30,13 +31,19 @@ CONFIG = LinearConfig(prune=0, penalty=0.5)
 DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the primal one
 
 
+def fit_all() -> list[np.ndarray]:
+    cases = [training(documents)[0] for documents in DOCUMENTS]
+    scorers = [Linear.fit(one, CONFIG) for one in cases] + [RankedWords.fit(cases[0], RankedWordsConfig())]
+    return [scorer.weights_WL.toarray() for scorer in scorers]
+
+
 def fit_on_ranks() -> list[np.ndarray]:
-    linear.LABELS_AT_ONCE = 2  # labels: both ranks solve some
-    return [Linear.fit(training(documents)[0], CONFIG).weights_WL.toarray() for documents in DOCUMENTS]
+    linear.LABELS_AT_ONCE = ranked_words.LABELS_AT_ONCE = 2  # labels: both ranks solve some
+    return fit_all()
 
 
 def test_ranks_find_the_weights_of_one_process(tmp_path):
-    expected = [Linear.fit(training(documents)[0], CONFIG).weights_WL.toarray() for documents in DOCUMENTS]
+    expected = fit_all()
     for found in run_gloo(fit_on_ranks, 2, tmp_path):
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.arrays import Matrix
 from xmtc.errors import DataError
 
 TOKENS_PER_CHUNK = 4_000_000
@@ -68,6 +69,14 @@ class Presence:
     occurrences_NV: sparse.csr_array | None
     token_documents_V: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, counts_NV: Matrix, *, occurrences: bool = False) -> "Presence":
+        """Make it of counts, or of other values, which are not 0 where a token occurs."""
+        token_documents_V = np.bincount(counts_NV.indices, minlength=counts_NV.shape[1]).astype(np.int64)
+        parts = np.ones(counts_NV.nnz, np.int32), counts_NV.indices, counts_NV.indptr
+        present_NV = sparse.csr_array(parts, shape=counts_NV.shape)
+        return cls(present_NV, counts_NV if occurrences else None, token_documents_V)
+
     @property
     def documents(self) -> int:
         """N, documents without any token or label included."""
@@ -99,11 +108,7 @@ def count_presence(
     if not counted:
         counted = [_count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)]
     counts_NV = sparse.csr_array(sparse.vstack(counted))
-    token_documents_V = np.bincount(counts_NV.indices, minlength=vocab_size).astype(np.int64)
-    ones_NV = sparse.csr_array(
-        (np.ones(counts_NV.nnz, np.int32), counts_NV.indices, counts_NV.indptr), shape=counts_NV.shape
-    )
-    return Presence(ones_NV, counts_NV if occurrences else None, token_documents_V)
+    return Presence.of(counts_NV, occurrences=occurrences)
 
 
 def _chunks(

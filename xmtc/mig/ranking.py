@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from scipy import sparse
 
+from xmtc.data.arrays import Matrix
 from xmtc.data.corpus import Corpus, Split
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
@@ -228,23 +229,63 @@ def rank_tokens(
     signal = config.signal.build()
     with ThreadPoolExecutor(workers or cpu_count()) as executor:
         presence = count_presence(split.token_blocks(), vocab_size, executor, occurrences=signal.counts_occurrences)
-        documents_by_label_LN = _documents_by_label(signal.permute(split.label_matrix()), presence)
-        keep_token_V = presence.token_documents_V >= config.min_documents
-        keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
-        ranking = _empty(documents_by_label_LN, presence, config.top_k, fingerprint)
-        dense = not config.signed and signal.scores_absence
-        blocks = label_blocks(documents_by_label_LN, presence, pairs_per_block, dense=dense)
+    keep_token_V = presence.token_documents_V >= config.min_documents
+    keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
+    ranking = rank_presence(
+        presence,
+        split.label_matrix(),
+        signal,
+        config.top_k,
+        keep_token_V,
+        signed=config.signed,
+        progress=progress,
+        workers=workers,
+        pairs_per_block=pairs_per_block,
+    )
+    return replace(ranking, fingerprint=fingerprint)
 
-        def rank_block(block: range) -> range:
-            pairs = count_pairs(documents_by_label_LN, presence, block, keep_token_V, dense=dense)
-            _fill(ranking, signal, pairs, block, signed=config.signed)
-            return block
 
-        with (progress or Progress(enabled=False)).task(
-            "rank tokens", len(ranking.label_documents_L), "labels"
-        ) as task:
-            for block in executor.map(rank_block, blocks):
-                task.advance(len(block))
+def rank_presence(
+    presence: Presence,
+    labels_NL: Matrix,
+    signal: Signal,
+    top_k: int,
+    keep_token_V: NDArray[np.bool_] | None = None,
+    *,
+    signed: bool = True,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    pairs_per_block: int = PAIRS_PER_BLOCK,
+) -> TokenRanking:
+    """Rank tokens, or whatever documents hold, by their presence; see `rank_tokens`.
+
+    Args:
+        presence: what occurs where.
+        labels_NL: boolean labels of the same documents.
+        signal: scores the pairs.
+        top_k: K.
+        keep_token_V: tokens that may be ranked; None for all.
+        signed: see `MigConfig.signed`.
+        progress: receives how many labels are ranked.
+        workers: threads; None for as many as this process has cores.
+        pairs_per_block: pairs held at a time by a thread.
+    """
+    if keep_token_V is None:
+        keep_token_V = np.ones(len(presence.token_documents_V), np.bool_)
+    documents_by_label_LN = _documents_by_label(signal.permute(labels_NL), presence)
+    ranking = _empty(documents_by_label_LN, presence, top_k)
+    dense = not signed and signal.scores_absence
+    blocks = label_blocks(documents_by_label_LN, presence, pairs_per_block, dense=dense)
+
+    def rank_block(block: range) -> range:
+        pairs = count_pairs(documents_by_label_LN, presence, block, keep_token_V, dense=dense)
+        _fill(ranking, signal, pairs, block, signed=signed)
+        return block
+
+    bar = (progress or Progress(enabled=False)).task("rank tokens", len(ranking.label_documents_L), "labels")
+    with ThreadPoolExecutor(workers or cpu_count()) as executor, bar as task:
+        for block in executor.map(rank_block, blocks):
+            task.advance(len(block))
     return ranking
 
 
@@ -255,7 +296,7 @@ def _documents_by_label(labels_NL: sparse.csr_array, presence: Presence) -> spar
     return labels_NL.astype(bool).T.tocsr().astype(np.int32)
 
 
-def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: int, fingerprint: str) -> TokenRanking:
+def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: int) -> TokenRanking:
     """Make a ranking of the right shape in which nothing is ranked yet."""
     labels = row_count(documents_by_label_LN)
     return TokenRanking(
@@ -265,7 +306,6 @@ def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: i
         token_documents_V=presence.token_documents_V.astype(np.int32),
         label_documents_L=np.diff(documents_by_label_LN.indptr).astype(np.int32),
         documents=presence.documents,
-        fingerprint=fingerprint,
     )
 
 

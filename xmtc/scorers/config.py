@@ -94,6 +94,33 @@ class LinearConfig(ScorerSettings):
 
 
 @config
+class RankedWordsConfig(ScorerSettings):
+    """Ridge regression of each label on the words with the most mutual information on it."""
+
+    summary: ClassVar[str] = "regression of each label over the words that tell most about it"
+    kind: Literal["ranked_words"] = "ranked_words"
+    fields: FieldWeights = None
+    """Fields to read, as in `linear`."""
+    words: Annotated[int, Field(ge=1)] = 200
+    """Maximum number of words of a label. Time grows with its square."""
+    penalty: Annotated[float, Field(gt=0)] = 0.1
+    """Ridge penalty λ of a label's first word. A word with a quarter of its information has four times that penalty."""
+
+    @property
+    @override
+    def shares_work(self) -> bool:
+        """Yes: ranks share labels."""
+        return True
+
+    @property
+    @override
+    def scorer(self) -> "type[Scorer]":
+        from xmtc.scorers.ranked_words import RankedWords
+
+        return RankedWords
+
+
+@config
 class WordNeighboursConfig(ScorerSettings):
     """Votes of the training documents with the most similar words: weights cos⁴."""
 
@@ -246,6 +273,7 @@ ScorerConfig = Annotated[
     Members(
         "xmtc.scorers",
         LinearConfig,
+        RankedWordsConfig,
         WordNeighboursConfig,
         StateNeighboursConfig,
         LabelTextConfig,

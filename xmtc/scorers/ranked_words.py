@@ -1,0 +1,82 @@
+"""Ridge regression of each label on the words that tell most about it, as `xmtc.mig` ranks them.
+
+With a_k the TF-IDF column of the label's k-th word and I_k the mutual information of both, A has the columns
+√(I_k/I_1)·a_k, so that a word pays a smaller penalty the more it tells. u = (AᵀA + λI)⁻¹Aᵀy, and the word's weight is
+√(I_k/I_1)·u_k. A system has as many rows as the label has words: no matrix grows with the vocabulary or the documents.
+
+Suffixes: N documents, C columns of words, L labels, K words of a label, B documents of a block.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import numpy as np
+from joblib import cpu_count
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from typing_extensions import override
+
+from xmtc.data.arrays import Floats, Matrix
+from xmtc.data.loader import in_threads
+from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.mig.counts import Presence
+from xmtc.mig.measures import MutualInformation
+from xmtc.mig.ranking import TokenRanking, rank_presence
+from xmtc.scorers.base import Training, field_weights
+from xmtc.scorers.config import RankedWordsConfig
+from xmtc.scorers.word_weights import WordWeights
+
+LABELS_AT_ONCE = 128
+"""Number of labels that a thread solves at once."""
+_DOCUMENTS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True)
+class RankedWords(WordWeights):
+    """At most K weights of each label. A score is near 1 if the document has the label, and near 0 if not."""
+
+    @classmethod
+    @override
+    def fit(cls, training: Training, settings: RankedWordsConfig) -> Self:
+        """Fits all labels. Ranks share them: collective."""
+        words = training.features.words
+        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary)
+        words_NC = words.apart(fields_F)
+        ranking = rank_presence(Presence.of(words_NC), training.labels_NL, MutualInformation(), settings.words)
+        by_column, by_label = sparse.csc_array(words_NC), sparse.csc_array(training.labels_NL)
+        rank, size = rank_and_world_size()
+        starts = range(rank * LABELS_AT_ONCE, len(ranking.counts), size * LABELS_AT_ONCE)
+        thunks = (partial(_solve, by_column, by_label, ranking, start, settings.penalty) for start in starts)
+        own = list(zip(starts, in_threads(thunks, cpu_count()), strict=True))
+        chunks = sorted((chunk for part in all_gather_object(own) for chunk in part), key=lambda chunk: chunk[0])
+        weights_LC = sparse.vstack([rows for _, rows in chunks], format="csr")
+        return cls(sparse.csr_array(weights_LC.T.tocsr()), fields_F)
+
+
+def _solve(
+    by_column: sparse.csc_array, by_label: sparse.csc_array, ranking: TokenRanking, start: int, penalty: float
+) -> Matrix:
+    """Solve some labels: sparse weights (labels, C)."""
+    found, ends = [np.zeros(0, np.float32)], [0]
+    rows = slice(start, min(start + LABELS_AT_ONCE, len(ranking.counts)))
+    for label, count in zip(range(rows.start, rows.stop), ranking.counts[rows], strict=True):
+        scale_K = np.sqrt(ranking.scores_LK[label, :count] / ranking.scores_LK[label, 0])
+        columns_NK = sparse.csr_array(by_column[:, ranking.token_ids_LK[label, :count]])
+        having = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
+        found.append(scale_K * _ridge(columns_NK, scale_K, having, penalty))
+        ends.append(ends[-1] + count)
+    columns = ranking.token_ids_LK[rows]
+    parts = np.concatenate(found), columns[columns >= 0], np.array(ends)
+    return sparse.csr_array(parts, shape=(len(ends) - 1, by_column.shape[1]))
+
+
+def _ridge(columns_NK: Matrix, scale_K: Floats, having: NDArray[np.integer], penalty: float) -> Floats:
+    """Regress the label of these documents on scaled columns: u (K,)."""
+    gram_KK = np.diag(np.full(len(scale_K), penalty, np.float32))
+    used = np.flatnonzero(np.diff(columns_NK.indptr))  # the rows of other documents are empty
+    for start in range(0, len(used), _DOCUMENTS_AT_ONCE):
+        block_BK = columns_NK[used[start : start + _DOCUMENTS_AT_ONCE]].toarray() * scale_K
+        gram_KK += block_BK.T @ block_BK
+    target_K = columns_NK[having].sum(axis=0) * scale_K
+    return linalg.solve(gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False)
