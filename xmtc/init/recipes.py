@@ -143,10 +143,12 @@ def _words(task: Task) -> list[Settings]:
     linear: Settings = {"kind": "linear", "penalty": 0.1, "prune": 0.2}
     if task.labels <= _FEW_LABELS and task.documents <= task.most_factorised:
         linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalty": 4 if task.single else 1, "prune": 0.1}
-    scorers = [linear, {"kind": "word_neighbours"}]
+    ranked: Settings = {"kind": "ranked_words"}
+    scorers = [linear, ranked, {"kind": "word_neighbours"}]
     *titles, body = task.fields
     if titles:  # a title says in ten words what a document is about
-        linear["fields"] = {**dict.fromkeys(titles, 1), body: 2, **dict.fromkeys(task.categories, CATEGORY)}
+        ranked["fields"] = {**dict.fromkeys(titles, 1), body: 2, **dict.fromkeys(task.categories, CATEGORY)}
+        linear["fields"] = ranked["fields"]
         scorers += [{"kind": "word_neighbours", "fields": titles}]
     if task.readable:
         scorers += [{"kind": "label_text"}, *([{"kind": "label_text", "fields": titles}] if titles else [])]
