@@ -52,6 +52,15 @@ def test_a_label_with_a_bar_stays_in_its_cell_of_the_summary(tmp_path):
     assert r"| fish\|cod | 1.0 |" in (tmp_path / "page_tables" / "summary.md").read_text()
 
 
+def test_a_bar_of_the_report_releases_the_documents_that_it_says(runs, tmp_path):
+    write_report([RunResults.load(runs[0])], tmp_path / "report.html")
+    table = pd.read_csv(tmp_path / "report_tables" / "bars.csv")
+    bars = json.loads((runs[0] / "eval" / "test" / "details.json").read_text())["release"]["bars"]
+    for name, known in bars.items():
+        assert (table[f"expected_{name}>="] <= known[3::4]).all()
+        assert table[f"expected_{name}>="].to_numpy() == pytest.approx(np.array(known[3::4]), abs=1e-4)
+
+
 def test_two_runs_are_compared_in_pairs(runs, tmp_path):
     write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
     table = pd.read_csv(tmp_path / "report_tables" / "differences.csv").set_index("metric")

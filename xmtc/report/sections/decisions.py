@@ -1,5 +1,6 @@
 """What rules of decision give and cost, and how sure documents are."""
 
+import math
 from collections.abc import Sequence
 
 from typing_extensions import override
@@ -54,7 +55,8 @@ def _bars(page: Page) -> Table:
     for r, run in enumerate(page.runs):
         curve = run.details.get("release", {})
         for place in range(3, len(curve.get("share", ())), 4):
-            pairs = ((f"{curve['bars'][key][place]:.2f}", percent(curve[key][place])) for key in EXPECTED)
+            lows = {key: math.floor(1e4 * curve["bars"][key][place]) / 1e4 for key in EXPECTED}  # others release fewer
+            pairs = ((f"{lows[key]:.4f}", percent(curve[key][place])) for key in EXPECTED)
             rows.append([percent(curve["share"][place]), run.name, *(cell for pair in pairs for cell in pair)])
             owners.append(r)
     columns = [cell for key in EXPECTED for cell in (f"expected_{key}>=", f"{key}, %")]
