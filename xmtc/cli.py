@@ -429,7 +429,7 @@ def drift(
     profile = watched.profile_of(loaded)
     documents = texts_of(read_documents(model, inputs, text_column, id_column))
     new = watched.measure(loaded, profile, (text for _, text in documents))
-    rows = watched.changes(profile, new, loaded.labels.labels)
+    rows = watched.changes(profile, new, loaded)
     facts = f"{len(new.found['tokens']):,} documents{f', and {new.skipped:,} without tokens' if new.skipped else ''}."
     if json_file is not None:
         watched.write_numbers(json_file, rows, new, bound)

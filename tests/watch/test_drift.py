@@ -1,6 +1,8 @@
 """Drift is announced for other texts and not for more of the same; the profile holds numbers only."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.predictor import Model
 from xmtc.predict.statistics import of_tokens, token_bits
-from xmtc.watch.drift import BOUND, Change, _of_kind, changes, measure, profile_of
+from xmtc.report.section import Table
+from xmtc.watch.drift import BOUND, Change, _of_kind, changes, drift_parts, measure, profile_of
 
 GERMAN = ["Die Quelle über Könige und Äpfel: ", "Ein Satz der weiteren Wörter über Zölle "]
 
@@ -32,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drifted(model: Path, texts: list[str]) -> dict[str, Change]:
     loaded = Model.from_pretrained(model, device="cpu")
     profile = profile_of(loaded)
-    rows = changes(profile, measure(loaded, profile, texts), loaded.labels.labels)
+    rows = changes(profile, measure(loaded, profile, texts), loaded)
     return {row.name: row for row in rows}
 
 
@@ -49,6 +52,21 @@ def test_other_texts_drift_and_more_of_the_same_do_not(folder: Path) -> None:
     greek = drifted(model, ["και η λέξη " * 5] * 50)
     assert (greek["scripts"].before, greek["scripts"].now) == ("Latin", "no letters")
     assert greek["scripts"].distance == 1
+
+
+def test_what_dev_never_had_has_a_share_and_is_drift(folder: Path) -> None:
+    loaded = Model.from_pretrained(folder / "tiny" / "model", device="cpu")
+    profile = profile_of(loaded)
+    new = measure(loaded, profile, [row["text"] for row in tiny_runs.documents(40)] + [GERMAN[1] * 2] * 60)
+    profile.kinds["labels"] = {"law": 90, "fish": 10}
+    new.kinds["labels"] = Counter(law=9, fish=1, steel=90)
+    tables = {part.name: part for part in drift_parts(profile, new, [], BOUND, loaded) if isinstance(part, Table)}
+    assert sorted(tables["drift_languages"].rows) == [["de", "0.0", "60.0"], ["en", "100.0", "40.0"]]
+    assert tables["drift_labels"].rows[0] == ["steel", "0.0", "90.0"]
+    found = {row.name: row for row in changes(profile, new, loaded)}["labels"]
+    assert (found.now, found.distance, found.drifts(BOUND)) == ("steel", pytest.approx(0.9), True)
+    loaded.info = replace(loaded.info, dev={})  # as after a change of labels
+    assert {row.name: row for row in changes(profile, new, loaded)}["labels"].distance == 0
 
 
 def test_one_label_that_takes_over_is_drift_also_among_few_documents() -> None:

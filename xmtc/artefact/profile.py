@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from xmtc.data.tensor_files import read_tensors, write_tensors
 
 FILE = "profile.safetensors"
+MOST_LABELS = 200
+"""Labels whose predictions on dev are remembered, the most frequent ones."""
 _KINDS, _TOKENS = "kinds", "token_bits"
 _FREQUENT = 100
 

@@ -4,14 +4,14 @@ from collections import Counter
 
 import numpy as np
 
-from xmtc.artefact.profile import Profile
+from xmtc.artefact.profile import MOST_LABELS, Profile
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.predict.statistics import kinds_of, of_answers, of_tokens, of_words, token_bits
 from xmtc.stages.worker import Worker
 
-_DOCUMENTS, _LABELS = 1000, 200
+_DOCUMENTS = 1000
 
 
 def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: SparsePredictions) -> Profile:
@@ -36,7 +36,7 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     if ensemble is not None and words is not None:
         sample |= of_words(ensemble, words, sample["tokens"])
     chosen = dev.label_ids_NK[decision.chosen(dev.label_ids_NK, dev.scores_NK)]
-    most = Counter(chosen.tolist()).most_common(_LABELS)
+    most = Counter(chosen.tolist()).most_common(MOST_LABELS)
     labels = {worker.corpus.labels.labels[label]: count for label, count in most}
     kinds = kinds_of(worker.tokenizer, ids_N, words)
     kinds |= {"labels": labels, "languages": worker.corpus.manifest.languages}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
-from xmtc.artefact.profile import Profile
+from xmtc.artefact.profile import MOST_LABELS, Profile
 from xmtc.data.analyzer import words_of
 from xmtc.data.languages import languages_of
 from xmtc.errors import ConfigError, DataError
@@ -128,7 +128,7 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
     return New(whole, kinds, words, skipped)
 
 
-def changes(profile: Profile, new: New, labels: Sequence[str]) -> list[Change]:
+def changes(profile: Profile, new: New, model: Model) -> list[Change]:
     """Compare new documents with the profile; a model without scorers has fewer statistics."""
     rows = []
     for name in STATISTICS:
@@ -137,15 +137,20 @@ def changes(profile: Profile, new: New, labels: Sequence[str]) -> list[Change]:
             test: Any = ks_2samp(before, now)
             medians = [f"{np.median(values):.3g}" for values in (before, now)]
             rows.append(Change(name, medians[0], medians[1], float(test.statistic), float(test.pvalue)))
-    still = set(labels)
     for name, before in profile.kinds.items():
-        now = new.kinds[name]
-        known = [value for value in before if name != "labels" or value in still]
-        values = known if name == "labels" else list(dict.fromkeys([*known, *now]))
+        now, values = new.kinds[name], _compared(name, profile, new, model)
         rows.append(
             _of_kind(name, [before.get(value, 0) for value in values], [now[value] for value in values], values)
         )
     return rows
+
+
+def _compared(name: str, profile: Profile, new: New, model: Model) -> list[str]:
+    """List the values of a kind: those of dev and now; of labels only dev's, if others may be what dev had, too."""
+    before, now = profile.kinds[name], new.kinds[name]
+    if name != "labels" or (len(before) < MOST_LABELS and model.info.dev):  # no metrics: labels changed since
+        return list(dict.fromkeys([*before, *now]))
+    return [value for value in before if value in model.labels]
 
 
 def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Change:
@@ -178,23 +183,20 @@ def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float
     columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
     parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
-    parts += [_shares(name, profile.kinds[name], new.kinds[name], model) for name in profile.kinds]
+    parts += [_shares(name, profile, new, model) for name in profile.kinds]
     charts = [_chart(row.name, profile.sample[row.name], new.found[row.name]) for row in rows if row.name in new.found]
     return [*parts, _words(new), Figures(charts)]
 
 
-def _shares(name: str, before: dict[str, int], now: Counter[str], model: Model) -> Table:
-    sums = max(sum(before.values()), 1), max(sum(now[value] for value in before), 1)
-    shares = {value: (before[value] / sums[0], now[value] / sums[1]) for value in before}
+def _shares(name: str, profile: Profile, new: New, model: Model) -> Table:
+    before, now, values = profile.kinds[name], new.kinds[name], _compared(name, profile, new, model)
+    sums = [max(sum(counts.get(value, 0) for value in values), 1) for counts in (before, now)]
+    shares = {value: (before.get(value, 0) / sums[0], now[value] / sums[1]) for value in values}
     most = sorted(shares.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN]
     titles = {value: value for value, _ in most}
     if name == "labels":
-        titles = {
-            value: label_title(value, model.labels.names[model.labels.index(value)])
-            for value in titles
-            if value in model.labels
-        }
-    rows = [[titles[value], *map(percent, pair)] for value, pair in most if value in titles]
+        titles = {value: label_title(value, model.labels.names[model.labels.index(value)]) for value in titles}
+    rows = [[titles[value], *map(percent, pair)] for value, pair in most]
     file, columns = f"drift_{name.replace('/', '_')}", [_TITLES.get(name, name), "dev, %", "now, %"]
     return Table(file, columns, rows, caption=f"Shares that change most: {name}")
 
