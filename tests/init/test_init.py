@@ -256,6 +256,7 @@ def test_a_survey_counts_what_preparation_will_find(tmp_path):
     assert found.documents == {"train": 50, "dev": 21}
     assert (found.labels, found.bare, found.repeated, found.leaked, found.exact) == (6, 1, 1, 1, True)
     assert len(found.texts) == 81
+    assert found.labels_per_document == pytest.approx(sum(len(row["labels"]) for row in rows) / 81)
 
 
 def test_a_readers_first_pass_does_not_count_as_time_of_a_survey(tmp_path, monkeypatch):
@@ -292,6 +293,7 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
     found = Survey(
         documents={"train": documents, "dev": documents // 10},
         label_counts=Counter(dict.fromkeys(map(str, range(labels)), 5)),
+        labels_per_document=5 * labels / (documents + documents // 10),
         bare=0,
         rejected=0,
         repeated=0,

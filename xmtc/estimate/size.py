@@ -110,7 +110,8 @@ class Survey:
 
     Attributes:
         documents: by split, number of documents in the future corpus, after `data.split` and `data.limit`.
-        label_counts: number of documents of each label.
+        label_counts: number of documents of each label, of those read.
+        labels_per_document: their mean number.
         bare: number of documents without labels.
         rejected: number of bad rows.
         repeated: number of documents whose text occurred before.
@@ -122,6 +123,7 @@ class Survey:
 
     documents: Mapping[str, int]
     label_counts: Counter[str]
+    labels_per_document: float
     bare: int
     rejected: int
     repeated: int
@@ -144,11 +146,6 @@ class Survey:
     def labels(self) -> int:
         """L."""
         return len(self.label_counts)
-
-    @property
-    def labels_per_document(self) -> float:
-        """Mean number of labels."""
-        return self.label_counts.total() / max(self.total, 1)
 
     def token_ids(self, tokenizer: str) -> list[NDArray[np.int32]]:
         """Tokenise the sampled texts; very long ones are cut.
@@ -219,6 +216,7 @@ class _Counted:
         found = Survey(
             documents=_divided(self.splits, config, provides),
             label_counts=self.labels,
+            labels_per_document=self.labels.total() / max(self.splits.total(), 1),
             bare=self.bare,
             rejected=self.rejected,
             repeated=self.repeated,
