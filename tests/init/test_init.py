@@ -21,6 +21,7 @@ from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.languages import languages_of
+from xmtc.data.prepare import prepare
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL
 from xmtc.data.readers.cells import labels_of
 from xmtc.errors import ConfigError, DataError
@@ -253,10 +254,22 @@ def test_a_survey_counts_what_preparation_will_find(tmp_path):
     files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "dev")}
     tree = {"source": {"kind": "jsonl", "files": files}, "corpus": "c", "limit": {"train": 50}}
     found = survey(adapter(DataConfig).validate_json(json.dumps(tree)), Progress(enabled=False))
-    assert found.documents == {"train": 50, "dev": 21}
+    assert found.documents == {"train": 50, "dev": 20}
     assert (found.labels, found.bare, found.repeated, found.leaked, found.exact) == (6, 1, 1, 1, True)
     assert len(found.texts) == 81
     assert found.labels_per_document == pytest.approx(sum(len(row["labels"]) for row in rows) / 81)
+
+
+def test_documents_that_preparation_leaves_out_are_not_counted(tmp_path):
+    rows = [{**row, "labels": row["labels"][:i]} for i, row in zip([0, 1, 1, 1] * 15, ROWS, strict=False)]
+    write_jsonl(tmp_path / "train.jsonl", rows)
+    write_jsonl(tmp_path / "dev.jsonl", [*rows[:8], *[{**rows[5], "text": f"other {i}"} for i in range(10)]])
+    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "dev")}
+    tree = {"source": {"kind": "jsonl", "files": files}, "corpus": str(tmp_path / "c"), "task": "single_label"}
+    config = adapter(DataConfig).validate_json(json.dumps(tree | {"without_labels": "drop"}))
+    found, corpus = survey(config, Progress(enabled=False)), prepare(config, DEFAULT_BACKBONE)
+    assert found.documents == {name: len(corpus.split(name)) for name in corpus.splits} == {"train": 45, "dev": 10}
+    assert (found.bare, found.leaked, found.labels_per_document) == (17, 6, 1)
 
 
 def test_a_readers_first_pass_does_not_count_as_time_of_a_survey(tmp_path, monkeypatch):

@@ -109,7 +109,7 @@ class Survey:
     """Counts of a source.
 
     Attributes:
-        documents: by split, number of documents in the future corpus, after `data.split` and `data.limit`.
+        documents: by split, documents that the future corpus keeps, after `data.split` and `data.limit`.
         label_counts: number of documents of each label, of those read.
         labels_per_document: their mean number.
         bare: number of documents without labels.
@@ -164,7 +164,7 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
         DataError: a file is missing, or cannot be read.
     """
     reader = config.source.build()
-    counted = _Counted(random.Random(_SEED))
+    counted = _Counted(random.Random(_SEED), config)
     begun, whole = None, True
     with progress.task("look at documents") as task:
         for row in reader.read(lambda function, items: map(function, items), progress):
@@ -177,19 +177,19 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     rows = counted.rows
     if not whole:
         rows = max(rows, reader.count() or 0)
-    return counted.survey(config, reader.provides(), rows, len(reader.label_info().names), exact=whole)
+    return counted.survey(reader.provides(), rows, len(reader.label_info().names), exact=whole)
 
 
 class _Counted:
     """Counts of the rows read so far."""
 
-    def __init__(self, draw: random.Random) -> None:
-        self.rows = self.rejected = self.bare = self.repeated = 0
+    def __init__(self, draw: random.Random, config: DataConfig) -> None:
+        self._config = config
+        self.rows = self.rejected = self.bare = 0
         self.labels: Counter[str] = Counter()
         self.splits: Counter[str | None] = Counter()
         self.texts: list[str] = []
-        self._hashes: dict[str | None, set[int]] = {}
-        self._all: set[int] = set()
+        self._texts_of: Counter[tuple[str | None, int]] = Counter()  # by split and hash
         self._draw = draw
 
     def add(self, row: object) -> None:
@@ -198,29 +198,32 @@ class _Counted:
         if not isinstance(row, Document) or not row.text.strip():
             self.rejected += 1
             return
+        self.bare += not row.labels
+        if not row.labels and (self._config.one_label or self._config.without_labels == "drop"):
+            return
         self.splits[row.split] += 1
         self.labels.update(row.labels)
-        self.bare += not row.labels
-        key = text_hash(row.text)
-        self.repeated += key in self._all
-        self._all.add(key)
-        self._hashes.setdefault(row.split, set()).add(key)
+        self._texts_of[row.split, text_hash(row.text)] += 1
         if len(self.texts) < SAMPLE:
             self.texts.append(row.text)
         elif (place := self._draw.randrange(self.splits.total())) < SAMPLE:
             self.texts[place] = row.text
 
-    def survey(self, config: DataConfig, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
+    def survey(self, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
         """Make the result, extrapolated to `rows` rows."""
-        train = self._hashes.get("train", set())
+        given, leaked, texts = Counter(self.splits), Counter[str | None](), self._texts_of
+        for (split, key), number in texts.items():
+            leaked[split] += number * (split in SPLITS[1:] and ("train", key) in texts)
+        if self._config.duplicates == "drop":
+            given.subtract(leaked)
         found = Survey(
-            documents=_divided(self.splits, config, provides),
+            documents=_divided(given, self._config, provides),
             label_counts=self.labels,
             labels_per_document=self.labels.total() / max(self.splits.total(), 1),
             bare=self.bare,
             rejected=self.rejected,
-            repeated=self.repeated,
-            leaked=sum(len(hashes & train) for split, hashes in self._hashes.items() if split in SPLITS[1:]),
+            repeated=texts.total() - len({key for _, key in texts}),
+            leaked=leaked.total(),
             named=named,
             texts=self.texts,
             exact=exact,

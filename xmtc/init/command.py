@@ -151,7 +151,7 @@ def summary(plan: Plan) -> list[str]:
     if other := unknown_languages(plan.encoder, found.languages):
         lines.append(f"warning: {other}")
     notes = {
-        "documents without labels, kept": found.bare,
+        f"documents without labels, {'left out' if roles.task == 'single_label' else 'kept'}": found.bare,
         "rows that are not documents, skipped": found.rejected,
         "documents that repeat an earlier text": found.repeated,
         "dev or test documents that repeat a training text, dropped": found.leaked,
