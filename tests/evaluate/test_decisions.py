@@ -155,7 +155,8 @@ def test_what_is_expected_of_documents_comes_true():
 def test_rules_are_compared_on_halves_and_each_is_best_at_its_own():
     predictions, gold_NL = calibrated_documents(4_000, seed=8)
     halves = HalfOutcomes.of(predictions, gold_NL, calibrated=True)
-    rows = {row["rule"]: row for row in compare_rules(predictions, gold_NL, label_table(10), "budget=2", halves)}
+    in_use = halves.tuned("budget=2", label_table(10).train_counts)
+    rows = {row["rule"]: row for row in compare_rules(predictions, gold_NL, label_table(10), in_use, halves)}
     assert list(rows) == ["budget=2", "micro", "macro", "samples", "precision=0.9"]
     assert rows["budget=2"]["predicted_per_doc"] == pytest.approx(2, abs=0.1)
     assert rows["precision=0.9"]["micro_precision"] == pytest.approx(0.9, abs=0.02)

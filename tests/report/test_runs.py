@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import tiny_runs
@@ -24,8 +26,8 @@ def run(whole, tmp_path):
     return shutil.copytree(whole.run, tmp_path / "runs" / "tiny")
 
 
-def metrics(run):
-    return json.loads((run / "eval" / "test" / "metrics.json").read_text())
+def metrics(run, split="test"):
+    return json.loads((run / "eval" / split / "metrics.json").read_text())
 
 
 def test_what_only_training_can_measure_is_kept(run):
@@ -99,6 +101,20 @@ def test_another_decision_needs_no_training(run):
     assert found[0]["macro_f1"] == pytest.approx(found[1]["rules"][0]["macro_f1"])  # each half by the other
     with pytest.raises(ConfigError, match="not a rule"):
         as_rule("best")
+
+
+@pytest.mark.parametrize("per_label", [False, True])
+def test_a_threshold_that_was_edited_is_the_one_in_use(run, per_label):
+    edited = {"rule": "macro" if per_label else "micro", "global": 0.5, "per_label": [0.5] * 6 if per_label else None}
+    (run / "model" / "thresholds.json").write_text(json.dumps(edited))
+    evaluate_run(run)
+    for split in ("dev", "test"):
+        folder = run / "eval" / split
+        measured, (first, *others) = metrics(run, split), json.loads((folder / "details.json").read_text())["rules"]
+        scores = pd.read_parquet(folder / "predictions.parquet")["scores"]
+        assert first["predicted_per_doc"] == pytest.approx(np.mean([(one >= 0.5).sum() for one in scores]))
+        assert first["micro_f1"] == pytest.approx(measured["micro_f1"])
+        assert first["rule"] == edited["rule"] not in {row["rule"] for row in others}
 
 
 def test_a_single_label_model_has_no_rules(tmp_path):

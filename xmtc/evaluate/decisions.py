@@ -77,7 +77,7 @@ class Decided(Decision):
 
 
 def compare_rules(
-    predictions: SparsePredictions, gold: Gold, labels: LabelTable, rule: str, outcomes: Outcomes | HalfOutcomes
+    predictions: SparsePredictions, gold: Gold, labels: LabelTable, in_use: Decision, outcomes: Outcomes | HalfOutcomes
 ) -> list[dict[str, Any]]:
     """Measure what each rule gives and costs.
 
@@ -85,15 +85,15 @@ def compare_rules(
         predictions: (N, K).
         gold: boolean (N, L).
         labels: label table.
-        rule: the rule in use, which comes first.
-        outcomes: outcomes of dev; for predictions of dev, those of its halves.
+        in_use: the decision in use, whose rule comes first.
+        outcomes: outcomes of dev, on which the other rules are tuned; for predictions of dev, those of its halves.
 
     Returns:
         Rows with the rule and its metrics, fractions.
     """
     hits_NK, rows = match(predictions.label_ids_NK, gold), []
-    for one in dict.fromkeys((rule, *OWN_RULES)):
-        decision = outcomes.tuned(one, labels.train_counts)
+    for one in dict.fromkeys((in_use.rule, *OWN_RULES)):
+        decision = in_use if one == in_use.rule else outcomes.tuned(one, labels.train_counts)
         chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
         rows.append({"rule": one} | _measured(Outcome.of(predictions, chosen_NK, hits_NK, gold)))
     return rows

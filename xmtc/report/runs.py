@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from xmtc.artefact.export import OUTCOMES, THRESHOLDS, read_decision
@@ -117,7 +118,7 @@ def evaluate_run(run: Path) -> None:
             config.evaluate,
             None if single else read_decision(files.model / THRESHOLDS, before.metrics["labels"]),
             before.metrics,
-            None if single or split == "dev" else Outcomes.load(files.model / OUTCOMES),
+            None if single else Outcomes.load(files.model / OUTCOMES),
         )
         report_runs([run], files.report(split), split)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
@@ -151,9 +152,9 @@ def evaluate_files(
         decision: which labels are predicted. None takes the threshold of greatest micro-F1 on these documents, which
             flatters the system; metrics.json then says `"threshold_tuned_here": true`. In a single-label corpus it is
             the best label.
-        known: metrics of these documents that were measured otherwise, for those that the file cannot give; then rules
-            are compared, too.
-        outcomes: outcomes of dev, for comparing rules on another split.
+        known: metrics of these documents that were measured otherwise, for those that the file cannot give.
+        outcomes: outcomes of dev, for comparing rules. On dev, each half then decides the other, unless the decision is
+            another than the tuned one.
 
     Raises:
         DataError: the file does not fit the corpus; names the document or label.
@@ -168,11 +169,16 @@ def evaluate_files(
     doc_ids, labels = part.doc_ids(), corpus.labels
     found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
     truth = part.label_matrix()
-    tuned_here = decision is None and not single
+    tuned_here, compared = decision is None and not single, outcomes
     if tuned_here:
         decision = outcomes_of(found, truth).tuned("micro")
-    elif split == "dev" and decision is not None and decision.thresholds_L is not None:
-        decision = HalfOutcomes.of(found, truth, calibrated=True).tuned(decision.rule, labels.train_counts)
+    in_use = decision
+    if decision is not None and outcomes is not None and split == "dev":
+        compared, ids_L = HalfOutcomes.of(found, truth, calibrated=True), np.arange(len(labels))
+        tuned = outcomes.tuned(decision.rule, labels.train_counts)
+        if np.array_equal(decision.limit(ids_L), tuned.limit(ids_L)):
+            in_use = compared.tuned(decision.rule, labels.train_counts)
+            decision = decision if decision.thresholds_L is None else in_use
     evaluation = evaluate(
         found,
         truth,
@@ -185,8 +191,7 @@ def evaluate_files(
     unknown = [key for key, value in evaluation.metrics.items() if value is None]
     evaluation.metrics.update({key: known[key] for key in unknown if known and key in known})
     evaluation.metrics["threshold_tuned_here"] = tuned_here
-    if known and decision is not None:
-        known_outcomes = outcomes or HalfOutcomes.of(found, truth, calibrated=True)
-        evaluation.details["rules"] = compare_rules(found, truth, labels, decision.rule, known_outcomes)
+    if in_use is not None and compared is not None:
+        evaluation.details["rules"] = compare_rules(found, truth, labels, in_use, compared)
     write_evaluation(output, evaluation)
     return evaluation

@@ -56,7 +56,8 @@ def measure_split(
         histogram=histogram,
     )
     if compared is not None:
-        evaluation.details["rules"] = compare_rules(predictions, gold, labels, config.decision, compared)
+        in_use = compared.tuned(config.decision, labels.train_counts)
+        evaluation.details["rules"] = compare_rules(predictions, gold, labels, in_use, compared)
     return evaluation, outcomes
 
 
