@@ -36,6 +36,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import check_resume, read_run
+from xmtc.run.status import seconds_of
 from xmtc.track.console import print_line
 from xmtc.track.tracker import read_metrics
 
@@ -328,14 +329,5 @@ def _metrics(paths: RunPaths) -> dict[str, Any]:
 
 
 def train_seconds(paths: RunPaths) -> float | None:
-    """Return the seconds of fine-tuning, over its interruptions; None before it is done, or without a head.
-
-    The stage's record covers only the last session. The log's clock continues from session to session, but leaves out
-    what comes before the first step.
-    """
-    record = read_run(paths.root)
-    stage = record.stages.get(Stage.FINETUNE) if record else None
-    if stage is None or stage.seconds is None:
-        return None
-    ends_s = {entry["stage"]: float(entry["time_s"]) for entry in read_metrics(paths.metrics_log)}
-    return max(stage.seconds, ends_s.get(Stage.FINETUNE, 0.0) - ends_s.get(Stage.PLANT, 0.0))
+    """Return the seconds of fine-tuning, see `seconds_of`; None before it is done, or without a head."""
+    return seconds_of(Stage.FINETUNE, read_run(paths.root), read_metrics(paths.metrics_log))

@@ -14,6 +14,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.state import RunState
+from xmtc.run.status import print_status
 from xmtc.sweep import (
     CellResult,
     SweepConfig,
@@ -194,7 +195,7 @@ def test_a_section_and_a_key_of_it_hold_both_in_any_order(config, tmp_path):
         assert [run.model.head.pooling.heads for cell in cells for run in cell.runs] == [2]
 
 
-def test_training_seconds_are_those_of_all_sessions(tmp_path):
+def test_training_seconds_are_those_of_all_sessions(tmp_path, capsys):
     paths = RunPaths.of(load(write_config(tmp_path)))
     assert train_seconds(paths) is None
     paths.root.mkdir(parents=True)
@@ -208,6 +209,8 @@ def test_training_seconds_are_those_of_all_sessions(tmp_path):
     lines = [json.dumps({"stage": name, "step": step, "time_s": end}) for name, step, end in ends]
     (paths.root / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     assert train_seconds(paths) == 120, "the last of several sessions took 30"
+    print_status(paths.root)
+    assert "finetune  done in 2:00\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)

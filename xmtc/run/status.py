@@ -1,6 +1,6 @@
 """`xmtc status`: where a run stands, from its small files alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from rich.console import Console
 
 from xmtc.errors import DataError
 from xmtc.run.directory import RunDirectory, Stage
-from xmtc.run.state import StageRecord, read_run
+from xmtc.run.state import RunRecord, read_run
 from xmtc.track.console import duration, printable
 from xmtc.track.tracker import read_metrics
 
@@ -27,9 +27,9 @@ def print_status(run: Path) -> None:
     console, files = Console(), RunDirectory(run)
     started = "once" if len(record.sessions) == 1 else f"{len(record.sessions)} times"
     console.print(f"[bold]{run}[/] · started {started} · updated {record.updated_at}")
-    last = {entry["stage"]: entry for entry in read_metrics(files.metrics_log)}
-    for name, stage in record.stages.items():
-        for line in _stage_lines(name, stage, last.get(name)):
+    log = read_metrics(files.metrics_log)
+    for name in record.stages:
+        for line in _stage_lines(name, record, log):
             console.print(printable(line), markup=False)
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
         saved = sorted(directory.glob("step_*")) if directory.is_dir() else []
@@ -37,11 +37,26 @@ def print_status(run: Path) -> None:
             console.print(f"  last checkpoint: {saved[-1]}")
 
 
-def _stage_lines(name: str, stage: StageRecord, last: Mapping[str, Any] | None) -> Iterator[str]:
+def seconds_of(name: str, record: RunRecord | None, log: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the seconds of a stage, over its interruptions; None before it ended.
+
+    The stage's record covers only the last session. The clock of `metrics.jsonl` (`log`) continues from session to
+    session, but leaves out what comes before the first step.
+    """
+    stage = record.stages.get(name) if record else None
+    if stage is None or stage.seconds is None:
+        return None
+    ends_s = {entry["stage"]: float(entry["time_s"]) for entry in log}
+    end_s = ends_s.get(name, 0.0)
+    return max(stage.seconds, end_s - max((one for one in ends_s.values() if one < end_s), default=0.0))
+
+
+def _stage_lines(name: str, record: RunRecord, log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Describe the state of a stage, and its last metrics if it logs any."""
-    seconds = f" in {duration(stage.seconds)}" if stage.seconds is not None else ""
-    yield f"  {name:9} {stage.state}{seconds}{f': {stage.error}' if stage.error else ''}"
-    if last is not None:
+    stage, seconds = record.stages[name], seconds_of(name, record, log)
+    time = "" if seconds is None else f" in {duration(seconds)}"
+    yield f"  {name:9} {stage.state}{time}{f': {stage.error}' if stage.error else ''}"
+    if last := next((entry for entry in reversed(log) if entry["stage"] == name), None):
         facts = {key: value for key, value in last.items() if isinstance(value, float) and key != "time_s"}
         shown = ", ".join(f"{key} {value:.4g}" for key, value in list(facts.items())[:_MAX_METRICS])
         yield f"            step {last['step']}: {shown}"
