@@ -91,8 +91,9 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
         raise DataError(
             f"--size {size}: {len(frame):,} documents in {len(sizes_H)} strata: give {least} to {len(frame)}"
         )
-    share = (size - least) / max(len(frame) - least, 1)
-    wanted_H = sizes_H.clip(upper=_LEAST) + ((sizes_H - sizes_H.clip(upper=_LEAST)) * share).round().astype(int)
+    rest_H = (sizes_H - _LEAST).clip(lower=0)
+    ends_H = (rest_H.cumsum() * (size - least) / max(len(frame) - least, 1)).round()  # their sum is exact
+    wanted_H = sizes_H - rest_H + np.diff(ends_H, prepend=0).astype(int)
     parts = [some.sample(wanted_H[name], random_state=seed) for name, some in frame.groupby("stratum")]
     return [
         {
