@@ -12,6 +12,7 @@ from xmtc.estimate.estimate import dry_run, estimate
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, size_of
+from xmtc.pipeline import prepare_stage
 from xmtc.run.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,15 @@ def test_hidden_states_on_disk() -> None:
     assert found.disk["hidden states"] == 1100 * 200 * found.width * 4
     none = estimate(config("smoke_llama", "plant.cache_hidden=false", "finetune.cache_hidden=false"), SIZE)
     assert none.disk["hidden states"] == 0
+
+
+def test_the_corpus_on_disk(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    tiny_runs.write_jsonl(tmp_path / "train.jsonl", tiny_runs.documents(4000, first=100))
+    settings = tiny_runs.load(path)
+    corpus = prepare_stage(settings)
+    written = sum(shard.file.bytes for split in corpus.manifest.splits.values() for shard in split.shards)
+    assert estimate(settings).disk["corpus"] == pytest.approx(written, rel=0.2)
 
 
 def test_an_assumed_corpus_says_so_and_respects_the_limits(tmp_path) -> None:

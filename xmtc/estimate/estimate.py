@@ -79,11 +79,11 @@ def estimate(config: RunConfig, size: Size | None = None, workers: int | None = 
     world = max(1, config.distributed.min_workers if workers is None else workers)
     classifier = meta_classifier(config, size)
     trained = sum(p.numel() for p in trained_parameters(config, classifier))
-    width = classifier.encoder.width
+    width, documents = classifier.encoder.width, size.train + size.dev + size.test
     return Estimate(
         memory=worker_memory(config, classifier, size, world),
         disk={
-            "corpus": 4 * size.tokens * (size.train + size.dev),
+            "corpus": (4 * size.tokens + 8 * size.words + 4 * size.labels_per_document) * documents,
             "hidden states": hidden_states_bytes(config, size, width),
             "checkpoints": 12.0 * trained * (config.track.keep_last + 1) + 4.0 * trained,
         },
