@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 from sklearn import metrics as sklearn_metrics
 
-from evaluation_cases import gold_and_scores, label_table, whole
+from evaluation_cases import best, gold_and_scores, label_table, whole
 from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
@@ -247,6 +247,25 @@ def test_documents_without_gold_labels_count_as_in_scikit_learn(bare):
     behind = {title: words for title, _, words in summary_rows(found)}
     assert f"{len(kept):,} docs" in behind["nDCG@5"]
     assert f"{len(dense):,} docs" in behind["P@5"]
+
+
+@pytest.mark.parametrize(
+    ("given", "top_k", "rule", "cut"),
+    [(40, 3, "micro", True), (40, 1, "micro", True), (3, 100, "micro", False), (40, 3, "top_k=3", False)],
+)
+def test_documents_are_truncated_where_top_k_cuts_predicted_labels(given, top_k, rule, cut):
+    gold, scores = gold_and_scores()
+    found = evaluate(
+        best(scores, given),
+        gold,
+        label_table(),
+        TRAIN,
+        config=EvaluateConfig(resamples=0, top_k=top_k),
+        decision=Decision(0.2, rule=rule),
+    ).metrics
+    predicted_N = (scores >= np.float32(0.2)).sum(axis=1)
+    assert (predicted_N >= 3).any()
+    assert found["truncated_docs"] == (predicted_N >= top_k).sum() * cut
 
 
 def test_padding_counts_as_no_prediction():

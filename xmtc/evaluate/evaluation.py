@@ -119,7 +119,7 @@ def evaluate(
     task = "single_label" if decision is None else "multi_label"
     measured = _Measured(judged, task)
     replicates = measured.resampled(config.resamples, documents)
-    metrics = measured.metrics(replicates) | _facts(judged, decision, train_documents)
+    metrics = measured.metrics(replicates) | _facts(judged, decision, train_documents, config.top_k)
     material = details.report_details(judged, exclusive=task == "single_label")
     material["release"] = release_curve(judged, made)
     per_label = partial(per_label_table, labels, judged, most_confused(judged, 3))
@@ -204,10 +204,11 @@ class _Measured:
         return row
 
 
-def _facts(judged: Judged, decision: Decision | None, train_documents: int) -> dict[str, Any]:
-    """Collect facts about the numbers. `truncated_docs`: documents whose last kept label is still predicted."""
+def _facts(judged: Judged, decision: Decision | None, train_documents: int, top_k: int) -> dict[str, Any]:
+    """Collect facts about the numbers. `truncated_docs`: documents whose last label of `top_k` is predicted."""
     outcome, kept = judged.outcome, judged.chosen_NK.shape[1]
     documents, labels = shape_of(judged.gold)
+    cut = decision is not None and kept == top_k < labels and decision.rule != f"top_k={top_k}"
     return {
         "decision": None if decision is None else decision.rule,
         "threshold": None if decision is None else decision.threshold,
@@ -219,7 +220,7 @@ def _facts(judged: Judged, decision: Decision | None, train_documents: int) -> d
         "labels_per_doc": outcome.gold.nnz / documents,
         "predicted_per_doc": outcome.predicted.nnz / documents,
         "top_k": kept,
-        "truncated_docs": int(judged.chosen_NK[:, -1].sum()) if 1 < kept < labels else 0,
+        "truncated_docs": int(judged.chosen_NK[:, -1].sum()) if cut else 0,
     }
 
 

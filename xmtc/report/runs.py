@@ -1,6 +1,7 @@
 """Evaluation and reports from files alone: runs, or any system's predictions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def evaluate_run(run: Path) -> None:
             corpus.path,
             split,
             files.evaluation(split),
-            config.evaluate,
+            replace(config.evaluate, top_k=min(config.evaluate.top_k, before.metrics["top_k"])),  # no more were kept
             None if single else read_decision(files.model / THRESHOLDS, before.metrics["labels"]),
             before.metrics,
             None if single else Outcomes.load(files.model / OUTCOMES),
