@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corpora import serial, write_jsonl
 from xmtc.data.readers import Document, ReaderConfig, Rejected, files
+from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.pydocs import docstrings, python_files
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
@@ -90,7 +91,7 @@ def test_a_quote_that_joins_rows_of_a_tsv_is_named(tmp_path, caplog):
     path = tmp_path / "train.tsv"
     path.write_text('text\tlabels\n"one\tx\ntwo\ty\nthree"\tz\nfour\tx\n')
     assert len(read(kind="csv", files={"train": str(path)})) == 2
-    assert f"{path}:4: a quote" in caplog.text
+    assert f"{path}:2: a quote" in caplog.text
     caplog.clear()
     for text in ("Title\n\tan indented line", "one\ntwo", "a\tb"):
         path.write_text(f'labels\ttext\nx\t"{text}"\ny\tfour\n')
@@ -105,9 +106,12 @@ def test_csv_keeps_line_breaks_and_rejects_short_rows(tmp_path):
     assert first == Document("train.csv:1", "one\ntwo", ("x",), "train")
     assert isinstance(second, Rejected)
     assert second.where.endswith("train.csv:4")
-    path.write_text('text,labels\n"never closed,x\n')
-    with pytest.raises(DataError, match=r"train\.csv:2: "):
-        read(kind="csv", files={"train": str(path)})
+    path.write_text('text,labels\n"one\ntwo",x,y\n"never closed,x\nthree,y\n')
+    rows = CsvTable().rows(path, None)
+    assert isinstance(wide := next(rows), Rejected)
+    assert wide.where.endswith("train.csv:2")
+    with pytest.raises(DataError, match=r"train\.csv:4: "):
+        next(rows)
     with pytest.raises(DataError, match=r"'body'.*text, labels.*source\.columns"):
         read(kind="csv", files={"train": str(path)}, columns={"text": "body"})
 

@@ -50,15 +50,16 @@ class CsvTable(TableFormat):
                 yield Row(dict(zip(header, cells, strict=True)), where, number)
 
     def _lines(self, path: Path) -> Iterator[tuple[int, list[str]]]:
-        """Yield the line number and the cells of every row, the header included; blank rows have no cells."""
+        """Yield the first line's number and the cells of every row, the header included; blank rows have no cells."""
         csv.field_size_limit(_LONGEST_FIELD)
         with open_text(path) as lines:
-            rows = csv.reader(lines, delimiter=self._separator(path), strict=True, skipinitialspace=True)
+            rows, line = csv.reader(lines, delimiter=self._separator(path), strict=True, skipinitialspace=True), 1
             try:
                 for cells in rows:
-                    yield rows.line_num, cells
+                    yield line, cells
+                    line = rows.line_num + 1
             except csv.Error as error:
-                raise DataError(f"{path}:{rows.line_num}: malformed CSV: {error}") from None
+                raise DataError(f"{path}:{line}: malformed CSV: {error}") from None
 
     def _separator(self, path: Path) -> str:
         return self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
