@@ -10,6 +10,7 @@ from gloo import run_gloo
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.evaluate.histogram import ScoreHistogram
+from xmtc.models.calibration import Calibration
 from xmtc.stages.head_scores import logit_counter
 
 
@@ -24,6 +25,20 @@ def test_areas_are_within_their_own_error_of_the_exact_ones(monkeypatch):
     both = truth.any(axis=0) & ~truth.all(axis=0)
     assert abs(auc.micro - roc_auc_score(truth.ravel(), scores.ravel())) <= auc.micro_error < 0.01
     assert abs(auc.macro - roc_auc_score(truth[:, both], scores[:, both])) <= auc.macro_error < 0.01
+
+
+def test_areas_are_those_of_logits_that_are_calibrated_afterwards(monkeypatch):
+    monkeypatch.setattr("xmtc.evaluate.histogram._BLOCK", 16)
+    gold, scores = gold_and_scores()
+    logits, truth, histogram = torch.from_numpy(logit(scores)), gold.toarray(), ScoreHistogram(40)
+    histogram.update(logits, gold)
+    before = histogram.auc()
+    kinds = torch.arange(40) % 3
+    histogram.calibration = Calibration(torch.tensor([1.0, 0.3, 2.0])[kinds], torch.tensor([0.0, -4.0, 1.5])[kinds])
+    after, exact = histogram.auc(), histogram.calibration(logits).sigmoid().numpy()
+    assert abs(after.micro - roc_auc_score(truth.ravel(), exact.ravel())) <= after.micro_error < 0.01
+    assert abs(after.micro - before.micro) > 0.05
+    assert (after.macro, after.macro_error) == (before.macro, before.macro_error)
 
 
 def test_scores_in_one_bin_give_a_half_and_say_so():

@@ -11,6 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from xmtc.distributed.collectives import all_reduce_sum
+from xmtc.models.calibration import Calibration
 
 _BLOCK = 4096  # labels whose areas are computed at a time
 
@@ -44,10 +45,14 @@ class ScoreHistogram:
         device: where counting is done; that of the logits.
         limit: logits beyond ± this fall into the outer bins.
         bins: H.
+
+    Attributes:
+        calibration: of the logits, if it was fitted after they were counted; the areas are those of calibrated ones.
     """
 
     def __init__(self, labels: int, *, device: torch.device | str = "cpu", limit: float = 16.0, bins: int = 512):
         self.limit, self.bins = limit, bins
+        self.calibration: Calibration | None = None
         self.all_LH = torch.zeros(labels, bins, dtype=torch.int32, device=device)
         self.gold_LH = torch.zeros(labels, bins, dtype=torch.int32, device=device)
 
@@ -78,22 +83,45 @@ class ScoreHistogram:
 
     def auc(self) -> Auc:
         """Compute the areas of everything counted so far; 0.5 with an error of 0.5 if no label has both kinds."""
-        found = [_areas(*counts) for counts in self._blocks()]
+        maps_L2 = torch.tensor([[1.0, 0.0]]).expand(len(self.all_LH), 2)
+        if self.calibration is not None:
+            maps_L2 = torch.stack([self.calibration.scale_L, self.calibration.offset_L], 1)
+        maps_G2, group_L = maps_L2.double().unique(dim=0, return_inverse=True)
+        sums_2GH, found = torch.zeros(2, len(maps_G2), self.bins, dtype=torch.float64), []
+        for group_C, counts in zip(group_L.split(_BLOCK), self._blocks(), strict=True):
+            found.append(_areas(*counts))
+            sums_2GH.index_add_(1, group_C, torch.stack(counts))
         area_L, error_L = (torch.cat(parts) for parts in zip(*found, strict=True))
         defined_L = ~area_L.isnan()
-        gold_1H, all_1H = (table_LH.sum(0, keepdim=True).double().cpu() for table_LH in (self.gold_LH, self.all_LH))
-        area_1, error_1 = _areas(gold_1H, all_1H - gold_1H)
         if not defined_L.any():
             return Auc(0.5, 0.5, 0.5, 0.5)
-        return Auc(
-            float(area_1[0]), float(area_L[defined_L].mean()), float(error_1[0]), float(error_L[defined_L].mean())
-        )
+        micro, micro_error = self._micro(sums_2GH[0], sums_2GH[1], maps_G2)
+        return Auc(micro, float(area_L[defined_L].mean()), micro_error, float(error_L[defined_L].mean()))
+
+    def _micro(self, gold_GH: Tensor, other_GH: Tensor, maps_G2: Tensor) -> tuple[float, float]:
+        """Compute the area of all pairs, and its greatest error, of groups of labels with one calibration each.
+
+        A bin reaches from edge to edge. Pairs whose bins do not overlap are certain, and others may go either way.
+        """
+        edges = torch.linspace(-self.limit, self.limit, self.bins + 1, dtype=torch.float64)
+        edges[0], edges[-1] = -torch.inf, torch.inf
+        low_GH, high_GH = (maps_G2[:, :1] * ends_H + maps_G2[:, 1:] for ends_H in (edges[:-1], edges[1:]))
+        won, lost = _no_more(other_GH, high_GH, low_GH), _no_more(other_GH, -low_GH, -high_GH)
+        won, lost = (float((gold_GH * one).sum() / gold_GH.sum() / other_GH.sum()) for one in (won, lost))
+        return (won + 1 - lost) / 2, (1 - won - lost) / 2
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield counts of gold and of other documents for some labels at a time, float64 on the CPU."""
         for gold_CH, all_CH in zip(self.gold_LH.split(_BLOCK), self.all_LH.split(_BLOCK), strict=True):
             gold_CH = gold_CH.double().cpu()
             yield gold_CH, all_CH.double().cpu() - gold_CH
+
+
+def _no_more(counts_GH: Tensor, values_GH: Tensor, bounds_GH: Tensor) -> Tensor:
+    """Count what has a value of at most each bound, (G, H)."""
+    values, order = values_GH.flatten().sort()
+    sums = torch.cat([torch.zeros(1), counts_GH.flatten()[order].cumsum(0)])
+    return sums[torch.searchsorted(values, bounds_GH.contiguous(), right=True)]
 
 
 def _areas(gold_LH: Tensor, other_LH: Tensor) -> tuple[Tensor, Tensor]:

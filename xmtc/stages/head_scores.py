@@ -46,6 +46,8 @@ class HeadPredictor:
         if split.name == "dev":
             self._calibrate(predictions)
             predictions = calibrated(predictions, worker.classifier.calibration)
+            if histogram is not None:
+                histogram.calibration = worker.classifier.calibration
         return predictions, histogram
 
     def _calibrate(self, predictions: SparsePredictions) -> None:
