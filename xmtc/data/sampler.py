@@ -100,7 +100,7 @@ class Sampler:
                 break
             if done == consumed:
                 consumed += len(documents)
-                yield self._step(documents, consumed)
+                yield Step(tuple(self._micro_batches(documents, self._rank)), len(documents), consumed)
             done += len(documents)
         if done != consumed:
             raise DataError(
@@ -119,9 +119,6 @@ class Sampler:
             part = part[np.argsort(self._lengths[part], kind="stable")]
             steps += [part[i : i + self._batch_size] for i in range(0, len(part), self._batch_size)]
         return [steps[i] for i in random.permutation(len(steps))]
-
-    def _step(self, documents: Ids, consumed: int) -> Step:
-        return Step(tuple(self._micro_batches(documents, self._rank)), len(documents), consumed)
 
     def _micro_batches(self, documents: Ids, rank: int) -> list[MicroBatch]:
         """Pack a rank's share of a step, and add fillers until every rank has equally many micro-batches."""

@@ -23,7 +23,7 @@ from scipy.stats import binomtest
 
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.metrics import Ratio
-from xmtc.evaluate.predictions import shape_of
+from xmtc.evaluate.predictions import shape_of, without
 
 _CHUNK_WEIGHTS = 48 << 20
 """Document weights held at once: 192 MiB of float32."""
@@ -141,7 +141,7 @@ class _ResampledLabels:
         used = np.union1d(outcome.predicted.indices, outcome.gold.indices)
         self._masks_GL = masks_GL[:, used]
         # false and missed rather than predicted and gold: fewer entries, and the sums follow
-        false, missed = (_without(matrix, outcome.right) for matrix in (outcome.predicted, outcome.gold))
+        false, missed = (without(matrix, outcome.right) for matrix in (outcome.predicted, outcome.gold))
         self._by_label = [sparse.csr_array(matrix.T)[used] for matrix in (outcome.right, false, missed)]
         self._support_L1 = np.bincount(outcome.gold.indices, minlength=masks_GL.shape[1])[used, None].astype(np.float32)
         self._step = max(1, _CHUNK_COUNTS // max(len(used), 1))
@@ -161,12 +161,6 @@ class _ResampledLabels:
             )
             for name, values_GR in label_scores(sums).items():
                 yield from ((prefix + name, values_GR[g]) for g, prefix in enumerate(self._prefixes))
-
-
-def _without(matrix: sparse.csr_array, part: sparse.csr_array) -> sparse.csr_array:
-    rest = sparse.csr_array(matrix - part)
-    rest.eliminate_zeros()
-    return rest
 
 
 class _RatioSums:

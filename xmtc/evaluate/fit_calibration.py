@@ -56,18 +56,9 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
     """Calibrate the scores and sort again, best first; without a calibration, return the predictions unchanged."""
     if calibration is None:
         return predictions
-    scale_NK, offset_NK = _of(calibration, predictions)
+    ids_NK = predictions.label_ids_NK  # padding reads the last label's calibration, and is left out later
+    scale_NK, offset_NK = calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
     scores_NK = expit(_logits(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
-    return _sorted(predictions.label_ids_NK, scores_NK)
-
-
-def _of(calibration: Calibration, predictions: SparsePredictions) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Scale and offset of each kept prediction, (N, K); padding reads the last label's, and is left out later."""
-    ids_NK = predictions.label_ids_NK
-    return calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
-
-
-def _sorted(ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]) -> SparsePredictions:
     order_NK = np.argsort(-np.where(ids_NK < 0, -1, scores_NK), axis=1, kind="stable")
     return SparsePredictions(
         np.take_along_axis(ids_NK, order_NK, axis=1), np.take_along_axis(scores_NK, order_NK, axis=1)

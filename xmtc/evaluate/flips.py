@@ -15,7 +15,7 @@ from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.bootstrap import ratio_interval
 from xmtc.evaluate.metrics import Ratio
-from xmtc.evaluate.predictions import Gold, SparsePredictions, as_matrix
+from xmtc.evaluate.predictions import Gold, SparsePredictions, as_matrix, without
 
 _BRANCHES, _LABELS = 10, 50
 
@@ -52,9 +52,7 @@ def flips(
     size = len(labels)
     old, new = (as_matrix(*one, size) for one in (before, after))
     kept = old.multiply(new).tocsr()
-    lost, gained = sparse.csr_array(old - kept), sparse.csr_array(new - kept)
-    for matrix in (lost, gained):
-        matrix.eliminate_zeros()
+    lost, gained = without(old, kept), without(new, kept)
     judged = sparse.diags_array(judged_N.astype(np.float32), format="csr")
     wanted = sparse.csr_array(judged @ gold.astype(np.float32))
     counted = [

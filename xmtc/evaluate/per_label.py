@@ -10,7 +10,7 @@ from scipy import sparse
 
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.judged import Judged
-from xmtc.evaluate.predictions import as_matrix, shape_of
+from xmtc.evaluate.predictions import as_matrix, shape_of, without
 
 _BLOCK = 1 << 16
 _FALSE_PER_DOCUMENT = 5
@@ -65,8 +65,7 @@ def most_confused(judged: Judged, k: int) -> pa.ListArray:
         rows = slice(start, start + _BLOCK)
         wrong_BK = judged.chosen_NK[rows] & ~judged.hits_NK[rows]
         wrong_BK &= np.cumsum(wrong_BK, axis=1, dtype=np.int32) <= _FALSE_PER_DOCUMENT
-        missed = judged.outcome.gold[rows] - judged.outcome.right[rows]
-        missed.eliminate_zeros()
+        missed = without(judged.outcome.gold[rows], judged.outcome.right[rows])
         predicted = as_matrix(judged.predictions.take(rows), wrong_BK, labels)
         counts = counts + sparse.csr_array(missed.T) @ predicted
     return _top_columns(sparse.csr_array(counts), k)

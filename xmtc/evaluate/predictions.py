@@ -100,6 +100,13 @@ def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: 
     return None
 
 
+def without(matrix: sparse.csr_array, part: sparse.csr_array) -> sparse.csr_array:
+    """Return a matrix of ones without those of another matrix."""
+    rest = sparse.csr_array(matrix - part)
+    rest.eliminate_zeros()
+    return rest
+
+
 def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
     """Mark the predictions that are right.
 

@@ -233,7 +233,10 @@ def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:
 def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scores_BK: np.ndarray) -> None:
     """Put a block's predictions into its rows, best first, cut to their width."""
     lists, scores = (block[name].combine_chunks() for name in ("labels", "scores"))
-    lengths, score_lengths = (_lengths(column) for column in (lists, scores))
+    lengths, score_lengths = (
+        pc.call_function("list_value_length", [column]).fill_null(0).to_numpy(zero_copy_only=False)
+        for column in (lists, scores)
+    )
     if (lengths != score_lengths).any():
         row = int(np.argmax(lengths != score_lengths))
         raise DataError(f"{path}: document {quoted_cell(block['doc_id'][row].as_py())} has lists of unequal length")
@@ -245,10 +248,6 @@ def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scor
     kept = place < ids_BK.shape[1]
     ids_BK[rows[kept], place[kept]] = codes[order][kept]
     scores_BK[rows[kept], place[kept]] = values[order][kept]
-
-
-def _lengths(lists: pa.ListArray) -> np.ndarray:
-    return pc.call_function("list_value_length", [lists]).fill_null(0).to_numpy(zero_copy_only=False)
 
 
 def _codes(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:

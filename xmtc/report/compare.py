@@ -117,7 +117,7 @@ def _pair(base: RunResults, run: RunResults) -> list[list[str]]:
 
 def changes(runs: Sequence[RunResults]) -> Table | None:
     """Find the labels whose F1 each later run changes most against the first."""
-    rows, owners = [], []
+    rows = []
     for r, run in enumerate(runs[1:], 1):
         both = _f1_of_both(runs[0], run, _MIN_SUPPORT)
         both = both.query("change != 0").sort_values(["change", "support"], ascending=False, kind="stable")
@@ -125,13 +125,12 @@ def changes(runs: Sequence[RunResults]) -> Table | None:
         for label, x in extremes.iterrows():
             counts = (f"{x['train_count']:,}", f"{x['support']:,}")
             values = (f"{100 * x['f1']:.1f}", f"{100 * x['other']:.1f}", f"{100 * x['change']:+.1f}")
-            rows.append([label_title(str(label), str(x["name"])), run.name, *counts, *values])
-            owners.append(r)
+            rows.append((r, [label_title(str(label), str(x["name"])), run.name, *counts, *values]))
     columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
     caption = (
         f"Labels whose F1 changed most, of those with {_MIN_SUPPORT} or more documents: extremes, so partly chance"
     )
-    return Table("changes", columns, rows, owners, words=2, caption=caption) if rows else None
+    return Table.by_run("changes", columns, rows, caption) if rows else None
 
 
 def _f1_of_both(base: RunResults, run: RunResults, least: int) -> pd.DataFrame:

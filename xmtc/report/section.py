@@ -79,6 +79,14 @@ class Table(Part):
     caption: str = ""
     in_summary: bool = False
 
+    @classmethod
+    def by_run(
+        cls, name: str, columns: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]], caption: str
+    ) -> "Table":
+        """Make a table of rows with the index of their run, whose two first columns hold words."""
+        runs, cells = zip(*rows, strict=True) if (rows := list(rows)) else ((), ())
+        return cls(name, columns, cells, runs, words=2, caption=caption)
+
 
 @dataclass(frozen=True)
 class Chart:

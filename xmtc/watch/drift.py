@@ -7,7 +7,7 @@ drift.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -138,16 +138,14 @@ def changes(profile: Profile, new: New, model: Model) -> list[Change]:
             medians = [f"{np.median(values):.3g}" for values in (before, now)]
             rows.append(Change(name, medians[0], medians[1], float(test.statistic), float(test.pvalue)))
     for name, before in profile.kinds.items():
-        now, values = new.kinds[name], _compared(name, profile, new, model)
-        rows.append(
-            _of_kind(name, [before.get(value, 0) for value in values], [now[value] for value in values], values)
-        )
+        values = _compared(name, before, new.kinds[name], model)
+        dev, now = ([counts.get(value, 0) for value in values] for counts in (before, new.kinds[name]))
+        rows.append(_of_kind(name, dev, now, values))
     return rows
 
 
-def _compared(name: str, profile: Profile, new: New, model: Model) -> list[str]:
+def _compared(name: str, before: Mapping[str, int], now: Mapping[str, int], model: Model) -> list[str]:
     """List the values of a kind: those of dev and now; of labels only dev's, if others may be what dev had, too."""
-    before, now = profile.kinds[name], new.kinds[name]
     if name != "labels" or (len(before) < MOST_LABELS and model.info.dev):  # no metrics: labels changed since
         return list(dict.fromkeys([*before, *now]))
     return [value for value in before if value in model.labels]
@@ -183,20 +181,18 @@ def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float
     columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
     parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
-    parts += [_shares(name, profile, new, model) for name in profile.kinds]
+    parts += [_shares(name, before, new.kinds[name], model) for name, before in profile.kinds.items()]
     charts = [_chart(row.name, profile.sample[row.name], new.found[row.name]) for row in rows if row.name in new.found]
     return [*parts, _words(new), Figures(charts)]
 
 
-def _shares(name: str, profile: Profile, new: New, model: Model) -> Table:
-    before, now, values = profile.kinds[name], new.kinds[name], _compared(name, profile, new, model)
+def _shares(name: str, before: Mapping[str, int], now: Mapping[str, int], model: Model) -> Table:
+    values = _compared(name, before, now, model)
     sums = [max(sum(counts.get(value, 0) for value in values), 1) for counts in (before, now)]
-    shares = {value: (before.get(value, 0) / sums[0], now[value] / sums[1]) for value in values}
+    shares = {value: (before.get(value, 0) / sums[0], now.get(value, 0) / sums[1]) for value in values}
     most = sorted(shares.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN]
-    titles = {value: value for value, _ in most}
-    if name == "labels":
-        titles = {value: label_title(value, model.labels.names[model.labels.index(value)]) for value in titles}
-    rows = [[titles[value], *map(percent, pair)] for value, pair in most]
+    names = {one: model.labels.names[model.labels.index(one)] for one, _ in most} if name == "labels" else {}
+    rows = [[label_title(value, names.get(value, value)), *map(percent, pair)] for value, pair in most]
     file, columns = f"drift_{name.replace('/', '_')}", [_TITLES.get(name, name), "dev, %", "now, %"]
     return Table(file, columns, rows, caption=f"Shares that change most: {name}")
 

@@ -39,29 +39,26 @@ class DecisionsSection(Section):
 
 
 def _rules(page: Page) -> Table | None:
-    rows, owners = [], []
-    for r, run in enumerate(page.runs):
-        for row in run.details.get("rules", ()):
-            values = [percent(row[key]) for key in _COLUMNS]
-            rows.append([row["rule"], run.name, *values, f"{row['predicted_per_doc']:.2f}"])
-            owners.append(r)
+    rows = [
+        (r, [row["rule"], run.name, *(percent(row[key]) for key in _COLUMNS), f"{row['predicted_per_doc']:.2f}"])
+        for r, run in enumerate(page.runs)
+        for row in run.details.get("rules", ())
+    ]
     columns = ["rule", "run", *_COLUMNS.values(), "labels per document"]
-    caption = "What each rule gives, %"
-    return Table("rules", columns, rows, owners, words=2, caption=caption) if rows else None
+    return Table.by_run("rules", columns, rows, "What each rule gives, %") if rows else None
 
 
 def _bars(page: Page) -> Table:
-    rows, owners = [], []
+    rows = []
     for r, run in enumerate(page.runs):
         curve = run.details.get("release", {})
         for place in range(3, len(curve.get("share", ())), 4):
             lows = {key: math.floor(1e4 * curve["bars"][key][place]) / 1e4 for key in EXPECTED}  # others release fewer
             pairs = ((f"{lows[key]:.4f}", percent(curve[key][place])) for key in EXPECTED)
-            rows.append([percent(curve["share"][place]), run.name, *(cell for pair in pairs for cell in pair)])
-            owners.append(r)
+            rows.append((r, [percent(curve["share"][place]), run.name, *(cell for pair in pairs for cell in pair)]))
     columns = [cell for key in EXPECTED for cell in (f"expected_{key}>=", f"{key}, %")]
     caption = "The bar (`xmtc score --release`) that releases a share of the documents, and their true mean"
-    return Table("bars", ["released, %", "run", *columns], rows, owners, words=2, caption=caption)
+    return Table.by_run("bars", ["released, %", "run", *columns], rows, caption)
 
 
 def _release_charts(page: Page) -> list[Chart]:

@@ -67,7 +67,7 @@ def _extremes(run: RunResults) -> list[Table]:
                 label_title(x.label, x.name_),
                 f"{x.train_count:,}",
                 f"{x.support:,}",
-                *map(_cell, (x.precision, x.recall, x.f1)),
+                *(percent(None if np.isnan(share) else share) for share in (x.precision, x.recall, x.f1)),
             ]
             for x in ranked.rename(columns={"name": "name_"}).itertuples()
         ]
@@ -82,10 +82,6 @@ def _confusion(run: RunResults) -> Table | None:
         return None
     rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
     return Table("confusion", ["gold ↓ predicted →", *names], rows, caption="Confusion matrix")
-
-
-def _cell(value: float) -> str:
-    return percent(None if np.isnan(value) else value)
 
 
 def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:

@@ -70,17 +70,15 @@ def _frequency_table(page: Page) -> Table:
     """Tabulate metrics by the labels' number of training documents: a row for each bin and run."""
     shown = [m for m in bin_metrics(page.task) if isinstance(m, LabelMetric) or not page.one_label]
     columns = ["training documents", "run", "labels", "documents", *(metric.title for metric in shown)]
-    rows, owners = [], []
+    rows = []
     for name in union(run.metrics["bins"] for run in page.runs):
         for r, run in enumerate(page.runs):
             row = run.metrics["bins"].get(name)
             if row is None:
                 continue
             values = [percent(row[m.name], row.get("ci95", {}).get(m.name)) for m in shown]
-            rows.append([name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values])
-            owners.append(r)
-    caption = "Metrics by number of training documents of the label"
-    return Table("frequency", columns, rows, owners, words=2, caption=caption)
+            rows.append((r, [name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values]))
+    return Table.by_run("frequency", columns, rows, "Metrics by number of training documents of the label")
 
 
 def _charts(page: Page) -> list[Chart]:

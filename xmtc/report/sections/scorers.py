@@ -5,6 +5,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from xmtc.evaluate.summary import percent
 from xmtc.report.section import Page, Paragraph, Part, Section, Table
 
 _METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
@@ -28,25 +29,21 @@ class ScorersSection(Section):
 def _table(page: Page) -> Table:
     found = [(r, run.name, run.scorers) for r, run in enumerate(page.runs) if run.scorers]
     bins = list(dict.fromkeys(name for _, _, scorers in found for name in scorers["fused"]["bins"]))
-    rows, owners = [], []
+    rows = []
     for r, run, scorers in found:
         lines = [("fused", scorers["fused"], None)]
         lines += [(f"{name} alone", values, None) for name, values in scorers["alone"].items()]
         lines += [(f"without {name}", v, scorers["fused"]) for name, v in scorers.get("without", {}).items()]
-        for title, values, against in lines:
-            rows.append([run, title, *_cells(values, against, bins)])
-            owners.append(r)
+        rows += [(r, [run, title, *_cells(values, against, bins)]) for title, values, against in lines]
     columns = ["run", "scorers", *_METRICS.values(), *bins]
-    return Table("scorers", columns, rows, owners, words=2, caption="Scorers alone, fused, and left out")
+    return Table.by_run("scorers", columns, rows, "Scorers alone, fused, and left out")
 
 
 def _cells(values: Mapping[str, Any], against: Mapping[str, Any] | None, bins: Sequence[str]) -> list[str]:
-    pairs = [(values.get(key), None if against is None else against.get(key)) for key in _METRICS]
-    pairs += [(values["bins"].get(key), None if against is None else against["bins"].get(key)) for key in bins]
-    return [_cell(value, other, differs=against is not None) for value, other in pairs]
-
-
-def _cell(value: float | None, other: float | None, *, differs: bool) -> str:
-    if value is None or (differs and other is None):
-        return "–"
-    return f"{100 * (value - (other or 0.0)):+.1f}" if differs else f"{100 * value:.1f}"
+    numbers, others = (
+        [*map(found.get, _METRICS), *map(found["bins"].get, bins)] for found in (values, against or values)
+    )
+    if against is None:
+        return [percent(value) for value in numbers]
+    pairs = zip(numbers, others, strict=True)
+    return ["–" if None in (value, other) else f"{100 * (value - other):+.1f}" for value, other in pairs]
