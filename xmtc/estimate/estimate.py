@@ -190,11 +190,7 @@ def _steps(config: RunConfig, size: Size) -> dict[str, int]:
     return steps
 
 
-def print_estimate(
-    config: RunConfig,
-    found: Estimate,
-    stages: Mapping[str, float] | None = None,
-) -> None:
+def print_estimate(config: RunConfig, found: Estimate, stages: Mapping[str, float] | None = None) -> None:
     """Print the estimate as a table.
 
     Args:

@@ -119,15 +119,9 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
             trained_s |= encoder_seconds(config, ids_N, [option.max_length], train=True)
     encode_s = encoder_seconds(options[0].config(), ids_N, tried)
     speeds = Speeds(core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s)
-    choice = _choose(options, found, lengths, speeds, budget_s)
+    choice, encoder = _choose(options, found, lengths, speeds, budget_s), task.encoder
     return Plan(
-        files=files,
-        roles=roles,
-        found=found,
-        lengths=lengths,
-        choice=choice,
-        budget_s=budget_s,
-        encoder=task.encoder,
+        files=files, roles=roles, found=found, lengths=lengths, choice=choice, budget_s=budget_s, encoder=encoder
     )
 
 

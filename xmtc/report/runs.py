@@ -180,14 +180,9 @@ def evaluate_files(
         if np.array_equal(decision.limit(ids_L), tuned.limit(ids_L)):
             in_use = compared.tuned(decision.rule, labels.train_counts)
             decision = decision if decision.thresholds_L is None else in_use
+    documents = EvaluatedDocuments(doc_ids, part.lengths)
     evaluation = evaluate(
-        found,
-        truth,
-        labels,
-        corpus.train_documents,
-        config=config,
-        decision=decision,
-        documents=EvaluatedDocuments(doc_ids, part.lengths),
+        found, truth, labels, corpus.train_documents, config=config, decision=decision, documents=documents
     )
     unknown = [key for key, value in evaluation.metrics.items() if value is None]
     evaluation.metrics.update({key: known[key] for key in unknown if known and key in known})

@@ -82,13 +82,13 @@ def _measure(
     config: RunConfig, corpus: Corpus, documents: EvaluatedDocuments, predictions: SparsePredictions, gold: Gold
 ) -> tuple[Evaluation, Decisions]:
     """Compute metrics of predictions, and make decisions, with a decision tuned on the same documents."""
-    decision, counts_L = None, corpus.labels.train_counts
+    decision, labels = None, corpus.labels
     if corpus.manifest.task != "single_label":
-        decision = outcomes_of(predictions, gold).tuned(config.evaluate.decision, counts_L)
+        decision = outcomes_of(predictions, gold).tuned(config.evaluate.decision, labels.train_counts)
     evaluation = evaluate(
         predictions,
         gold,
-        corpus.labels,
+        labels,
         corpus.train_documents,
         config=config.evaluate,
         decision=decision,

@@ -76,14 +76,8 @@ def quick_metrics(
     if worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
         decision = outcomes.tuned(config.decision, labels.train_counts)
-    return evaluate(
-        predictions,
-        gold,
-        labels,
-        len(worker.train),
-        config=replace(config, resamples=0),
-        decision=decision,
-    ).metrics
+    config = replace(config, resamples=0)
+    return evaluate(predictions, gold, labels, len(worker.train), config=config, decision=decision).metrics
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -148,7 +148,8 @@ class Loop:
         count = sum(p.numel() for group in groups for p in group.parameters)
         self._print(f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}")
         self.peak_rates = [group.learning_rate for group in groups]
-        trained = self._named([p for group in groups for p in group.parameters])
+        wanted = {id(parameter) for group in groups for parameter in group.parameters}
+        trained = {name: p for name, p in self.objective.named_parameters() if id(p) in wanted}
         module = self.strategy.prepare(self.objective, groups)
         for callback in self.callbacks:
             callback.begin_phase(trained)
@@ -159,10 +160,6 @@ class Loop:
             self._run_epoch(phase, module, position)
             self._end_epoch(position)
         self.strategy.close()
-
-    def _named(self, parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
-        wanted = {id(parameter) for parameter in parameters}
-        return {name: p for name, p in self.objective.named_parameters() if id(p) in wanted}
 
     def _run_epoch(self, phase: Phase, module: nn.Module, position: Position) -> None:
         meter = Throughput(self.strategy.device)
