@@ -8,7 +8,7 @@ import pytest
 
 from xmtc.errors import DataError
 from xmtc.report.section import Table
-from xmtc.watch.acceptance import acceptance_parts, read_annotations
+from xmtc.watch.acceptance import Annotation, _agreement, acceptance_parts, read_annotations
 
 ACCEPT, REFUSE_ALWAYS, MISSING = 0.8, "refused", "missing"
 
@@ -80,6 +80,17 @@ def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:
     low, high = interval(rows[0][4])
     decisions = (2 * (1 - 2 * 0.1 * 0.9) + 1 + 0.25) / 3.25  # of two labels, the one that nobody accepts, the added one
     assert low < decisions < high < low + 0.05
+
+
+def test_documents_of_three_people_and_without_labels_agree() -> None:
+    shown = {"suggested": [{"label": "x"}, {"label": "y"}]}
+    rows = [{"document": "a", "labels": labels, "by": by} for by, labels in (("u", ["x"]), ("v", ["x"]), ("w", []))]
+    lines = [Annotation.model_validate(row | shown) for row in rows]
+    found = {tuple(row[:2]): row[2:] for row in _agreement(lines).rows}
+    assert found["all", ""][0] == found["u", "v"][0] == "1"
+    assert [cell.split()[0] for cell in found["all", ""][1:]] == ["33.3", "66.7"]
+    bare = [Annotation(document="a", labels=[], by=by) for by in "uv"]
+    assert [row[2:] for row in _agreement(bare).rows] == [["1", "–", "–"]] * 2
 
 
 @pytest.mark.parametrize(

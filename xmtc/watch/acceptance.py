@@ -206,20 +206,19 @@ def _agreement(lines: Sequence[Annotation]) -> Table:
     documents: dict[str, list[Annotation]] = defaultdict(list)
     for line in lines:
         documents[line.document].append(line)
-    pairs: dict[tuple[str, str], list[tuple[int, int, int, int]]] = defaultdict(list)
-    for some in documents.values():
+    pairs: dict[tuple[str, str], list[tuple[str, list[int]]]] = defaultdict(list)
+    for document, some in documents.items():
         for one, other in combinations(some, 2):
             names = sorted((one.by or "–", other.by or "–"))
             a, b = set(one.labels), set(other.labels)
             items = a | b | {shown.label for line in (one, other) for shown in line.suggested or ()}
-            counts = (len(a & b), len(a | b), len(items) - len(a ^ b), len(items))
+            counts = [len(a & b), len(a | b), len(items) - len(a ^ b), len(items)]
             for key in ((names[0], names[1]), ("all", "")):
-                pairs[key].append(counts)
+                pairs[key].append((document, counts))
     rows = []
-    for (one, other), counts in sorted(pairs.items()):
-        columns_4N = np.array(counts).T
-        ratios = [Ratio.of(columns_4N[top], columns_4N[top + 1]) for top in (0, 2)]
-        cells = [percent(ratio.value, list(ratio_interval(ratio))) for ratio in ratios]
-        rows.append([one, other, f"{len(counts):,}", *cells])
+    for (one, other), found in sorted(pairs.items()):
+        of, columns_4N = [document for document, _ in found], np.array([counts for _, counts in found]).T
+        shares = (_share(columns_4N[top].tolist(), columns_4N[top + 1].tolist(), of) for top in (0, 2))
+        rows.append([one, other, f"{len(set(of)):,}", *shares])
     columns = ["person", "other", "documents", "labels of both among labels of either, %", "equal decisions, %"]
     return Table("agreement", columns, rows, words=2, caption="Agreement of two people on one document")
