@@ -6,14 +6,16 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 
 from evaluation_cases import gold_and_scores, label_table, whole
 from xmtc.data.bins import bin_mask
-from xmtc.evaluate.bootstrap import bootstrap, paired_difference, resample_weights
+from xmtc.evaluate.bootstrap import bootstrap, paired_difference, ratio_interval, resample_weights
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
+from xmtc.evaluate.metrics import Ratio
 from xmtc.evaluate.predictions import match
 from xmtc.fusion.decision import Decision
 
@@ -27,6 +29,17 @@ def measured(scores, gold, resamples: int) -> Evaluation:
         config=EvaluateConfig(resamples=resamples, bins=("1-5",)),
         decision=Decision(0.35),
     )
+
+
+@pytest.mark.parametrize(("share", "documents"), [(0, 7), (1, 7), (1 / 3, 12), (0.5, 2), (0.5, 1)])
+def test_equal_ratios_of_documents_are_no_certainty(share, documents):
+    whole_N = np.arange(documents) * 6.0 + 6
+    found = ratio_interval(Ratio.of(share * whole_N, whole_N))
+    if documents > 1:
+        assert found == pytest.approx(
+            tuple(binomtest(round(share * documents), documents).proportion_ci(0.95, method="wilson")), abs=1e-6
+        )
+    assert found[1] - found[0] > 0.3
 
 
 def test_every_replicate_is_the_metric_of_the_weighted_documents():

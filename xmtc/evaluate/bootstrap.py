@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.stats import binomtest
+from scipy.stats import norm
 
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.metrics import Ratio
@@ -114,16 +114,17 @@ def bootstrap(
 
 
 def ratio_interval(ratio: Ratio) -> tuple[float, float]:
-    """Compute the 95 % interval of a ratio of sums over documents; where all or nothing counts, Wilson's of documents.
+    """Compute the 95 % interval of a ratio of sums over documents; Wilson's where all documents have the same ratio.
 
     It is 0 to 1 without any.
     """
-    documents = np.count_nonzero(ratio.denominator_N)
-    if not documents:
+    used_N = ratio.denominator_N > 0
+    if not used_N.any():
         return 0.0, 1.0
-    if ratio.value in (0, 1):
-        found = binomtest(int(documents * ratio.value), documents).proportion_ci(0.95, method="wilson")
-        return float(found.low), float(found.high)
+    if np.ptp(ratio.numerator_N[used_N] / ratio.denominator_N[used_N]) == 0:
+        share, square = ratio.value, norm.ppf(0.975) ** 2 / np.count_nonzero(used_N)
+        middle, reach = share + square / 2, (square * share * (1 - share) + square**2 / 4) ** 0.5
+        return max(0.0, float((middle - reach) / (1 + square))), float((middle + reach) / (1 + square))
     values = [
         _RatioSums({"": ratio}).values(weights_NR)[""]
         for weights_NR in resample_weights(len(ratio.numerator_N), 1000, seed=0)
