@@ -1,6 +1,7 @@
 """Counts, signals and rankings against brute force, scikit-learn and scipy."""
 
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from xmtc.errors import DataError
 from xmtc.mig import counts as counts_module
+from xmtc.mig import ranking as ranking_module
 from xmtc.mig.config import (
     ChiSquaredConfig,
     MigConfig,
@@ -113,12 +115,13 @@ def test_tfidf_counts_repetitions(split: RandomSplit) -> None:
 
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("signal", [MutualInformationConfig(), ChiSquaredConfig(), PointwiseConfig()])
-def test_ranking_is_the_brute_force_order(split: RandomSplit, signal, signed: bool) -> None:
+def test_ranking_is_the_brute_force_order(split: RandomSplit, signal, signed: bool, monkeypatch) -> None:
+    monkeypatch.setattr(ranking_module, "PAIRS_PER_BLOCK", 200)
     config = MigConfig(signal=signal, signed=signed, min_documents=4, top_k=15)
-    ranking = rank(split, config, pairs_per_block=200)
+    found = rank(split, config)
     present, _, labels = brute_force_counts(split)
     for label in range(split.labels):
-        assert [token.token_id for token in ranking.top(label, 15)] == _best_tokens(config, present, labels[:, label])
+        assert [token.token_id for token in found.top(label, 15)] == _best_tokens(config, present, labels[:, label])
 
 
 def _best_tokens(config: MigConfig, present: np.ndarray, has_label: np.ndarray) -> list[int]:
@@ -144,10 +147,11 @@ def test_absence_counts_only_when_unsigned() -> None:
 
 
 def test_blocks_and_threads_do_not_matter(split: RandomSplit) -> None:
-    config = MigConfig(min_documents=1, top_k=20)
-    whole = rank(split, config, workers=1, pairs_per_block=10**9)
-    counter = Counter(enabled=False)
-    cut = rank(split, config, workers=2, pairs_per_block=1, progress=counter)
+    config, counter = MigConfig(min_documents=1, top_k=20), Counter(enabled=False)
+    with patch.multiple(ranking_module, cpu_count=lambda: 1, PAIRS_PER_BLOCK=10**9):
+        whole = rank(split, config)
+    with patch.multiple(ranking_module, cpu_count=lambda: 2, PAIRS_PER_BLOCK=1):
+        cut = rank(split, config, progress=counter)
     np.testing.assert_array_equal(whole.token_ids_LK, cut.token_ids_LK)
     np.testing.assert_array_equal(whole.scores_LK, cut.scores_LK)
     np.testing.assert_array_equal(whole.together_LK, cut.together_LK)

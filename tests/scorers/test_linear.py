@@ -92,6 +92,6 @@ def test_log_odds_are_a_change_of_units_of_the_columns() -> None:
 
 
 def test_too_large_a_matrix_is_refused_before_it_is_made(monkeypatch) -> None:
-    monkeypatch.setattr("xmtc.scorers.factor._LARGEST", 10)
+    monkeypatch.setattr("xmtc.scorers.linear._LARGEST", 10)
     with pytest.raises(DataError, match="most_terms"):
         Linear.fit(training(80)[0], LinearConfig())

@@ -22,9 +22,8 @@ from scipy import sparse
 from xmtc.data.arrays import Matrix
 from xmtc.data.words import Vocabulary, Words
 from xmtc.scorers.base import Features
-from xmtc.scorers.factor import factorise
 from xmtc.scorers.gram import gram
-from xmtc.scorers.linear import Linear, solve_labels
+from xmtc.scorers.linear import Linear, factorise, solve_labels
 
 T = TypeVar("T")
 WORDS_OF_DOCUMENT, LABELS_OF_DOCUMENT, WORDS_OF_LABEL = 120, 5, 8
@@ -64,17 +63,14 @@ def main() -> None:
     words, labels_NL = corpus(arguments.documents, arguments.terms, arguments.labels)
     words_NV = words.together()
     _, gram_s = timed(lambda: gram(words_NV))
-    (factor,), both_s = timed(lambda: factorise(words_NV, (PENALTY,)))
+    factor, both_s = timed(lambda: factorise(words_NV, PENALTY))
     say({"part": "gram", "documents": arguments.documents, "terms": arguments.terms, "cpu_s": gram_s})
     say({"part": "factorise", "terms": arguments.terms, "cpu_s": both_s - gram_s})
     per_label = []
     for share in (4, 2, 1):
         count = arguments.labels // share
         some = labels_NL[:, :count]
-        which = np.zeros(count, np.int8)
-        chunks, seconds = timed(
-            lambda some=some, which=which: list(solve_labels(some, [factor], which, arguments.prune))
-        )
+        chunks, seconds = timed(lambda some=some: list(solve_labels(some, factor, arguments.prune)))
         weights = sparse.csr_array(sparse.vstack([rows for _, rows in chunks], format="csr").T.tocsr())
         per_label.append(seconds / count)
         scorer = Linear(weights, np.ones(1, np.float32))

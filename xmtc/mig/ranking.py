@@ -207,8 +207,6 @@ def rank_tokens(
     vocab_size: int,
     fingerprint: str = "",
     progress: Progress | None = None,
-    workers: int | None = None,
-    pairs_per_block: int = PAIRS_PER_BLOCK,
 ) -> TokenRanking:
     """Rank the tokens of every label by what the training split says.
 
@@ -223,24 +221,14 @@ def rank_tokens(
         vocab_size: V.
         fingerprint: stored with the ranking.
         progress: receives how many labels are ranked.
-        workers: threads; None for as many as this process has cores.
-        pairs_per_block: pairs held at a time by a thread.
     """
     signal = config.signal.build()
-    with ThreadPoolExecutor(workers or cpu_count()) as executor:
+    with ThreadPoolExecutor(cpu_count()) as executor:
         presence = count_presence(split.token_blocks(), vocab_size, executor, occurrences=signal.counts_occurrences)
     keep_token_V = presence.token_documents_V >= config.min_documents
     keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
     ranking = rank_presence(
-        presence,
-        split.label_matrix(),
-        signal,
-        config.top_k,
-        keep_token_V,
-        signed=config.signed,
-        progress=progress,
-        workers=workers,
-        pairs_per_block=pairs_per_block,
+        presence, split.label_matrix(), signal, config.top_k, keep_token_V, signed=config.signed, progress=progress
     )
     return replace(ranking, fingerprint=fingerprint)
 
@@ -254,8 +242,6 @@ def rank_presence(
     *,
     signed: bool = True,
     progress: Progress | None = None,
-    workers: int | None = None,
-    pairs_per_block: int = PAIRS_PER_BLOCK,
 ) -> TokenRanking:
     """Rank tokens, or whatever documents hold, by their presence; see `rank_tokens`.
 
@@ -267,15 +253,13 @@ def rank_presence(
         keep_token_V: tokens that may be ranked; None for all.
         signed: see `MigConfig.signed`.
         progress: receives how many labels are ranked.
-        workers: threads; None for as many as this process has cores.
-        pairs_per_block: pairs held at a time by a thread.
     """
     if keep_token_V is None:
         keep_token_V = np.ones(len(presence.token_documents_V), np.bool_)
     documents_by_label_LN = _documents_by_label(signal.permute(labels_NL), presence)
     ranking = _empty(documents_by_label_LN, presence, top_k)
     dense = not signed and signal.scores_absence
-    blocks = label_blocks(documents_by_label_LN, presence, pairs_per_block, dense=dense)
+    blocks = label_blocks(documents_by_label_LN, presence, PAIRS_PER_BLOCK, dense=dense)
 
     def rank_block(block: range) -> range:
         pairs = count_pairs(documents_by_label_LN, presence, block, keep_token_V, dense=dense)
@@ -283,7 +267,7 @@ def rank_presence(
         return block
 
     bar = (progress or Progress(enabled=False)).task("rank tokens", len(ranking.label_documents_L), "labels")
-    with ThreadPoolExecutor(workers or cpu_count()) as executor, bar as task:
+    with ThreadPoolExecutor(cpu_count()) as executor, bar as task:
         for block in executor.map(rank_block, blocks):
             task.advance(len(block))
     return ranking

@@ -1,8 +1,8 @@
 """Ridge regression in closed form: one factorisation for all labels.
 
-W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, V) and labels Y (N, L), see `factor`; a term has a column for each field.
-Gram matrices are sums over shards (`gram`), and chunks of labels are solved independently (`solve_labels`), so both
-steps can run in parallel.
+W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, V) and labels Y (N, L); a term has a column for each field. If documents are
+fewer than terms, the dual form W = Aᵀ(AAᵀ + λI)⁻¹Y gives the same W. Gram matrices are sums over shards (`gram`), and
+chunks of labels are solved independently (`solve_labels`), so both steps can run in parallel.
 
 W is linear in Y. If no document has both of two labels, the weights of their union are the sum of their weights. A
 document with both labels counts twice in the sum.
@@ -15,19 +15,22 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size
+from xmtc.errors import DataError
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored, Training, field_weights
 from xmtc.scorers.config import LinearConfig
-from xmtc.scorers.factor import Factor, factorise
+from xmtc.scorers.gram import gram, kernel
 from xmtc.scorers.word_weights import WordWeights
 
 LABELS_AT_ONCE = 512
 """Number of labels solved at once."""
+_LARGEST = 60_000  # rows of a Gram matrix; float32: 14 GB
 _MAX_DENSE_LABELS = 50_000  # above this, scores stay sparse
 
 
@@ -97,6 +100,57 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
         scale_V = np.maximum(scale_V, np.abs(np.log(inside_VC / outside_VC)).max(axis=1))
     square = np.square(words_NV.data * scale_V[words_NV.indices]).sum() / documents
     return (scale_V / np.sqrt(square or 1.0)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A Cholesky factor.
+
+    Attributes:
+        words_NV: A.
+        lower_MM: float32, of AᵀA + λI, or of AAᵀ + λI; elements above the diagonal are not used.
+        dual: whether it is of the latter.
+    """
+
+    words_NV: Matrix
+    lower_MM: Floats
+    dual: bool
+
+    def weights(self, labels_NC: Matrix) -> Floats:
+        """Compute weights (V, C) of a chunk of labels."""
+        labels = labels_NC.astype(np.float32)
+        targets = labels if self.dual else self.words_NV.T @ labels
+        solved = linalg.cho_solve((self.lower_MM, True), targets.toarray(), overwrite_b=True, check_finite=False)
+        return self.words_NV.T @ solved if self.dual else solved
+
+
+def factorise(words_NV: Matrix, penalty: float) -> Factor:
+    """Factorise in the smaller of the two forms. Ranks share a Gram matrix: collective.
+
+    Raises:
+        DataError: the matrix is not positive definite in float32, because a penalty is too small.
+    """
+    documents, terms = words_NV.shape
+    if min(documents, terms) > _LARGEST:
+        raise DataError(
+            f"the linear scorer would factorise a matrix of {min(documents, terms):,} rows; the maximum is "
+            f"{_LARGEST:,}: lower its most_terms"
+        )
+    rank, size = rank_and_world_size()
+    if dual := documents < terms:
+        product_MM = kernel(words_NV)
+    else:
+        share = slice(rank * documents // size, (rank + 1) * documents // size)
+        product_MM = all_reduce_sum(torch.from_numpy(gram(words_NV[share]))).numpy()
+    product_MM[np.diag_indices(len(product_MM))] += np.float32(penalty)
+    try:  # in place: the transpose of a symmetric matrix is the same one in the order that LAPACK wants
+        lower_MM = linalg.cholesky(product_MM.T, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise DataError(
+            f"the linear scorer's penalty {penalty} is too small to be solved in single precision ({error}): raise "
+            "`penalty` in its settings"
+        ) from error
+    return Factor(words_NV, lower_MM, dual)
 
 
 def solve_labels(labels_NL: Matrix, factor: Factor, prune: float) -> Iterator[tuple[int, Matrix]]:

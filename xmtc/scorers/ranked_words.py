@@ -54,21 +54,19 @@ class RankedWords(WordWeights):
         return cls(sparse.csr_array(weights_LC.T.tocsr()), fields_F)
 
 
-def _solve(
-    by_column: sparse.csc_array, by_label: sparse.csc_array, ranking: TokenRanking, start: int, penalty: float
-) -> Matrix:
-    """Solve some labels: sparse weights (labels, C)."""
+def _solve(words_NC: Matrix, labels_NL: Matrix, ranking: TokenRanking, start: int, penalty: float) -> Matrix:
+    """Solve some labels: sparse weights (labels, C). Both matrices are stored by column."""
     found, ends = [np.zeros(0, np.float32)], [0]
     rows = slice(start, min(start + LABELS_AT_ONCE, len(ranking.counts)))
     for label, count in zip(range(rows.start, rows.stop), ranking.counts[rows], strict=True):
         scale_K = np.sqrt(ranking.scores_LK[label, :count] / ranking.scores_LK[label, 0])
-        columns_NK = sparse.csr_array(by_column[:, ranking.token_ids_LK[label, :count]])
-        having = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
+        columns_NK = sparse.csr_array(words_NC[:, ranking.token_ids_LK[label, :count]])
+        having = labels_NL.indices[labels_NL.indptr[label] : labels_NL.indptr[label + 1]]
         found.append(scale_K * _ridge(columns_NK, scale_K, having, penalty))
         ends.append(ends[-1] + count)
     columns = ranking.token_ids_LK[rows]
     parts = np.concatenate(found), columns[columns >= 0], np.array(ends)
-    return sparse.csr_array(parts, shape=(len(ends) - 1, by_column.shape[1]))
+    return sparse.csr_array(parts, shape=(len(columns), words_NC.shape[1]))
 
 
 def _ridge(columns_NK: Matrix, scale_K: Floats, having: NDArray[np.integer], penalty: float) -> Floats:
@@ -78,5 +76,5 @@ def _ridge(columns_NK: Matrix, scale_K: Floats, having: NDArray[np.integer], pen
     for start in range(0, len(used), _DOCUMENTS_AT_ONCE):
         block_BK = columns_NK[used[start : start + _DOCUMENTS_AT_ONCE]].toarray() * scale_K
         gram_KK += block_BK.T @ block_BK
-    target_K = columns_NK[having].sum(axis=0) * scale_K
-    return linalg.solve(gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False)
+    target_K = np.asarray(columns_NK[having].sum(axis=0), np.float32) * scale_K
+    return linalg.solve(gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False).astype(np.float32)
