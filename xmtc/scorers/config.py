@@ -102,9 +102,9 @@ class RankedWordsConfig(ScorerSettings):
     fields: FieldWeights = None
     """Fields to read, as in `linear`."""
     words: Annotated[int, Field(ge=1)] = 200
-    """Maximum number of words of a label. Time grows with its square."""
+    """Maximum number of words of a label."""
     penalty: Annotated[float, Field(gt=0)] = 0.1
-    """Ridge penalty λ of a label's first word. A word with a quarter of its information has four times that penalty."""
+    """Ridge penalty λ of a label's first word. Words that tell less have a larger one."""
 
     @property
     @override
