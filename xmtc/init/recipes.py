@@ -144,7 +144,8 @@ def _words(task: Task) -> list[Settings]:
     if task.labels <= _FEW_LABELS and task.documents <= task.most_factorised:
         linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalty": 4 if task.single else 1, "prune": 0.1}
     ranked: Settings = {"kind": "ranked_words"}
-    scorers = [linear, *([] if task.single else [ranked]), {"kind": "word_neighbours"}]
+    useless = task.single or (task.trees and task.documents >= _TREE_DOCUMENTS)
+    scorers = [linear, *([] if useless else [ranked]), {"kind": "word_neighbours"}]
     *titles, body = task.fields
     if titles:  # a title says in ten words what a document is about
         ranked["fields"] = {**dict.fromkeys(titles, 1), body: 2, **dict.fromkeys(task.categories, CATEGORY)}
