@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scorer_cases import training, unseen
+from xmtc.errors import DataError
 from xmtc.scorers import ranked_words
 from xmtc.scorers.config import RankedWordsConfig
 from xmtc.scorers.ranked_words import RankedWords
@@ -50,3 +51,9 @@ def test_a_label_that_no_word_tells_anything_about_has_no_weights() -> None:
     weights = scorer.weights_WL.toarray()
     assert not weights[:, 1:3].any()
     assert weights[:, 0].any()
+
+
+def test_too_small_a_penalty_is_refused() -> None:
+    cases, _ = training(8)
+    with pytest.raises(DataError, match="penalty 1e-30 is too small"):
+        RankedWords.fit(cases, RankedWordsConfig(penalty=1e-30))

@@ -20,6 +20,7 @@ from typing_extensions import override
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.errors import DataError
 from xmtc.mig.counts import Presence
 from xmtc.mig.measures import MutualInformation
 from xmtc.mig.ranking import TokenRanking, rank_presence
@@ -39,7 +40,11 @@ class RankedWords(WordWeights):
     @classmethod
     @override
     def fit(cls, training: Training, settings: RankedWordsConfig) -> Self:
-        """Fits all labels. Ranks share them: collective."""
+        """Fits all labels. Ranks share them: collective.
+
+        Raises:
+            DataError: the penalty is too small.
+        """
         words = training.features.words
         fields_F = field_weights(settings.fields, settings.kind, words.vocabulary)
         words_NC = words.apart(fields_F)
@@ -77,4 +82,7 @@ def _ridge(columns_NK: Matrix, scale_K: Floats, having: NDArray[np.integer], pen
         block_BK = columns_NK[used[start : start + _DOCUMENTS_AT_ONCE]].toarray() * scale_K
         gram_KK += block_BK.T @ block_BK
     target_K = np.asarray(columns_NK[having].sum(axis=0), np.float32) * scale_K
-    return linalg.solve(gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False).astype(np.float32)
+    try:
+        return linalg.solve(gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False).astype(np.float32)
+    except linalg.LinAlgError as error:
+        raise DataError(f"ranked_words: the penalty {penalty} is too small for single precision: raise it") from error
