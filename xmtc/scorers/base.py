@@ -101,7 +101,7 @@ class Training:
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1)}
         if len(sizes) > 1:
-            raise DataError(f"features, labels and texts are of {sorted(sizes)} documents; the numbers must be equal")
+            raise DataError(f"features and labels are of {sorted(sizes)} documents; the numbers must be equal")
 
     def __len__(self) -> int:
         return len(self.features)

@@ -21,12 +21,12 @@ from scipy import linalg, sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.collectives import all_reduce_sum, rank_and_world_size
 from xmtc.errors import DataError
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored, Training, field_weights
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.gram import gram, kernel
-from xmtc.scorers.word_weights import WordWeights
+from xmtc.scorers.word_weights import WordWeights, gathered
 
 LABELS_AT_ONCE = 512
 """Number of labels solved at once."""
@@ -55,9 +55,8 @@ class Linear(WordWeights):
         if settings.weighting == "log_odds":
             scale_V = _log_odds(words_NV, training.labels_NL)
             words_NV = _scaled(words_NV, scale_V)
-        own = list(solve_labels(training.labels_NL, factorise(words_NV, settings.penalty), settings.prune))
-        chunks = sorted((chunk for part in all_gather_object(own) for chunk in part), key=lambda chunk: chunk[0])
-        weights_LV = _scaled(sparse.vstack([rows for _, rows in chunks], format="csr"), scale_V)
+        solved = solve_labels(training.labels_NL, factorise(words_NV, settings.penalty), settings.prune)
+        weights_LV = _scaled(gathered(solved), scale_V)
         weights_LC = sparse.csr_array(
             (weights_LV.data, used_V[weights_LV.indices], weights_LV.indptr), (weights_LV.shape[0], words_NC.shape[1])
         )

@@ -19,14 +19,14 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.loader import in_threads
-from xmtc.distributed.collectives import all_gather_object, rank_and_world_size
+from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.errors import DataError
 from xmtc.mig.counts import Presence
 from xmtc.mig.measures import MutualInformation
 from xmtc.mig.ranking import TokenRanking, rank_presence
 from xmtc.scorers.base import Training, field_weights
 from xmtc.scorers.config import RankedWordsConfig
-from xmtc.scorers.word_weights import WordWeights
+from xmtc.scorers.word_weights import WordWeights, gathered
 
 LABELS_AT_ONCE = 128
 """Number of labels that a thread solves at once."""
@@ -53,24 +53,21 @@ class RankedWords(WordWeights):
         rank, size = rank_and_world_size()
         starts = range(rank * LABELS_AT_ONCE, len(ranking.counts), size * LABELS_AT_ONCE)
         thunks = (partial(_solve, by_column, by_label, ranking, start, settings.penalty) for start in starts)
-        own = list(zip(starts, in_threads(thunks, cpu_count()), strict=True))
-        chunks = sorted((chunk for part in all_gather_object(own) for chunk in part), key=lambda chunk: chunk[0])
-        weights_LC = sparse.vstack([rows for _, rows in chunks], format="csr")
+        weights_LC = gathered(zip(starts, in_threads(thunks, cpu_count()), strict=True))
         return cls(sparse.csr_array(weights_LC.T.tocsr()), fields_F)
 
 
 def _solve(words_NC: Matrix, labels_NL: Matrix, ranking: TokenRanking, start: int, penalty: float) -> Matrix:
     """Solve some labels: sparse weights (labels, C). Both matrices are stored by column."""
-    found, ends = [np.zeros(0, np.float32)], [0]
+    found = [np.zeros(0, np.float32)]
     rows = slice(start, min(start + LABELS_AT_ONCE, len(ranking.counts)))
     for label, count in zip(range(rows.start, rows.stop), ranking.counts[rows], strict=True):
         scale_K = np.sqrt(ranking.scores_LK[label, :count] / ranking.scores_LK[label, 0])
         columns_NK = sparse.csr_array(words_NC[:, ranking.token_ids_LK[label, :count]])
         having = labels_NL.indices[labels_NL.indptr[label] : labels_NL.indptr[label + 1]]
         found.append(scale_K * _ridge(columns_NK, scale_K, having, penalty))
-        ends.append(ends[-1] + count)
     columns = ranking.token_ids_LK[rows]
-    parts = np.concatenate(found), columns[columns >= 0], np.array(ends)
+    parts = np.concatenate(found), columns[columns >= 0], np.cumsum([0, *ranking.counts[rows]])
     return sparse.csr_array(parts, shape=(len(columns), words_NC.shape[1]))
 
 

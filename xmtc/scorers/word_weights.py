@@ -3,7 +3,7 @@
 Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words, W rows of weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,8 +13,15 @@ from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.words import Words
+from xmtc.distributed.collectives import all_gather_object
 from xmtc.scorers.base import Contribution, Features, LabelNames, Scored, Scorer, SparseScored, with_empty_columns
 from xmtc.scorers.regrouping import Regrouping
+
+
+def gathered(own: Iterable[tuple[int, Matrix]]) -> Matrix:
+    """Stack the weights (labels, C) of all ranks' chunks of labels, each with its first label: collective."""
+    chunks = sorted((chunk for part in all_gather_object(list(own)) for chunk in part), key=lambda chunk: chunk[0])
+    return sparse.vstack([rows for _, rows in chunks], format="csr")
 
 
 @dataclass(frozen=True)
