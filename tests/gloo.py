@@ -1,5 +1,6 @@
 """Run a function on N gloo processes on this machine."""
 
+import gc
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,8 +11,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
-# Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`.
-PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.fine_tuning", "xmtc.training.planting", "torch._dynamo"]
+# Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`, and
+# DeepSpeed's start all that compiles.
+TORCH = ["torch._dynamo", "torch._inductor.compile_fx"]
+PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.fine_tuning", "xmtc.training.planting", *TORCH]
 
 
 def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args: Any, timeout_s: float = 120) -> list:
@@ -41,6 +44,7 @@ def _worker(
     rank: int, function: Callable[..., Any], world_size: int, folder: Path, args: tuple[Any, ...], timeout_s: float
 ) -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # DeepSpeed collects garbage often; what was imported is none, and a collection would copy its pages
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder.resolve() / 'store'}",
