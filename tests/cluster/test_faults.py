@@ -105,6 +105,7 @@ def test_a_hanging_rank_is_killed_after_the_timeout_and_the_run_resumes(folder, 
 @pytest.fixture
 def cluster(monkeypatch):
     """A head and one more node, with a CPU each: one rank on either."""
+    monkeypatch.setenv("RAY_health_check_period_ms", "1000")  # not 3 s; five failures make a node lost
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "10")  # before a driver gives its head up
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     made.add_node(num_cpus=1)
