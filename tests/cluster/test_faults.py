@@ -14,11 +14,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from ray.cluster_utils import Cluster
 
 import tiny_runs
 from s3_server import BUCKET, names, s3
-from smoke_jobs import SHORT, STEPS, Job, assert_same
+from smoke_jobs import CONFIG, SHORT, STEPS, Job, assert_same, overrides
 from xmtc.errors import CheckpointError, DataError
 from xmtc.pipeline import train_run
 
@@ -37,10 +38,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(folder) -> Path:
     """In one process, which trains as two workers do."""
-    job = Job(folder, "undisturbed", *SHORT, "distributed.workers=0")
-    code, log = job.finish()
-    assert code == 0, log[-5000:]
-    return job.run
+    torch.set_num_threads(1)
+    return train_run(tiny_runs.load(CONFIG, *overrides(folder, "name=undisturbed", "distributed.workers=0", *SHORT)))
 
 
 def assert_resumed(log: str, latest: int = STEPS - 1) -> None:
