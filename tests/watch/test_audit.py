@@ -38,11 +38,11 @@ def test_intervals_cover_the_truth(tmp_path: Path) -> None:
     made = {row["doc_id"]: set(row["labels"]) for row in table.to_pylist()}
     right = sum(len(made[one] & gold[one]) for one in made)
     truth = (right / sum(map(len, made.values())), right / sum(map(len, gold.values())))
-    inside, widths = np.zeros(2), []
+    inside, widths, annotations = np.zeros(2), [], annotated(gold)
     for seed in range(100):
         path = tmp_path / f"{seed}.jsonl"
         write_sample(path, draw(table, 150, seed, LABELS), None)
-        (everything, *quarters) = audit(path, annotated(gold)).rows
+        (everything, *quarters) = audit(path, annotations).rows
         assert len(quarters) == 4
         for place, value in enumerate(truth):
             low, high = (float(end) / 100 for end in everything[4 + 2 * place].split("[")[1].rstrip("]").split(", "))

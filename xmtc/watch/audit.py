@@ -108,9 +108,8 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
 
 
 def _rarest(found: Sequence[str], labels: LabelTable) -> str:
-    if not len(found):
-        return "none"
-    return next(name for name in BINS if bin_mask(name, labels.train_counts[labels.indices(found)]).any())
+    counts = labels.train_counts[labels.indices(found)]
+    return next((name for name in BINS if bin_mask(name, counts).any()), "none")
 
 
 def write_sample(
