@@ -1,6 +1,8 @@
 """Tables and columns in memory mean the same in training and in prediction, and what is none is refused."""
 
+import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,3 +93,20 @@ def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:
 def test_a_field_without_a_text_is_empty_whatever_says_so() -> None:
     for nothing in (None, float("nan"), pd.NA, "nan", " "):
         assert as_text({"title": nothing, "text": "a"}, ("title", "text")) == "a"
+
+
+def test_a_column_of_a_dataset_has_the_names_of_its_classes() -> None:
+    features = {"label": {"names": ["bad", "good"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    dataset = SimpleNamespace(features=SimpleNamespace(arrow_schema=pa.schema([], metadata)))
+
+    class Column(list[Any]):
+        """A column of `datasets`."""
+
+        source, column_name = dataset, "label"
+
+    assert _table(["a", "b", "c"], Column([1, 0, -1]), ["text"], "labels")["labels"].to_pylist() == [
+        ["good"],
+        ["bad"],
+        [],
+    ]

@@ -1,6 +1,6 @@
 """Tables and columns in memory, of pandas, polars, Arrow, Hugging Face `datasets` or Python."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,22 +29,29 @@ def column_of(table: Any, name: str) -> list[Any]:
     if len(keys) != 1:
         there = no_column(name, column_names(table))
         raise DataError(f"{len(keys)} columns are called {name!r}; rename one" if keys else f"the table: {there}")
-    of_dataset = getattr(getattr(table, "features", None), "arrow_schema", pa.schema([]))
-    names = class_names(table.schema if isinstance(table, pa.Table | pa.RecordBatch) else of_dataset).get(name)
+    names = _class_names(table, name)
     with reading(f"a {type(table).__name__}", fix="collect it first", what="no values yet"):
         column = table[keys[0]]
     return converted(name, values_of(column), lambda cell: named(cell, names))
 
 
 def values_of(column: Any) -> list[Any]:
-    """Convert the values of a column to Python objects.
+    """Convert the values of a column to Python objects; one of a Hugging Face `Dataset` knows the names of its classes.
 
     Raises:
         DataError: it is no column, or has no order.
     """
     if isinstance(column, str | bytes | set | frozenset) or not isinstance(column, Iterable) or column_names(column):
         raise DataError(f"a {type(column).__name__} is not an ordered list of texts or labels")
-    return list(plain(column))
+    cells, name = list(plain(column)), str(getattr(column, "column_name", ""))
+    names = _class_names(getattr(column, "source", None), name)
+    return cells if names is None else converted(name, cells, lambda cell: named(cell, names))
+
+
+def _class_names(table: Any, name: str) -> Sequence[str] | None:
+    """Return the names of the classes of a column, if the table knows any."""
+    of_dataset = getattr(getattr(table, "features", None), "arrow_schema", pa.schema([]))
+    return class_names(table.schema if isinstance(table, pa.Table | pa.RecordBatch) else of_dataset).get(name)
 
 
 def converted(name: str, values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
