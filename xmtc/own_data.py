@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from xmtc.data.config import Task
 from xmtc.data.readers.base import check_characters
 from xmtc.data.readers.cells import labels_of, text_of
-from xmtc.data.readers.in_memory import column_names, column_of, converted, values_of
+from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, converted, values_of
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
 from xmtc.init.command import make_plan, seconds_of, summary
@@ -103,10 +103,7 @@ def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.T
         raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
     else:
         columns = {name: column_of(texts, name) for name in (*names, label_column)}
-    sizes = {name: len(values) for name, values in columns.items()}
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{number:,} in {name}" for name, number in sizes.items())
-        raise DataError(f"texts and labels must be of one length; there are {shown}")
+    check_lengths(columns)
     arrays: dict[str, pa.Array] = {}
     for name, values in columns.items():
         is_text = name != label_column

@@ -110,3 +110,13 @@ def test_a_column_of_a_dataset_has_the_names_of_its_classes() -> None:
         ["bad"],
         [],
     ]
+
+
+def test_a_slice_of_a_dataset_is_a_table() -> None:
+    slice_of = {"title": ["a", None], "text": ["b", "c"], "kind": ["k", None], "other": [1, 2]}
+    texts = as_texts(slice_of, ("title", "text"), ("kind",))
+    assert [(text, categories_of(text)) for text in texts] == [("a\nb", ("kind=k",)), ("c", ())]
+    with pytest.raises(DataError, match="columns must be of one length; there are 1 in title, 2 in text"):
+        as_texts({"title": ["a"], "text": ["b", "c"]}, ("title", "text"))
+    with pytest.raises(DataError, match="put it in brackets"):
+        as_texts({"title": None, "text": "b"}, ("title", "text"))

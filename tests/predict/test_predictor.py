@@ -217,7 +217,7 @@ def test_every_entry_point_takes_texts_through_the_front_door(model):
     assert model.predict((text for text in TEXTS), top_k=2, evidence=True) == expected
     assert model.predict(pd.Series(TEXTS, index=[4, 3, 2, 1]), top_k=2, evidence=True) == expected
     assert model.predict(pa.chunked_array([TEXTS]), top_k=np.int32(2), evidence=True) == expected
-    for wrong in (pd.DataFrame({"name": TEXTS}), {"text": TEXTS}, "text", b"text", [b"text"], ["\ud83d"], None):
+    for wrong in (pd.DataFrame({"name": TEXTS}), {"text": TEXTS[0]}, "text", b"text", [b"text"], ["\ud83d"], None):
         with pytest.raises(DataError):
             model.predict(wrong)
     assert model.explain(TEXTS[0], "L03") == model.explain(TEXTS[0], ("L03",))

@@ -10,7 +10,7 @@ import numpy as np
 from xmtc.data.fields import ONE_FIELD, FieldText
 from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import category_terms
-from xmtc.data.readers.in_memory import column_names, column_of, values_of
+from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, values_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import BAR, RULE
 
@@ -31,12 +31,14 @@ def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence
         DataError: it is a single document, a set or not a collection, an item is neither text nor mapping, or a field
             is missing. The message never quotes a text.
     """
-    if isinstance(given, str | Mapping):
+    cells = [given.get(field) for field in fields] if isinstance(given, Mapping) else []
+    if isinstance(given, str) or (cells and all(isinstance(cell, str) or absent(cell) for cell in cells)):
         raise DataError("this is one text, not a list of texts: put it in brackets")
     if there := column_names(given):
         names = [*fields, *(name for name in categories if name in there)]
-        rows = zip(*(column_of(given, name) for name in names), strict=True)
-        given = [dict(zip(names, row, strict=True)) for row in rows]
+        columns = {name: column_of(given, name) for name in names}
+        check_lengths(columns)
+        given = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [as_text(item, fields, f"text {place}", categories) for place, item in enumerate(_items(given, "text"))]
 
 

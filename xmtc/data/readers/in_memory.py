@@ -19,6 +19,14 @@ def column_names(table: Any) -> list[Any]:
     return list(next((names for names in found if names is not None), ()))
 
 
+def check_lengths(columns: Mapping[str, list[Any]]) -> None:
+    """Raise DataError unless columns have one length; a mapping may hold others."""
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{number:,} in {name}" for name, number in sizes.items())
+        raise DataError(f"columns must be of one length; there are {shown}")
+
+
 def column_of(table: Any, name: str) -> list[Any]:
     """Convert a column of a table to Python objects; numbers of classes become their names.
 
