@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ from xmtc.data.config import Task
 from xmtc.data.readers.base import check_characters
 from xmtc.data.readers.cells import labels_of, text_of
 from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, converted, values_of
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.files import reading, replacing, writing
 from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
@@ -51,6 +51,7 @@ def train(
         The model; its report is in the directory.
 
     Raises:
+        ConfigError: there is no such task, or the budget is no time.
         DataError: texts and labels do not match, nothing can be learnt from them, or the directory holds
             other documents.
 
@@ -58,13 +59,15 @@ def train(
         >>> model = xmtc.train(["a text", …], [["label"], …], budget="10m")
         >>> model.predict(["another text"])
     """
-    names = [text] if isinstance(text, str) else list(text)
+    names, budget_s = [text] if isinstance(text, str) else list(text), seconds_of(budget)
+    if task not in (None, *get_args(Task)):
+        raise ConfigError(f"task={task!r}: give {' or '.join(get_args(Task))}, or leave it out")
     table = _table(texts, labels, names, label_column)
     root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
     root.mkdir(parents=True, exist_ok=True)
     path = _written(table, root / "documents.parquet")
     answers = Answers(text=names, labels=label_column, task=task)
-    plan = make_plan(str(path), answers, seconds_of(budget), "model")
+    plan = make_plan(str(path), answers, budget_s, "model")
     print_line("\n".join(summary(plan)))
     run = train_run(_inside(plan.config, root))
     print_line(f"everything is in {root}")

@@ -93,6 +93,11 @@ def test_texts_in_memory_become_a_model(tmp_path):
         xmtc.train(["a", "b", "c"], [["x"], ["y"]], directory=tmp_path)
     with pytest.raises(DataError, match="texts is not a table with columns"):
         xmtc.train(["a", "b"], directory=tmp_path)
+    for wrong in ({"task": "single"}, {"budget": 600}):
+        with pytest.raises(
+            ConfigError, match=r"task='single': give multi_label or single_label|--budget 600: give .*10m"
+        ):
+            xmtc.train(texts, labels, directory=tmp_path, **wrong)
     before = (tmp_path / "documents.parquet").read_bytes()
     with pytest.raises(DataError, match="holds other documents"):
         xmtc.train(["a", "b"], ["x", "y"], directory=tmp_path)

@@ -78,7 +78,7 @@ def seconds_of(budget: str) -> float:
     Raises:
         ConfigError: the budget is invalid.
     """
-    text = budget.strip().lower()
+    text = str(budget).strip().lower()  # Python callers may give a number
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([hms])", text)
     if not parts or re.sub(r"\d+(?:\.\d+)?\s*[hms]\s*", "", text):
         raise ConfigError(f"--budget {budget}: give hours, minutes or seconds, such as 10m, 1h or 1h30m")
