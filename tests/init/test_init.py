@@ -211,7 +211,8 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
     ("rows", "words"),
     [
         (ROWS[:3], r"3 documents with text \(and 0 bad rows\); at least 20 are needed"),
-        ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same label in 'labels'"),
+        ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same labels in 'labels'"),
+        ([{**row, "labels": [["[0, 1]", "[1, 0]"][i % 2]]} for i, row in enumerate(ROWS)], "vectors of zeros and ones"),
         ([{**row, "labels": [row["id"]]} for row in ROWS], "no label of 'labels' has two documents.*--label-sep"),
     ],
 )

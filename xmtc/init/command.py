@@ -219,10 +219,10 @@ def _check(found: Survey, roles: Roles, place: str) -> Settings:
             f"{place}: {found.total} documents with text (and {found.rejected} bad rows); at least {_LEAST} are "
             "needed for training and measuring; name other columns with --text and --labels, or give more data"
         )
-    if len(found.label_counts) == 1 and not found.bare:
+    if found.labels_per_document == found.labels and not found.bare:
         raise DataError(
-            f"{place}: every document has the same label in {roles.labels!r}, so there is nothing to learn; name "
-            "another column with --labels"
+            f"{place}: every document has the same labels in {roles.labels!r}, so there is nothing to learn; name "
+            "another column with --labels, or write the labels of ones if these are vectors of zeros and ones"
         )
     if found.label_counts.total() == found.labels:
         raise DataError(
