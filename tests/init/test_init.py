@@ -266,6 +266,19 @@ def test_a_survey_counts_what_preparation_will_find(tmp_path):
     assert found.labels_per_document == pytest.approx(sum(len(row["labels"]) for row in rows) / 81)
 
 
+def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "survey", lambda *given: replace(survey(*given), exact=False))
+    monkeypatch.setattr(command, "core_seconds", lambda: 0.2)
+    monkeypatch.setattr(command, "encoder_seconds", lambda _, ids_N, lengths, **rest: dict.fromkeys(lengths, 0.02))
+    data = write_csv(tmp_path / "news.csv", [*ROWS, *({"id": i, "text": "", "labels": ["law"]} for i in range(3))])
+    text = write_config(str(data), Answers(), budget="1s", output=tmp_path / "x.yaml").read_text()
+    printed = capsys.readouterr().out
+    assert "about 80 documents" in printed
+    assert "in the part read: 6 labels, " in printed
+    assert "in the part read: 3 rows that are not documents, skipped" in printed
+    assert "# in the part read: 3 rows are not documents" in text
+
+
 def test_documents_that_preparation_leaves_out_are_not_counted(tmp_path):
     rows = [{**row, "labels": row["labels"][:i]} for i, row in zip([0, 1, 1, 1] * 15, ROWS, strict=False)]
     write_jsonl(tmp_path / "train.jsonl", rows)
@@ -435,7 +448,7 @@ def test_the_reasons_are_those_of_the_recipe(recipe, single, planting, finetunin
     task = Task(source=source, name="news", labels=90, documents=500, readable=True, single=single, gpu=True)
     chosen = next(one for one in candidates(task, [256]) if one.recipe.name == recipe)
     plan: Any = SimpleNamespace(
-        found=SimpleNamespace(bare=0, rejected=0, labels=90),
+        found=SimpleNamespace(bare=0, rejected=0, labels=90, part=""),
         roles=SimpleNamespace(why={"text": "", "labels": "", "task": ""}),
         lengths=np.array([100, 300]),
         choice=SimpleNamespace(candidate=chosen),

@@ -138,6 +138,11 @@ class Survey:
         return languages_of(self.texts)
 
     @property
+    def part(self) -> str:
+        """Words before numbers that are of the rows read, if these are not all."""
+        return "" if self.exact else "in the part read: "
+
+    @property
     def total(self) -> int:
         """Documents of all splits."""
         return sum(self.documents.values())

@@ -137,7 +137,7 @@ def summary(plan: Plan) -> list[str]:
     splits = ", ".join(f"{split} {number:,}" for split, number in found.documents.items())
     lines = [
         f"{plan.files.place}: {'' if found.exact else 'about '}{found.total:,} documents ({splits}), "
-        f"{found.labels:,} labels, {found.labels_per_document:.1f} per document",
+        f"{found.part}{found.labels:,} labels, {found.labels_per_document:.1f} per document",
         f"text: {' + '.join(map(shown_column, roles.text))} ({roles.why['text']}); "
         f"labels: {shown_column(roles.labels)} ({roles.why['labels']})",
     ]
@@ -150,7 +150,7 @@ def summary(plan: Plan) -> list[str]:
         "documents that repeat an earlier text": found.repeated,
         "dev or test documents that repeat a training text, dropped": found.leaked,
     }
-    lines += [f"{number:,} {words}" for words, number in notes.items() if number]
+    lines += [f"{found.part}{number:,} {words}" for words, number in notes.items() if number]
     lines.append(machine())
     if roles.categories:
         lines.append(f"categories, to take out if not known: {', '.join(map(shown_column, roles.categories))}")
