@@ -369,7 +369,7 @@ def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch
     head = Model.from_pretrained(run / "model").classifier.head
     for name, table in head.label_tables().items():
         assert torch.equal(table, epochs[0][name])
-    assert re.search(r"finetune +done", xmtc("status", run).out)
+    assert re.search(r"finetune +done in [\d:]+$", xmtc("status", run).out, re.M)
     assert "finetune: already done, skipped" in xmtc("train", tiny).err
 
 

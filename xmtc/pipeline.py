@@ -170,7 +170,7 @@ def _finish(paths: RunPaths, state: RunState, fingerprint: str | None) -> None:
     record = state.record.stages.get(Stage.FINETUNE)
     if record is None or record.fingerprint != fingerprint:
         raise _not_measured(paths)
-    state.set_stage(Stage.FINETUNE, replace(record, state="done"))
+    state.set_stage(Stage.FINETUNE, replace(record, state="done", error=None))
 
 
 def _not_measured(paths: RunPaths) -> ConfigError:
