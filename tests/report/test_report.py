@@ -46,6 +46,14 @@ def test_one_page_with_summary_and_tables(runs, tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+def test_the_stage_that_writes_the_page_has_no_state_in_it(runs, tmp_path):
+    stages = {"finetune": {"state": "done"}, "report": {"state": "running"}}
+    run = RunResults.load(runs[0])
+    write_report([replace(run, record={**run.record, "stages": stages})], tmp_path / "report.html")
+    setup = pd.read_csv(tmp_path / "report_tables" / "provenance.csv", index_col=0)["planted"]
+    assert setup.filter(like="stage ").to_dict() == {"stage finetune": "done"}
+
+
 def test_a_label_with_a_bar_stays_in_its_cell_of_the_summary(tmp_path):
     table = Table("t", ["label", "share"], [["fish|cod", "1.0"]], in_summary=True)
     write_page(tmp_path / "page.html", "Drift", "2 documents.", [table])

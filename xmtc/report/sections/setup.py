@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Fold, Page, Part, Section, Table
+from xmtc.run.directory import Stage
 
 
 class SetupSection(Section):
@@ -65,6 +66,6 @@ def _facts(run: RunResults) -> dict[str, str]:
     if sessions:
         facts["command"] = " ".join(sessions[-1]["command"])
         facts["workers"] = str(sessions[-1]["world_size"])
-    for stage, state in record.get("stages", {}).items():
-        facts[f"stage {stage}"] = state["state"]
+    stages = record.get("stages", {}).items()  # the last one writes this page
+    facts |= {f"stage {name}": stage["state"] for name, stage in stages if name != Stage.REPORT}
     return facts | {f"version of {k}": str(v) for k, v in record.get("versions", {}).items()}
