@@ -190,7 +190,8 @@ def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
     profile = model.profile = Profile(bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {})
     try:
         with running(model) as client:
-            client.post("/predict", {"texts": TEXTS})
+            client.post("/predict", {"texts": TEXTS[:2]})
+            client.post("/predict", {"texts": TEXTS[2:], "evidence": True})
             client.post("/predict", {"texts": TEXTS, "exclude": ["cod"]})  # says nothing of the model
             lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
     finally:

@@ -232,11 +232,8 @@ class Model:
             # One by one, so that the figures are those of `explain`, whatever other texts there are.
             batches = [np.array([row]) for row in range(len(documents))]
         *best, reasons = self.scored(documents, top_k, only, found, kept=kept, batches=batches)
-        predictions = [self.predictions(*one, **options) for one in zip(*best, strict=True)]
-        for row, labels in enumerate(predictions if evidence else ()):
-            whys = zip(labels, reasons[row], strict=True)
-            labels[:] = [one._replace(evidence=why.top(EVIDENCE_WORDS)) for one, why in whys]
-        return self.translated(predictions, language)
+        rows = enumerate(zip(*best, strict=True))
+        return self.translated([self.predictions(*one, reasons.get(row), **options) for row, one in rows], language)
 
     def translated(self, predictions: list[Predictions], language: str | None) -> list[Predictions]:
         """Replace names by those in a language, where there are any; see `predict`."""
@@ -286,19 +283,21 @@ class Model:
         self,
         ids_K: NDArray[np.int32],
         scores_K: NDArray[np.float32],
+        reasons: Sequence[Explanation] | None = None,
         *,
         top_k: int | None = None,
         threshold: Threshold = None,
         least: int = 0,
     ) -> Predictions:
-        """Convert one text's results of `best` to predictions, see `predict`; None keeps as many as there are."""
+        """Convert one text's results of `scored` to predictions, see `predict`; None keeps as many as there are."""
         kept_K = self.kept(ids_K, scores_K, threshold, least, top_k)
         decision = self.decision_of(threshold)
-        best = zip(ids_K[kept_K], scores_K[kept_K], decision.chosen(ids_K, scores_K)[kept_K], strict=True)
+        words = [()] * int(kept_K.sum()) if reasons is None else [one.top(EVIDENCE_WORDS) for one in reasons]
+        best = zip(ids_K[kept_K], scores_K[kept_K], words, decision.chosen(ids_K, scores_K)[kept_K], strict=True)
         labels, names = self.labels.labels, self.labels.names
         found = (
-            Prediction(labels[at], float(score), names[at] or labels[at], predicted=bool(predicted))
-            for at, score, predicted in best
+            Prediction(labels[at], float(score), names[at] or labels[at], evidence, bool(predicted))
+            for at, score, evidence, predicted in best
         )
         return Predictions(found, Expected(*decision.expected(ids_K, scores_K).tolist()))
 

@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from xmtc.errors import XmtcError
 from xmtc.predict.filters import Threshold
@@ -240,14 +240,16 @@ class Batcher:
     def _score(self, group: Sequence[Piece]) -> list[list[Predictions]]:
         model, first = group[0].model, group[0].options
         shortlist = self.shortlist if first.include is None else None
-        if first.evidence:
-            return [model.predict(one.texts, shortlist=shortlist, **vars(one.options)) for one in group]
         documents = model.documents([text for one in group for text in one.texts])
         limits = model.limits_of(first.include, first.exclude, shortlist)
-        ids_NK, scores_NK, _ = model.scored(documents, max(one.options.top_k for one in group), *limits)
+        # Of several pieces, none asks for evidence.
+        kept = partial(model.kept, threshold=first.threshold, top_k=first.top_k) if first.evidence else None
+        ids_NK, scores_NK, reasons = model.scored(
+            documents, max(one.options.top_k for one in group), *limits, kept=kept
+        )
         if first.include is None and not first.exclude:
             self.metrics.measure(model, documents, ids_NK, scores_NK)
-        found = zip(ids_NK, scores_NK, strict=True)
+        found = zip(ids_NK, scores_NK, map(reasons.get, range(len(ids_NK))), strict=True)
         return [[_predictions(one, *best) for best in islice(found, len(one.texts))] for one in group]
 
 
@@ -255,8 +257,8 @@ def _tokens(model: Model, texts: Sequence[str]) -> int:
     return sum(min(model.info.max_length, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
 
 
-def _predictions(one: Piece, ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]) -> Predictions:
-    return one.model.predictions(ids_K, scores_K, top_k=one.options.top_k, threshold=one.options.threshold)
+def _predictions(one: Piece, *best: Any) -> Predictions:
+    return one.model.predictions(*best, top_k=one.options.top_k, threshold=one.options.threshold)
 
 
 def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]]:
