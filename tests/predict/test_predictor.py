@@ -14,6 +14,7 @@ from trial_model import BERT, LABELS, TEXTS, export
 from xmtc.data.collate import Collator
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.errors import CheckpointError, ConfigError, DataError, XmtcError
+from xmtc.fusion.decision import Decision, Outcomes
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
 from xmtc.models.encoders.light_config import EmbeddingConfig, MultilevelConfig
 from xmtc.models.heads.config import FlatConfig
@@ -72,6 +73,18 @@ def test_a_threshold_leaves_labels_out(model):
     tuned = model.predict(TEXTS, top_k=LABELS, threshold="tuned")
     assert tuned == [[one for one in row if one.predicted] for row in ranked]
     assert 0 < sum(map(len, tuned)) < sum(map(len, ranked))
+
+
+def test_a_rule_gives_all_its_labels_unless_a_number_is_given(directory):
+    model = xmtc.Model.from_pretrained(directory, device="cpu")
+    none = np.zeros((0, 1), np.float32)
+    model.outcomes = Outcomes.of(none.astype(np.int32), none, none > 0, np.zeros(LABELS, np.int64), calibrated=False)
+    assert [len(best) for best in model.predict(TEXTS, threshold="top_k=20")] == [20] * len(TEXTS)
+    assert [len(best) for best in model.predict(TEXTS, 5, threshold="top_k=20")] == [5] * len(TEXTS)
+    model.decision = Decision(0.0)
+    assert [len(best) for best in model.predict(TEXTS, threshold="tuned")] == [LABELS] * len(TEXTS)
+    assert [len(best) for best in model.predict(TEXTS)] == [10] * len(TEXTS)
+    assert model.default_top_k("top_k=200") == 200
 
 
 def test_single_label_scores_are_a_distribution(tmp_path):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 EVIDENCE_WORDS = 5
 Documents = Iterable[str | Mapping[str, Any]]
-_TOP_K = 10
+_TOP_K, _MOST = 10, 100
 _CPU_TOKENS, _GPU_TOKENS = 4096, 16384
 _RULES = 16  # rules whose decisions are kept: a client may ask for any number of them
 
@@ -203,7 +203,8 @@ class Model:
                 mapping from the names of its fields (`info.fields`) to their texts, and from those of its categories
                 (`info.categories`), which it may lack, to their values; in a table, it is a row. A plain text is the
                 last field. The model reads each up to the maximum length in training.
-            top_k: maximum number of labels per text; None is 10, or 1 for a single-label model.
+            top_k: maximum number of labels per text; None is 10, or 1 for a single-label model. With `tuned` or a rule,
+                None keeps all that it gives, up to 100; all K of `top_k=K`.
             evidence: also find the words that support each label most.
             threshold: leave out labels below this probability. `tuned` leaves out labels that the model's decision does
                 not give, and a rule (`macro`, `precision=0.9` …) those that this rule does not give; None keeps the
@@ -225,7 +226,7 @@ class Model:
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
         documents, kept, batches = self.documents(texts), None, None
-        top_k = self.default_top_k if top_k is None else as_count(top_k, "top_k")
+        top_k = self.default_top_k(limit) if top_k is None else as_count(top_k, "top_k")
         options: Any = {"top_k": top_k, "threshold": limit, "least": least}
         if evidence:
             kept = partial(self.kept, **options)
@@ -257,10 +258,12 @@ class Model:
         """
         return workers if self.device.type == "cpu" else min(workers, 1 if self.ensemble is None else 4)
 
-    @property
-    def default_top_k(self) -> int:
-        """Default maximum number of labels per text: 10, or 1 for a single-label model."""
-        return 1 if self.info.task == "single_label" else _TOP_K
+    def default_top_k(self, threshold: Threshold = None) -> int:
+        """Return the default maximum number of labels per text, see `predict`."""
+        if not isinstance(threshold, str):
+            return 1 if self.info.task == "single_label" else _TOP_K
+        rule = self.decision.rule if threshold == "tuned" else threshold
+        return max(_MOST, int(rule.partition("top_k=")[2] or 0))
 
     def best(
         self, texts: Sequence[str], top_k: int, only: LabelFilter | None = None, shortlist: int | None = None

@@ -32,8 +32,8 @@ from xmtc.track.console import printable
 
 logger = logging.getLogger(__name__)
 
-_LEAST, _MOST = 5, 100
-"""Default of `xmtc predict`: minimum number of labels per text, and maximum if more are predicted."""
+_LEAST = 5
+"""Default of `xmtc predict`: minimum number of labels per text."""
 
 
 def predict_texts(
@@ -66,10 +66,10 @@ def predict_texts(
     for place, text in read:
         if not first_tokens(model.tokenizer.backend_tokenizer, [text], 1)[0].ids:
             raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")
-    least = min(model.default_top_k, _LEAST)
+    least = min(model.default_top_k(), _LEAST)
     found = model.predict(
         [*texts, *(text for _, text in read)],
-        top_k=top_k or _MOST,
+        top_k=top_k,
         threshold=None if top_k else "tuned",
         least=least,
         evidence=evidence,

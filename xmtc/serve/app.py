@@ -80,7 +80,7 @@ def _add_prediction(app: FastAPI) -> None:
         """Label texts."""
         service = await chosen(request, model)  # as a dependency, it would take longer than all that it does
         asked = service.model
-        top_k = body.top_k or asked.default_top_k
+        top_k = body.top_k or asked.default_top_k(body.threshold)
         if top_k > MAX_TOP_K:
             raise RequestError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K} labels"
