@@ -23,6 +23,7 @@ from xmtc.config.load import load_config
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.stages.measuring import quick_metrics
+from xmtc.storage.remote import Remote
 
 COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
 
@@ -406,6 +407,16 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert [part["rows"] for part in manifest["parts"]] == [16, 60 + 16 + 16]
     assert xmtc("explain", model, "--input", trained, "--doc-id", "d90", "--top-k", 1).code == 0
+    tree = yaml.safe_load(trained.read_text())
+    files = tree["data"]["source"]["files"]
+    for split, path in files.items():
+        Remote("memory://scored").upload(Path(path), f"{split}.jsonl")
+    tree["data"]["source"]["files"] = {split: f"memory://scored/{split}.jsonl" for split in files}
+    remote = tmp_path / "remote.yaml"
+    remote.write_text(yaml.safe_dump(tree | {"storage": {"cache": str(tmp_path / "cache")}}))
+    outcome = xmtc("score", model, remote, "--output", tmp_path / "remote")
+    assert outcome.code == 0, outcome.err
+    assert len(list((tmp_path / "cache").rglob("*.jsonl"))) == 3
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad\n")
     assert "data: missing" in xmtc("score", model, bad, "--output", tmp_path / "bad").err

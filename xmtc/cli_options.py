@@ -106,16 +106,19 @@ def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "
 
 
 def split_inputs(inputs: Sequence[str], *columns: object) -> tuple[list[str], dict[str, "ReaderConfig"]]:
-    """Separate files from configurations, and return the files and the source of each configuration.
+    """Separate files from configurations, and return the files and the source of each configuration, with local copies.
 
     Args:
         inputs: files and configurations.
         columns: values of --text-column and --id, which are refused where only configurations name columns.
     """
+    from xmtc.storage.fetch import fetch_parts
+
     configurations = [given for given in inputs if Path(given).suffix in (".yaml", ".yml")]
     files = [given for given in inputs if given not in configurations]
     check_columns(*columns, unread=None if files else f"{', '.join(configurations)} names the columns")
-    return files, {given: load_run(Path(given), None, print_config=False).data.source for given in configurations}
+    runs = {given: load_run(Path(given), None, print_config=False) for given in configurations}
+    return files, {given: fetch_parts(run.data.source, run.storage) for given, run in runs.items()}
 
 
 def check_columns(*columns: object, unread: str | None) -> None:

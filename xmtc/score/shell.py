@@ -26,8 +26,6 @@ from xmtc.predict.predictor import Model, Prediction, choose_device
 from xmtc.score.destination import destination_of
 from xmtc.score.inputs import TextColumns, check_readable, input_files, read_inputs, texts_of, with_known_id
 from xmtc.score.job import Job, Settings
-from xmtc.storage.config import StorageConfig
-from xmtc.storage.fetch import fetch_parts
 from xmtc.track.console import printable
 
 logger = logging.getLogger(__name__)
@@ -181,10 +179,9 @@ def make_job(
     columns = with_known_id(settings.columns, info.columns, files)
     check_readable(files, columns)
     for given, one in (sources or {}).items():
-        if info.vocabulary and (labels := label_source(one)) is not None:
-            there = fetch_parts(labels, StorageConfig()).read().version
-            if warning := warning_of(info.vocabulary, there, given):
-                logger.warning("%s", warning)
+        labels = label_source(one) if info.vocabulary else None
+        if labels is not None and (warning := warning_of(info.vocabulary, labels.read().version, given)):
+            logger.warning("%s", warning)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
 
