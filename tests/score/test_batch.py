@@ -20,7 +20,7 @@ import torch
 import xmtc
 from score_jobs import COLUMNS, FP32, contents, read_output, score, write_rows
 from trial_model import LABELS, TEXTS, export
-from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.predict.arguments import as_bar
 from xmtc.score.batch import BlockScorer
@@ -332,6 +332,15 @@ def test_bad_options_are_named(model, source, tmp_path):
         score(model, source, source / "a.jsonl")
     with pytest.raises(CheckpointError, match=r"config\.json: missing"):
         make_job(tmp_path, [str(source)], tmp_path / "o", FP32)
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_input_is_read(model, source, tmp_path, monkeypatch):
+    monkeypatch.setattr("xmtc.score.inputs.content_hash", pytest.fail)
+    (tmp_path / "notes.txt").touch()
+    for place, words in ((tmp_path, "has files in it"), (tmp_path / "notes.txt/out", "cannot be written")):
+        with pytest.raises((DataError, StorageError), match=words):
+            make_job(model, [str(source)], place, FP32)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "in"}
 
 
 KILLED = """

@@ -1,9 +1,10 @@
 """The output of a scoring job: a directory, or a URI that machines without a shared file system write to."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from xmtc.errors import DataError
-from xmtc.files import file_sha256, read_file, replacing
+from xmtc.files import TEMPORARY, file_sha256, read_file, replacing, writing
 from xmtc.storage.fetch import on_this_machine
 from xmtc.storage.remote import Remote
 
@@ -33,6 +34,12 @@ class Folder:
         hidden = [path for path in self.path.iterdir() if path.is_dir() and path.name.startswith(".")]
         found = {path.name for path in self.path.iterdir()} - {path.name for path in hidden}
         return found | {f"{folder.name}/{path.name}" for folder in hidden for path in folder.iterdir()}
+
+    def check(self) -> None:
+        """Raise StorageError if nothing can be written here; leaves nothing."""
+        there = next(path for path in (self.path, *self.path.parents) if path.exists())
+        with writing(self.path), TemporaryDirectory(TEMPORARY, ".", there):
+            pass
 
     def read(self, name: str) -> bytes | None:
         """Read a small file; None if it does not exist."""
@@ -86,6 +93,11 @@ class Bucket(Remote):
             raise DataError(f"{self.uri}: this is a file, not a folder; give another --output")
         self._sizes = {name: int(size) for name, (size, _) in self.list().items()}
         return set(self._sizes)
+
+    def check(self) -> None:
+        """Raise StorageError if nothing can be written here; leaves nothing."""
+        self.write(TEMPORARY, b"")
+        self.remove(TEMPORARY)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file, replacing an existing one."""

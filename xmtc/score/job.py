@@ -153,11 +153,23 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
         return _open(job, overwrite=overwrite)
 
 
+def check_output(output: Destination) -> set[str]:
+    """List the files of an output, which may not exist yet.
+
+    Raises:
+        DataError: it holds something else than a job.
+        StorageError: it cannot be written.
+    """
+    names = output.names()
+    if JOB not in names and not all(name.endswith(TEMPORARY) for name in names):
+        raise DataError(f"{output}: has files in it, but no scoring job: give a new or an empty directory")
+    output.check()
+    return names
+
+
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
-    names, there = job.output.names(), job.output.read(JOB)
+    names, there = check_output(job.output), job.output.read(JOB)
     before = None if there is None else parse_json(there)
-    if before is None and not all(name.endswith(TEMPORARY) for name in names):
-        raise DataError(f"{job.output}: has files in it, but no scoring job: give a new or an empty directory")
     if before is not None and MANIFEST not in names and (replaced := _replaced(before, job.identity())):
         logger.warning("%s: input files that have changed are scored again: %d", job.output, len(replaced))
         of_these = tuple(f"{place}{number}-" for number in replaced for place in ("part-", f"{DONE}/"))
