@@ -95,6 +95,10 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
     path = _config(tmp_path, old)
     with pytest.raises(ConfigError, match=r"model\.init_from: nowhere"):
         train_run(load(path, "model.init_from=nowhere"))
+    packaged = "data.tokenizer={kind: pretrained, name: 'packaged:all-MiniLM-L6-v2'}"
+    with pytest.raises(ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"):
+        train_run(load(path, packaged))
+    assert not (tmp_path / "corpus").exists()
     with pytest.raises(ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"):
         train_run(
             load(

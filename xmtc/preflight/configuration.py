@@ -13,6 +13,7 @@ from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import initial_model_folder
 from xmtc.scorers.base import check_fields
+from xmtc.stages.initial_model import other_tokenizer
 from xmtc.storage.fetch import remote_parts
 
 logger = logging.getLogger(__name__)
@@ -23,15 +24,18 @@ def check(config: RunConfig) -> None:
 
     Raises:
         ConfigError: label tables of a dtype that cannot train, fields that documents do not have, a model that cannot
-            be built, or see `check_tokenizer`.
+            be built, an initial model of another tokenizer, or see `check_tokenizer`.
     """
     _check_row_dtype(config)
     _check_fields(config)
     check_tokenizer(config)
     with suppress(UnknownShapeError):  # workers may have the backbone
         meta_classifier(config, Size())
-    if config.model.init_from is not None:
-        initial_model_folder(config.model.init_from, config.storage)
+    if (start := config.model.init_from) is not None:
+        folder, chosen = initial_model_folder(start, config.storage), config.data.tokenizer
+        corpus = config.model.encoder.tokenizer_name if chosen is None else chosen.pretrained
+        if corpus is not None and not _fits(str(folder / "tokenizer"), corpus):
+            raise other_tokenizer(start, folder)
     for line in without_effect(config):
         logger.warning("%s", line)
 

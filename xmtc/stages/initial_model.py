@@ -114,11 +114,16 @@ def open_initial_model(
     assert folder is not None, "the run's copies have been made"
     parts = load_model(folder)
     if not same_ids(parts.tokenizer, tokenizer):
-        raise ConfigError(
-            f"model.init_from: {name}: its tokenizer assigns other token ids than the corpus's; set "
-            f"data.tokenizer to {{kind: pretrained, name: {folder / 'tokenizer'}}}"
-        )
+        raise other_tokenizer(name, folder)
     return _match_labels(name, folder, parts, labels)
+
+
+def other_tokenizer(name: str, folder: Path) -> ConfigError:
+    """Make the error for a model whose tokenizer differs from the corpus's."""
+    return ConfigError(
+        f"model.init_from: {name}: its tokenizer assigns other token ids than the corpus's; set "
+        f"data.tokenizer to {{kind: pretrained, name: {folder / 'tokenizer'}}}"
+    )
 
 
 def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> InitialModel:
