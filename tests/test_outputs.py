@@ -43,6 +43,24 @@ def test_files_have_the_rights_that_the_umask_gives(tmp_path, umask):
         assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
 
 
+def test_what_a_killed_process_leaves_beside_a_folder_goes_with_the_next_one(tmp_path, monkeypatch):
+    def write(name: str) -> None:
+        with replacing_directory(tmp_path / name) as partial:
+            (partial / "x").touch()
+
+    write("model")
+    write("model.de")
+    with monkeypatch.context() as patch:
+        patch.setattr("xmtc.files.shutil.rmtree", lambda *_, **__: None)  # killed before it
+        write("model")
+        write("model.de")
+    assert len(list(tmp_path.iterdir())) == 4
+    write("model")
+    assert [path.name[:10] for path in tmp_path.glob(".*")] == [".model.de."]
+    write("model.de")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.de"]
+
+
 def test_every_file_of_an_exported_model_may_be_read_by_others(whole):
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (whole.run / "model").rglob("*") if path.is_file()}
     before = os.umask(0)

@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,6 +28,7 @@ MALFORMED = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeErr
 _REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"), ("lzma", "LZMAError"))  # no OSErrors
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
+_UNIQUE = 12  # characters by which processes tell their temporary names apart
 
 
 def real(path: Path) -> Path:
@@ -181,7 +183,9 @@ def publish_directory(written: Path, directory: Path) -> None:
             old.rename(directory)
         raise
     flush(directory.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    others = f".{escape(directory.name)}.{'?' * _UNIQUE}.old{TEMPORARY}"  # of processes that were killed here
+    for gone in directory.parent.glob(others):
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def lock_of(path: Path) -> Path:
@@ -228,7 +232,7 @@ def holding(path: Path, *, alone: bool = False) -> Iterator[bool]:
 
 def _beside(path: Path, suffix: str) -> Path:
     """Make a name in the same directory that no other process uses."""
-    return path.with_name(f".{path.name}.{uuid4().hex[:12]}{suffix}")
+    return path.with_name(f".{path.name}.{uuid4().hex[:_UNIQUE]}{suffix}")
 
 
 def flush(path: Path) -> None:
