@@ -58,6 +58,7 @@ def test_what_dev_never_had_has_a_share_and_is_drift(folder: Path) -> None:
     loaded = Model.from_pretrained(folder / "tiny" / "model", device="cpu")
     profile = profile_of(loaded)
     new = measure(loaded, profile, [row["text"] for row in tiny_runs.documents(40)] + [GERMAN[1] * 2] * 60)
+    assert profile.kinds["languages"] == {"en": 100}, "of dev, not of the 60 training documents"
     profile.kinds["labels"] = {"law": 90, "fish": 10}
     new.kinds["labels"] = Counter(law=9, fish=1, steel=90)
     tables = {part.name: part for part in drift_parts(profile, new, [], BOUND, loaded) if isinstance(part, Table)}

@@ -105,6 +105,8 @@ class Manifest:
     """Version of the label file; empty if the source has none."""
     languages: dict[str, int] = field(default_factory=dict)
     """Number of texts in each language, in a sample of the training documents."""
+    dev_languages: dict[str, int] = field(default_factory=dict)
+    """The same of dev."""
 
     def save(self, directory: Path) -> None:
         """Write `manifest.json` into `directory`."""

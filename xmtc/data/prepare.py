@@ -151,7 +151,8 @@ class _Work:
         chosen = self._read(reader, info, spool)
         train = chosen.rows["train"]
         tokenizer = source.load(lambda: spool.texts(train), len(train))
-        languages = languages_of(spool.texts(train[:: -(-len(train) // _SAMPLE)]))
+        samples = (rows[:: -(-len(rows) // _SAMPLE) or 1] for rows in (train, chosen.rows.get("dev", train[:0])))
+        languages, dev_languages = (dict(languages_of(spool.texts(rows))) for rows in samples)
         vocabulary = self._vocabulary(spool, train, reader)
         vocabulary.save(folder)
         results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
@@ -168,7 +169,8 @@ class _Work:
             splits=_splits(results),
             counts=_counts(spool, chosen, results),
             vocabulary=info.version,
-            languages=dict(languages),
+            languages=languages,
+            dev_languages=dev_languages,
         )
         manifest.save(folder)
         _report(manifest, self.config)
