@@ -54,8 +54,6 @@ def read_file(path: Path) -> bytes:
         FileNotFoundError: there is none.
         OSError: it cannot be read, or is a pipe or device, which might never end.
     """
-    if path.is_dir():
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     _check_regular(path)
     return path.read_bytes()
 

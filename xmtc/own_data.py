@@ -89,11 +89,8 @@ def _written(table: pa.Table, path: Path) -> Path:
 
 def _inside(config: RunConfig, root: Path) -> RunConfig:
     """Make the configuration with corpus and run in a folder."""
-    return replace(
-        config,
-        data=replace(config.data, corpus=str(root / "corpus")),
-        track=replace(config.track, directory=str(root / "runs")),
-    )
+    data, track = replace(config.data, corpus=str(root / "corpus")), replace(config.track, directory=str(root / "runs"))
+    return replace(config, data=data, track=track)
 
 
 def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.Table:

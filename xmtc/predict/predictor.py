@@ -225,16 +225,15 @@ class Model:
         self.labels.names_in(language)
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
-        documents, kept, batches = self.documents(texts), None, None
+        documents = self.documents(texts)
         top_k = self.default_top_k(limit) if top_k is None else as_count(top_k, "top_k")
         options: Any = {"top_k": top_k, "threshold": limit, "least": least}
-        if evidence:
-            kept = partial(self.kept, **options)
-            # One by one, so that the figures are those of `explain`, whatever other texts there are.
-            batches = [np.array([row]) for row in range(len(documents))]
-        *best, reasons = self.scored(documents, top_k, only, found, kept=kept, batches=batches)
-        rows = enumerate(zip(*best, strict=True))
-        return self.translated([self.predictions(*one, reasons.get(row), **options) for row, one in rows], language)
+        # One by one, so that the figures are those of `explain`, whatever other texts there are.
+        alone = [np.array([row]) for row in range(len(documents))]
+        explain: Any = {"kept": partial(self.kept, **options), "batches": alone} if evidence else {}
+        ids_NK, scores_NK, reasons = self.scored(documents, top_k, only, found, **explain)
+        rows = zip(ids_NK, scores_NK, map(reasons.get, range(len(documents))), strict=True)
+        return self.translated([self.predictions(*one, **options) for one in rows], language)
 
     def translated(self, predictions: list[Predictions], language: str | None) -> list[Predictions]:
         """Replace names by those in a language, where there are any; see `predict`."""

@@ -176,8 +176,7 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
         for name in [name for name in names if name.startswith(of_these)]:
             job.output.remove(name)
             names.remove(name)
-        with writing(job.output):
-            job.output.put(JOB, job.description)
+        before = None
     elif before is not None:
         problem = _difference(before, job.identity())
         if problem and not overwrite and any(map(_is_part, names)):
