@@ -262,8 +262,7 @@ def score(
     threshold: Annotated[
         str | None,
         typer.Option(
-            metavar="tuned|RULE|X",
-            help="Only predicted labels, those of another rule, or of probability X or more.",
+            metavar="tuned|RULE|X", help="Only predicted labels, those of another rule, or of probability X or more."
         ),
     ] = None,
     include: Include = None,
@@ -364,8 +363,7 @@ def serve(
 def decide(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory, which changes.")],
     rule: Annotated[
-        str,
-        typer.Option("--rule", help="micro, macro, samples, precision=0.9, budget=5 (per document) or top_k=5."),
+        str, typer.Option("--rule", help="micro, macro, samples, precision=0.9, budget=5 (per document) or top_k=5.")
     ],
 ) -> None:
     """Choose another rule for which labels a finished model predicts, tuned on dev, without training."""
@@ -488,8 +486,7 @@ def explain(
 @app.command()
 def status(
     run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", parser=local_status, help="Run directory or URI, such as runs/quickstart."),
+        Path, typer.Argument(metavar="RUN", parser=local_status, help="Run directory or URI, such as runs/quickstart.")
     ],
 ) -> None:
     """Print which stages of a run are finished, and its latest metrics."""

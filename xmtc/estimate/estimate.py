@@ -13,14 +13,7 @@ from rich.table import Table
 from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.errors import ConfigError, DataError, StorageError
-from xmtc.estimate.memory import (
-    GIB,
-    label_lines,
-    memory_of_worker,
-    meta_classifier,
-    trained_parameters,
-    worker_memory,
-)
+from xmtc.estimate.memory import GIB, label_lines, memory_of_worker, meta_classifier, trained_parameters, worker_memory
 from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, not_measured, stage_seconds
 from xmtc.estimate.size import SAMPLE, Size, is_prepared, size_of, size_of_corpus, size_of_source, survey

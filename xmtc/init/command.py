@@ -269,9 +269,7 @@ def _choose(
     options: Sequence[Candidate], found: Survey, lengths: NDArray[np.int64], speeds: Speeds, budget_s: float
 ) -> Choice:
     room = Room(
-        seconds=_SHARE * budget_s,
-        memory=psutil.virtual_memory().available,
-        disk=shutil.disk_usage(Path.cwd()).free,
+        seconds=_SHARE * budget_s, memory=psutil.virtual_memory().available, disk=shutil.disk_usage(Path.cwd()).free
     )
     heads: dict[HeadSettings, HeadSpeed] = {}
 

@@ -31,10 +31,7 @@ class TokenisedTexts(UnlabelledDocuments):
     """
 
     def __init__(
-        self,
-        ids_N: Sequence[NDArray[np.int32]],
-        texts: Sequence[str],
-        offsets_N: Sequence[NDArray[np.int64]],
+        self, ids_N: Sequence[NDArray[np.int32]], texts: Sequence[str], offsets_N: Sequence[NDArray[np.int64]]
     ) -> None:
         super().__init__(ids_N)
         self.texts, self.offsets_N = texts, offsets_N

@@ -25,11 +25,7 @@ Records = Generator[Record, None, None]
 
 
 def run_job(
-    job: Job,
-    score: Callable[[frozenset[str]], Records],
-    *,
-    max_rejected: int | None = None,
-    overwrite: bool = False,
+    job: Job, score: Callable[[frozenset[str]], Records], *, max_rejected: int | None = None, overwrite: bool = False
 ) -> dict[str, Any]:
     """Score the unfinished blocks of a job, with a progress bar, and print a summary.
 

@@ -78,11 +78,7 @@ class Progress:
     """
 
     def __init__(
-        self,
-        *,
-        enabled: bool = True,
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, *, enabled: bool = True, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ):
         self.enabled, self.clock = enabled, clock
         self.console = console or shared_console()
@@ -90,13 +86,7 @@ class Progress:
         self._open = 0
 
     def task(
-        self,
-        description: str,
-        total: int | None = None,
-        unit: str = "documents",
-        *,
-        done: int = 0,
-        lines: bool = True,
+        self, description: str, total: int | None = None, unit: str = "documents", *, done: int = 0, lines: bool = True
     ) -> ConsoleTask:
         """Start a task.
 
