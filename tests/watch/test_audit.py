@@ -11,6 +11,7 @@ from score_jobs import score, write_rows
 from trial_model import TEXTS, export
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError, StorageError
+from xmtc.fusion.decision import EXPECTED
 from xmtc.watch.acceptance import Annotation
 from xmtc.watch.audit import audit, draw, read_scores, write_sample
 
@@ -25,6 +26,7 @@ def scored(documents: int) -> tuple[pa.Table, dict[str, set[str]]]:
         labels = [label for label in "abc" if rng.random() < 0.6]
         gold[f"d{number}"] = {label for label in labels if rng.random() < quality} | ({"b"} - set(labels))
         expected = dict.fromkeys(("expected_precision", "expected_recall", "expected_f1"), quality if labels else 0.0)
+        expected["expected_labels"] = quality * len(labels) + 0.5
         rows.append({"doc_id": f"d{number}", "labels": labels, "scores": [0.5] * len(labels)} | expected)
     return pa.Table.from_pylist(rows), gold
 
@@ -67,6 +69,20 @@ def test_a_sample_has_every_stratum_and_one_of_all_is_exact(tmp_path: Path) -> N
         audit(tmp_path / "all.jsonl", annotated(gold)).rows[0][4]
         == f"{precision:.1f} [{precision:.1f}, {precision:.1f}]"
     )
+
+
+def test_labels_expected_of_documents_that_get_none_count_in_recall(tmp_path: Path) -> None:
+    expected = {f"expected_{name}": 0.0 for name in EXPECTED}
+    rows = [{"doc_id": f"none{i}", "labels": [], "scores": [], **expected, "expected_labels": 1.0} for i in range(10)]
+    expected = dict.fromkeys(expected, 0.8)
+    rows += [
+        {"doc_id": f"d{i}", "labels": ["a"], "scores": [0.8], **expected, "expected_labels": 1.0} for i in range(10)
+    ]
+    write_sample(tmp_path / "s.jsonl", draw(pa.Table.from_pylist(rows), 20, 0, LABELS), None)
+    table = audit(tmp_path / "s.jsonl", annotated({row["doc_id"]: {"a"} for row in rows}))
+    found = dict(zip(table.columns, table.rows[0], strict=True))
+    assert found["recall expected, %"] == "40.0"
+    assert found["recall, %"].startswith("50.0 ")
 
 
 def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:

@@ -105,6 +105,11 @@ class Decision:
         return Decision(self.threshold, self.thresholds_L[regrouping.kept_M], self.rule)
 
 
+def expected_labels(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Compute the number of right labels to expect of documents, whether they get them or not: (N,)."""
+    return _considered(ids_NK, scores_NK).sum(-1)
+
+
 def released(expected_N3: NDArray[np.floating], bar: str) -> NDArray[np.bool_]:
     """Mark the documents of which enough is expected, see `Decision.expected`; compares as float32, like tables."""
     name, _, least = bar.removeprefix("expected_").partition(">=")

@@ -24,7 +24,7 @@ from xmtc.data.readers import Rejected
 from xmtc.data.sampler import evaluation_batches
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
-from xmtc.fusion.decision import EXPECTED, released
+from xmtc.fusion.decision import EXPECTED, expected_labels, released
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.predictor import EVIDENCE_WORDS, Model
 from xmtc.predict.tokenised import TokenisedTexts, tokenised
@@ -35,9 +35,10 @@ logger = logging.getLogger(__name__)
 
 PREDICTIONS = pa.schema(
     {"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())}
-    | dict.fromkeys((f"expected_{name}" for name in EXPECTED), pa.float32())
+    | dict.fromkeys((f"expected_{name}" for name in (*EXPECTED, "labels")), pa.float32())
 )
-"""`EXPECTED` is what to expect of the labels that the model's decision, or that of `Settings.threshold`, gives."""
+"""`EXPECTED` is what to expect of the labels that the model's decision, or that of `Settings.threshold`, gives;
+`expected_labels` is the number of right labels to expect, which a document without labels has, too."""
 RELEASE = pa.field("release", pa.bool_())
 _WORD = pa.struct({"text": pa.string(), "field": pa.string(), "contribution": pa.float32()})
 EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
@@ -158,7 +159,7 @@ class BlockScorer:
             pa.array(block.doc_ids, pa.string()),
             pa.ListArray.from_arrays(offsets, self.labels.take(pa.array(ids_NK[kept_NK]))),
             pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
-            *(pa.array(column_N, pa.float32()) for column_N in expected_N3.T),
+            *(pa.array(one_N, pa.float32()) for one_N in (*expected_N3.T, expected_labels(ids_NK, scores_NK))),
         ]
         table = pa.table(columns, schema=PREDICTIONS)
         if self.settings.release is not None:

@@ -31,7 +31,7 @@ from xmtc.score.inputs import JOB, InputFile, TextColumns
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "xmtc-scores-4"
+FORMAT = "xmtc-scores-5"
 _PARALLEL_READS = 8
 MANIFEST, REJECTED, DONE = "_manifest.json", "_rejected.parquet", ".done"
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})

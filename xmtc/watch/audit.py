@@ -31,7 +31,7 @@ from xmtc.fusion.config import BINS
 from xmtc.fusion.decision import EXPECTED
 from xmtc.report.section import Table
 from xmtc.score.inputs import InputFile
-from xmtc.score.job import MANIFEST
+from xmtc.score.job import FORMAT, MANIFEST
 from xmtc.watch.acceptance import Annotation
 
 _QUARTERS = 4
@@ -49,6 +49,8 @@ def read_scores(scored: Path) -> pa.Table:
         raise DataError(f"{scored}: not the output of a finished xmtc score")
     with reading(scored, fix="score again"):
         manifest = parse_json(read_file(scored / MANIFEST))
+        if manifest["format"] != FORMAT:
+            raise DataError(f"{scored}: of another version of xmtc: score again")
         if manifest["settings"]["threshold"] is None:
             raise DataError(f"{scored}: has the best labels, not those predicted: score with --threshold tuned")
         return pa.concat_tables([pq.read_table(scored / part["path"]) for part in manifest["parts"]])
@@ -101,6 +103,7 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
             "stratum": row["stratum"],
             "documents": int(sizes_H[row["stratum"]]),
             "labels": list(row["labels"]),
+            "expected_labels": round(float(row["expected_labels"]), 6),
             "expected": {name: round(float(row[f"expected_{name}"]), 6) for name in EXPECTED},
         }
         for row in pd.concat(parts).sample(frac=1, random_state=seed).to_dict("records")
@@ -136,6 +139,7 @@ class Drawn(BaseModel):
     stratum: str
     documents: int
     labels: list[str]
+    expected_labels: float
     expected: dict[str, float]
 
 
@@ -171,7 +175,7 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
         )
         predicted_n = np.array([float(len(one.labels)) for one in some])
         hoped_n = predicted_n * [one.expected["precision"] for one in some]
-        there_n = hoped_n / np.maximum([one.expected["recall"] for one in some], 1e-9)
+        there_n = np.array([one.expected_labels for one in some])
         cells = []
         for right, wholes in ((hoped_n, (predicted_n, there_n)), (right_n, (predicted_n, given_n))):
             for whole_n in (*wholes, (wholes[0] + wholes[1]) / 2):
