@@ -67,9 +67,5 @@ def annotations_audit(
     from xmtc.watch.audit import audit
     from xmtc.watch.show import show
 
-    show(
-        "Audit",
-        f"Estimates for all documents from those of {sample}.",
-        [audit(sample, read_annotations(files))],
-        output,
-    )
+    found = audit(sample, read_annotations(files))
+    show("Audit", f"Estimates for all documents from those of {sample}.", [found], output)

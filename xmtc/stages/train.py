@@ -16,12 +16,7 @@ from xmtc.training.weights import BestWeights
 
 
 def train(
-    worker: Worker,
-    stage: Stage,
-    objective: Objective,
-    phases: Sequence[Phase],
-    settings: TrainingConfig,
-    metric: str,
+    worker: Worker, stage: Stage, objective: Objective, phases: Sequence[Phase], settings: TrainingConfig, metric: str
 ) -> None:
     """Run the loop over `phases`, starting from the newest checkpoint if there is one.
 

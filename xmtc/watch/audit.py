@@ -168,11 +168,8 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
         some = [one for one in drawn if name in ("all", one.stratum.partition(",")[0])]
         strata, place_n = np.unique([one.stratum for one in some], return_inverse=True)
         sizes_H = np.array([next(one.documents for one in some if one.stratum == stratum) for stratum in strata])
-        people = [(set(one.labels), given[one.id]) for one in some]
-        right_n, given_n = (
-            np.array([np.mean([f(labels, own) for own in sets]) for labels, sets in people])
-            for f in (lambda labels, own: len(labels & own), lambda labels, own: len(own))
-        )
+        right_n = np.array([np.mean([len(own.intersection(one.labels)) for own in given[one.id]]) for one in some])
+        given_n = np.array([np.mean([len(own) for own in given[one.id]]) for one in some])
         predicted_n = np.array([float(len(one.labels)) for one in some])
         hoped_n = predicted_n * [one.expected["precision"] for one in some]
         there_n = np.array([one.expected_labels for one in some])
