@@ -230,11 +230,7 @@ def _better(
 
 
 def _fit(
-    names: Sequence[str],
-    pairs: Pairs,
-    right_NK: NDArray[np.bool_],
-    occurrences: Occurrences,
-    kind: CombinationKind,
+    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, kind: CombinationKind
 ) -> Fusion:
     """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
     first, chances_NK, pairs = None, np.zeros(0), pairs.read_by(pairs.maps(right_NK))

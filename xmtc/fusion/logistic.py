@@ -43,11 +43,7 @@ class Logistic(Combination):
 
     @classmethod
     def fit(
-        cls,
-        inputs_PX: Floats,
-        right_P: NDArray[np.bool_],
-        label_P: NDArray[np.int32],
-        counts_L: NDArray[np.int64],
+        cls, inputs_PX: Floats, right_P: NDArray[np.bool_], label_P: NDArray[np.int32], counts_L: NDArray[np.int64]
     ) -> Self:
         """Fit coefficients for all labels, then for each bin with shrinkage towards them.
 
@@ -89,10 +85,7 @@ class Logistic(Combination):
 
 
 def fit_logistic(
-    inputs_PX: Floats,
-    right_P: NDArray[np.bool_],
-    penalty: float,
-    towards_X: Floats | None = None,
+    inputs_PX: Floats, right_P: NDArray[np.bool_], penalty: float, towards_X: Floats | None = None
 ) -> Floats:
     """Find coefficients (X,) that minimise −log-likelihood + penalty/2 · Σ (σ_x · (β_x − t_x))².
 

@@ -103,12 +103,7 @@ class PrototypeSums(Sums):
 
 
 @torch.no_grad()
-def plant_prototypes(
-    classifier: Classifier,
-    read: ReadFor,
-    prior_L: Tensor,
-    shard: LabelShard,
-) -> None:
+def plant_prototypes(classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard) -> None:
     """Set the head's rows w to class prototypes, and its bias so that a negative scores the label's prior. Collective.
 
     Args:
