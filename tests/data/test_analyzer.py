@@ -14,7 +14,7 @@ from scipy import sparse
 from readers import SCRIPTS
 from xmtc.data.analyzer import word_spans, words_of
 from xmtc.data.config import WordsConfig
-from xmtc.data.words import choose_words, document_frequencies, term_spans
+from xmtc.data.words import TermRules, choose_words, document_frequencies
 from xmtc.scorers.base import Features, Training
 from xmtc.scorers.config import LinearConfig, ScorerSettings, WordNeighboursConfig
 
@@ -73,7 +73,7 @@ def test_words_of_scripts(text: str, words: list[str]) -> None:
 
 
 def test_terms_of_several_words_have_spans() -> None:
-    assert list(term_spans("日本語", 2)) == [("日本", 0, 2), ("本語", 1, 3), ("日本 本語", 0, 3)]
+    assert list(TermRules(2).spans("日本語")) == [("日本", 0, 2), ("本語", 1, 3), ("日本 本語", 0, 3)]
 
 
 ALPHABETS = {

@@ -14,7 +14,7 @@ from corpora import data_config, documents, jsonl_source, serial, small_corpus, 
 from xmtc.data.corpus import Corpus
 from xmtc.data.list_column import ListColumn
 from xmtc.data.prepare import prepare
-from xmtc.data.words import choose_words, count_words, document_frequencies, term_spans, terms_of, words_of
+from xmtc.data.words import TermRules, choose_words, count_words, document_frequencies, words_of
 from xmtc.errors import DataError
 
 ODD = [
@@ -37,7 +37,7 @@ def test_rows_are_those_of_the_whole_texts(tmp_path: Path, ngrams: int) -> None:
     corpus = corpus_of(tmp_path, texts, max_length=4, words={"ngrams": ngrams}, split={"test": 0}, duplicates="keep")
     vocabulary = corpus.vocabulary()
     train = [texts[int(doc_id[1:])] for doc_id in corpus.split("train").doc_ids()]
-    expected = choose_words(document_frequencies(train, ngrams), len(train), data_config_words(ngrams))
+    expected = choose_words(document_frequencies(train, TermRules(ngrams)), len(train), data_config_words(ngrams))
     assert vocabulary.terms == expected.terms
     np.testing.assert_array_equal(vocabulary.documents_V, expected.documents_V)
     for name in corpus.splits:
@@ -133,10 +133,10 @@ def test_a_damaged_vocabulary_says_so(tmp_path: Path) -> None:
 @given(st.text(max_size=60) | st.lists(st.sampled_from(["İ", "Σ", "ß", "'", " ", "a", "ǅ", "\u0307"])).map("".join))
 @settings(max_examples=200, deadline=None)
 def test_odd_letters_count_as_they_are_found(text: str) -> None:
-    spans = list(term_spans(text, 2))
-    assert sorted(term for term, _, _ in spans) == sorted(terms_of(words_of(text), 2))
+    spans = list(TermRules(2).spans(text))
+    assert sorted(term for term, _, _ in spans) == sorted(TermRules(2).of(words_of(text)))
     assert all(0 <= start < end <= len(text) for _, start, end in spans)
-    assert sorted(count_words([text], 2).terms) == sorted({term for term, _, _ in spans})
+    assert sorted(count_words([text], TermRules(2)).terms) == sorted({term for term, _, _ in spans})
 
 
 @given(st.lists(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=4), max_size=4), st.data())

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from xmtc.data.analyzer import words_of
 from xmtc.data.config import WordsConfig
-from xmtc.data.words import Vocabulary, choose_words, count_words, document_frequencies, term_spans
+from xmtc.data.words import TermRules, Vocabulary, choose_words, count_words, document_frequencies
 from xmtc.errors import CheckpointError
 
 TEXTS = ["The cat sat on the mat", "the dog sat", "A cat, a DOG: a cat!", "nothing here"]
@@ -16,7 +17,7 @@ TEXTS = ["The cat sat on the mat", "the dog sat", "A cat, a DOG: a cat!", "nothi
 
 def vocabulary_of(texts: list[str], **settings: float) -> Vocabulary:
     config = WordsConfig(**{"min_documents": 1, "most_documents": 1.0} | settings)
-    return choose_words(document_frequencies(texts, config.ngrams), len(texts), config)
+    return choose_words(document_frequencies(texts, TermRules.by(config)), len(texts), config)
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
@@ -53,16 +54,27 @@ def test_a_text_without_known_words_has_an_empty_row() -> None:
 
 def test_spans_point_at_the_terms() -> None:
     text = "Ein İgel, ein Haus"
-    spans = list(term_spans(text, 2))
+    spans = list(TermRules(2).spans(text))
     assert [(term, text[start:end]) for term, start, end in spans][:2] == [("ein", "Ein"), ("i̇gel", "İgel")]
     assert ("ein haus", "ein Haus") in [(term, text[start:end]) for term, start, end in spans]
 
 
+def test_a_stem_is_a_term_of_each_longer_word_without_digits() -> None:
+    text = "Diabética, diabético; asma R2009123 tercero_b Straßenbau"
+    rules = TermRules(stems=6)
+    assert rules.of(words_of(text))[6:] == ["diabét*", "diabét*", "strass*"]
+    stems = [(term, text[start:end]) for term, start, end in rules.spans(text) if "*" in term]
+    assert stems == [("diabét*", "Diabética"), ("diabét*", "diabético"), ("strass*", "Straßenbau")]
+    vocabulary = vocabulary_of(["diabética", "diabético"], stems=6)
+    assert vocabulary.terms == ["diabét*", "diabética", "diabético"]
+    assert vocabulary.words(["un diabético, dos diabéticos"]).counts_NC.toarray().tolist() == [[2, 0, 1]]
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    vocabulary = vocabulary_of(TEXTS, ngrams=2)
+    vocabulary = vocabulary_of(TEXTS, ngrams=2, stems=3)
     vocabulary.save(tmp_path)
     loaded = Vocabulary.load(tmp_path)
-    assert loaded.terms == vocabulary.terms
+    assert (loaded.terms, loaded.rules) == (vocabulary.terms, vocabulary.rules)
     np.testing.assert_array_equal(loaded.idf, vocabulary.idf)
     path = tmp_path / "words.json"
     path.write_text(path.read_text().replace("unicode", "another"))

@@ -14,7 +14,7 @@ from xmtc.data.config import WordsConfig
 from xmtc.data.fields import FieldText
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.columns import category_terms
-from xmtc.data.words import Vocabulary, choose_words, document_frequencies
+from xmtc.data.words import TermRules, Vocabulary, choose_words, document_frequencies
 from xmtc.scorers.base import Features, LabelNames, Training
 from xmtc.scorers.label_text import label_words
 
@@ -101,7 +101,7 @@ def case_of(
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
     every = [names.get(label) or [""] for label in labels]
     table = LabelTable(labels, [some[0] for some in every], counts)
-    frequencies = document_frequencies(train["text"], words.ngrams)
+    frequencies = document_frequencies(train["text"], TermRules.by(words))
     vocabulary = choose_words(frequencies, len(train["text"]), words, fields, categories)
     texts, owners = [name for some in every for name in some], np.repeat(np.arange(len(labels)), list(map(len, every)))
     found = LabelNames(texts, owners, label_words(texts, vocabulary)) if names else None

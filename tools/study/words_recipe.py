@@ -4,7 +4,8 @@
     python tools/study/words_recipe.py DATA OUT --tasks reviews bare --arms '[]' '[{kind: linear, penalty: 2}]'
 
 The tasks are those of `own_data.py`. An arm is a list of settings: of a kind that `init` writes, they change those; of
-another kind, they add a scorer. `{kind: linear, drop: true}` leaves one out. Scorers are fitted on three quarters of
+another kind, they add a scorer. `{kind: linear, drop: true}` leaves one out. `{kind: words, stems: 6}` changes
+`data.words`. Scorers are fitted on three quarters of
 the documents and fused; the fusion and the threshold of one half of the last quarter are fitted on the other half.
 Prints a JSON line for each task, arm and fold, in percent, of the arm's last scorer and of all scorers over words; then
 means over folds, with the difference to the first arm and its standard error over folds.
@@ -29,6 +30,7 @@ from quality_data import Case, Rows, case_of
 from xmtc.config.load import load_config
 from xmtc.config.plain import to_plain
 from xmtc.config.shape import adapter
+from xmtc.data.config import WordsConfig
 from xmtc.data.readers.base import Document
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
@@ -40,6 +42,7 @@ from xmtc.scorers.config import ScorerConfig, ScorerSettings
 from xmtc.track.progress import Progress
 
 FOLDS = 4
+WORDS = "words"
 KEYS = ("p@1", "ndcg@5", "micro_f1", "macro_f1")
 
 
@@ -51,7 +54,7 @@ class Task:
     rows: Rows
     names: dict[str, list[str]]
 
-    def case(self, fold_N: NDArray[np.int64], fold: int) -> Case:
+    def case(self, fold_N: NDArray[np.int64], fold: int, words: WordsConfig) -> Case:
         """Hold one fold out."""
         source = self.config.data.source.build()
         train, held_out = (
@@ -62,8 +65,15 @@ class Task:
             for held in (False, True)
         )
         single = all(len(one) == 1 for one in self.rows["labels"])
-        words, fields, categories = self.config.data.words, source.fields(), source.categories()
+        fields, categories = source.fields(), source.categories()
         return case_of(train, held_out, self.names, words, fields, categories, single_label=single)
+
+    def words(self, arm: str) -> WordsConfig:
+        """The terms of an arm; those that `init` wrote first."""
+        settings = to_plain(self.config.data.words)
+        for change in yaml.safe_load(arm):
+            settings |= {key: value for key, value in change.items() if change["kind"] == WORDS and key != "kind"}
+        return adapter(WordsConfig).validate_python(settings)
 
     def scorers(self, arm: str) -> list[ScorerSettings]:
         """The scorers over words of an arm; those that `init` wrote first."""
@@ -71,7 +81,7 @@ class Task:
             one for one in self.config.model.scorers if one.needs <= {"words", "label_texts"} and one.kind != "tree"
         ]
         found = [to_plain(one) for one in written]
-        for change in yaml.safe_load(arm):
+        for change in (one for one in yaml.safe_load(arm) if one["kind"] != WORDS):
             same = [one for one in found if one["kind"] == change["kind"]]
             if change.get("drop"):
                 found = [one for one in found if one not in same]
@@ -89,7 +99,7 @@ def main() -> None:
         found: dict[str, list[dict[str, float]]] = {arm: [] for arm in arguments.arms}
         fold_N = np.random.default_rng(1).permutation(np.arange(len(task.rows["text"])) % FOLDS)
         for fold in range(FOLDS):
-            for arm, line in figures(task, task.case(fold_N, fold), arguments.arms):
+            for arm, line in figures(task, fold_N, fold, arguments.arms):
                 print(json.dumps({"task": name, "arm": arm, "fold": fold, **line}), flush=True)
                 found[arm].append(line)
         for arm, lines in found.items():
@@ -127,18 +137,25 @@ def load_task(name: str, data: Path, out: Path) -> Task:
     return Task(config, rows, names if readable else {})
 
 
-def figures(task: Task, case: Case, arms: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the figures of each arm; scorers of equal settings are fitted once."""
-    fitted: dict[str, Scorer] = {}
+def figures(
+    task: Task, fold_N: NDArray[np.int64], fold: int, arms: Sequence[str]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the figures of each arm; scorers of equal settings and terms are fitted once."""
+    cases: dict[str, tuple[Case, dict[str, Scorer]]] = {}
     for arm in arms:
-        scorers, seconds = [], 0.0
+        words, scorers, seconds = task.words(arm), [], 0.0
+        if repr(words) not in cases:
+            cases[repr(words)] = task.case(fold_N, fold, words), {}
+        case, fitted = cases[repr(words)]
         for settings in task.scorers(arm):
             begun = time.perf_counter()
             if repr(settings) not in fitted:
                 fitted[repr(settings)] = settings.fit(case.training)
                 seconds += time.perf_counter() - begun
             scorers.append(fitted[repr(settings)])
-        changed = [one["kind"] for one in yaml.safe_load(arm) if not one.get("drop")] or ["linear"]
+        changed = [one["kind"] for one in yaml.safe_load(arm) if not one.get("drop") and one["kind"] != WORDS] or [
+            "linear"
+        ]
         alone = [scorer for scorer, one in zip(scorers, task.scorers(arm), strict=True) if one.kind == changed[-1]][:1]
         yield arm, {"fit_s": round(seconds, 1), **measured(case, alone, "alone "), **measured(case, scorers, "")}
 

@@ -111,6 +111,8 @@ class WordsConfig:
     folding; overlapping pairs of characters in scripts without spaces, such as Chinese, Japanese and Thai."""
     ngrams: Annotated[int, Field(ge=1, le=5)] = 1
     """Terms are runs of 1 to this many words."""
+    stems: Annotated[int, Field(ge=0, le=32)] = 0
+    """The first letters of a longer word are a term as well, so that inflected forms share one; 0: they are not."""
     min_documents: Annotated[int, Field(ge=1)] = 2
     """Terms in fewer training documents are dropped. If no term remains, xmtc lowers this to 1."""
     most_documents: Annotated[float, Field(gt=0, le=1)] = 0.9

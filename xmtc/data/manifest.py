@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, holding, parse_json, reading, write_text
 
-FORMAT = 6
+FORMAT = 7
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
 

@@ -27,7 +27,7 @@ from xmtc.data.selection import Selection, select
 from xmtc.data.shards import ShardResult, ShardTask, count_documents, make_shard
 from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import definition, identity
-from xmtc.data.words import WORDS_FILES, Vocabulary, choose_words
+from xmtc.data.words import WORDS_FILES, TermRules, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import file_sha256, holding, lock_of, locked, publish_directory, real, writing
 from xmtc.track.progress import Progress
@@ -184,7 +184,7 @@ class _Work:
     def _vocabulary(self, spool: Spool, train: NDArray[np.int64], reader: Reader) -> Vocabulary:
         """Count the chosen training documents that contain each term, and choose the vocabulary."""
         frequencies: Counter[str] = Counter()
-        count = functools.partial(count_documents, ngrams=self.config.words.ngrams)
+        count = functools.partial(count_documents, rules=TermRules.by(self.config.words))
         with self.progress.task("count words", len(train)) as bar:
             for documents, found in self.map(count, spool.pieces(train)):
                 frequencies.update(found)

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from xmtc.data.fields import FieldText
 from xmtc.data.manifest import ShardInfo, file_info
 from xmtc.data.windows import first_tokens
-from xmtc.data.words import Vocabulary, document_frequencies
+from xmtc.data.words import TermRules, Vocabulary, document_frequencies
 
 SHARD_SCHEMA = pa.schema(
     [
@@ -93,16 +93,16 @@ def read_batch(path: Path) -> pa.RecordBatch:
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
 
 
-def count_documents(piece: Piece, *, ngrams: int) -> tuple[int, Counter[str]]:
+def count_documents(piece: Piece, *, rules: TermRules) -> tuple[int, Counter[str]]:
     """Count the rows of a piece, and for each term the rows that contain it.
 
     Args:
         piece: rows to count in.
-        ngrams: terms are runs of 1 to this many words.
+        rules: what is a term.
     """
     path, take = piece
     texts = _texts(read_batch(Path(path)).take(pa.array(take)))
-    return len(texts), document_frequencies(texts, ngrams)
+    return len(texts), document_frequencies(texts, rules)
 
 
 def make_shard(

@@ -11,10 +11,12 @@ Suffixes: N documents, V terms of the vocabulary, W terms of one shard, F fields
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,27 +30,50 @@ from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_
 from xmtc.errors import CheckpointError, DataError
 
 logger = logging.getLogger(__name__)
+_DIGITS = re.compile(r"[\d_]")
 _AHEAD = 1_000  # characters, in which a run of words ends
 
 WORDS_FILES = ("words.json", "words.safetensors")
 """Files of a vocabulary: terms, and in how many documents each occurs."""
 
 
-def terms_of(words: Sequence[str], ngrams: int) -> list[str]:
-    """List all runs of 1 to `ngrams` words, joined by spaces; single words first."""
-    terms = list(words)
-    for length in range(2, ngrams + 1):
-        terms += map(" ".join, zip(*(words[start:] for start in range(length)), strict=False))
-    return terms
+class TermRules(NamedTuple):
+    """What is a term.
+
+    Attributes:
+        ngrams: runs of 1 to this many words, joined by spaces.
+        stems: the first letters of a word that has more than this many letters and no digit, as `diabet*`; 0: no stems.
+    """
+
+    ngrams: int = 1
+    stems: int = 0
+
+    @classmethod
+    def by(cls, config: WordsConfig) -> Self:
+        """Return the rules of a configuration."""
+        return cls(config.ngrams, config.stems)
+
+    def of(self, words: Sequence[str]) -> list[str]:
+        """List all terms of a text, from its words; single words first."""
+        terms = list(words)
+        for length in range(2, self.ngrams + 1):
+            terms += map(" ".join, zip(*(words[start:] for start in range(length)), strict=False))
+        return terms + [stem for word in words if (stem := self._stem(word))]
+
+    def spans(self, text: str) -> Iterator[tuple[str, int, int]]:
+        """Yield each occurrence of a term: the term and its first and last-plus-one character in `text`."""
+        found = list(word_spans(text))
+        for length in range(1, self.ngrams + 1):
+            for first in range(len(found) - length + 1):
+                run = found[first : first + length]
+                yield " ".join(word for word, _, _ in run), run[0][1], run[-1][2]
+        yield from ((stem, start, end) for word, start, end in found if (stem := self._stem(word)))
+
+    def _stem(self, word: str) -> str:
+        return f"{word[: self.stems]}*" if 0 < self.stems < len(word) and not _DIGITS.search(word) else ""
 
 
-def term_spans(text: str, ngrams: int) -> Iterator[tuple[str, int, int]]:
-    """Yield each occurrence of a term: the term and its first and last-plus-one character in `text`."""
-    found = list(word_spans(text))
-    for length in range(1, ngrams + 1):
-        for first in range(len(found) - length + 1):
-            run = found[first : first + length]
-            yield " ".join(word for word, _, _ in run), run[0][1], run[-1][2]
+WORDS_ALONE = TermRules()
 
 
 @dataclass(frozen=True)
@@ -74,17 +99,17 @@ class WordCounts:
         return sparse.csr_array((values, (coordinates.row[known], columns[known])), shape=shape)
 
 
-def count_words(texts: Iterable[str | list[str]], ngrams: int = 1) -> WordCounts:
+def count_words(texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE) -> WordCounts:
     """Count the terms of some texts.
 
     Args:
         texts: N whole documents, which are not kept; or terms.
-        ngrams: terms are runs of 1 to this many words.
+        rules: what is a term.
     """
     ids: dict[str, int] = {}
     columns, counts, ends = [], [], [0]
     for text in texts:
-        found = Counter(terms_of(words_of(text), ngrams) if isinstance(text, str) else text)
+        found = Counter(rules.of(words_of(text)) if isinstance(text, str) else text)
         columns.append(np.fromiter((ids.setdefault(term, len(ids)) for term in found), np.int32, len(found)))
         counts.append(np.fromiter(found.values(), np.int32, len(found)))
         ends.append(ends[-1] + len(found))
@@ -101,7 +126,7 @@ class Vocabulary:
         terms: V terms, the most frequent first; equally frequent ones in alphabetical order.
         documents_V: int64, training documents with the term.
         documents: training documents.
-        ngrams: length of the longest term in words.
+        rules: what is a term.
         fields: names of the fields whose words are counted.
         categories: names of the categories.
     """
@@ -109,7 +134,7 @@ class Vocabulary:
     terms: list[str]
     documents_V: NDArray[np.int64]
     documents: int
-    ngrams: int
+    rules: TermRules
     fields: tuple[str, ...] = ONE_FIELD
     categories: tuple[str, ...] = ()
     ids: dict[str, int] = field(init=False, repr=False, compare=False)
@@ -128,7 +153,7 @@ class Vocabulary:
     def words(self, texts: Sequence[str]) -> "Words":
         """Count each term of the vocabulary in each field of each text."""
         parts = (part for text in texts for part in (*field_parts(text, len(self.fields)), *self._values(text)))
-        counts_PV = count_words(parts, self.ngrams).over(self)
+        counts_PV = count_words(parts, self.rules).over(self)
         return Words(sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self)
 
     def _values(self, text: str) -> list[list[str]]:
@@ -145,7 +170,7 @@ class Vocabulary:
         """Yield each occurrence of a term of the vocabulary up to `end`: its column and first character in `text`."""
         start = 0
         for number, part in enumerate(field_parts(text, len(self.fields))):
-            for term, first, _ in term_spans(part[: max(end + _AHEAD - start, 0)], self.ngrams):
+            for term, first, _ in self.rules.spans(part[: max(end + _AHEAD - start, 0)]):
                 if term in self.ids:
                     yield number * len(self) + self.ids[term], start + first
             start += len(part)
@@ -158,7 +183,7 @@ class Vocabulary:
     def save(self, folder: Path) -> None:
         """Write `words.json` and `words.safetensors`."""
         plain = {"analyzer": ANALYZER, "terms": self.terms, "documents": self.documents}
-        plain |= {"ngrams": self.ngrams, "fields": self.fields, "categories": self.categories}
+        plain |= {"rules": self.rules, "fields": self.fields, "categories": self.categories}
         write_json(folder / WORDS_FILES[0], plain)
         write_tensors(folder / WORDS_FILES[1], {"documents_V": self.documents_V})
 
@@ -169,14 +194,14 @@ class Vocabulary:
         Raises:
             CheckpointError: a file is missing or damaged, or its words were found in a way that is unknown here.
         """
-        keys = ("analyzer", "terms", "documents", "ngrams", "fields", "categories")
+        keys = ("analyzer", "terms", "documents", "rules", "fields", "categories")
         plain = read_object(folder / WORDS_FILES[0], keys)
         if plain["analyzer"] != ANALYZER:
             here = f"unknown; this version has {ANALYZER}"
             raise CheckpointError(f"{folder / WORDS_FILES[0]}: the analyzer {str(plain['analyzer'])[:40]!r} is {here}")
         tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
         names = tuple(plain["fields"]), tuple(plain["categories"])
-        return cls(plain["terms"], tensors["documents_V"], plain["documents"], plain["ngrams"], *names)
+        return cls(plain["terms"], tensors["documents_V"], plain["documents"], TermRules(*plain["rules"]), *names)
 
 
 @dataclass(frozen=True)
@@ -245,16 +270,16 @@ def _unit_rows(rows: Matrix) -> Matrix:
     return rows
 
 
-def document_frequencies(texts: Iterable[str], ngrams: int = 1) -> Counter[str]:
+def document_frequencies(texts: Iterable[str], rules: TermRules = WORDS_ALONE) -> Counter[str]:
     """Count the texts that contain each term. Counts of shards add up.
 
     Args:
         texts: whole documents; they are not kept.
-        ngrams: terms are runs of 1 to this many words.
+        rules: what is a term.
     """
     frequencies: Counter[str] = Counter()
     for text in texts:
-        frequencies.update({*terms_of(words_of(text), ngrams), *categories_of(text)})
+        frequencies.update({*rules.of(words_of(text)), *categories_of(text)})
     return frequencies
 
 
@@ -299,7 +324,7 @@ def choose_words(
     kept.sort(key=lambda item: (-item[1], item[0]))
     kept = kept[: config.most_terms]
     terms, documents_V = [term for term, _ in kept], np.array([n for _, n in kept], np.int64)
-    return Vocabulary(terms, documents_V, documents, config.ngrams, fields, categories)
+    return Vocabulary(terms, documents_V, documents, TermRules.by(config), fields, categories)
 
 
 def _between(frequencies: Counter[str], least: int, most: float) -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ from xmtc.data.readers.base import SPLITS, Document
 from xmtc.data.spool import text_hash
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.windows import first_tokens
+from xmtc.data.words import TermRules
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
@@ -33,7 +34,7 @@ class Size:
         train, dev, test: numbers of documents.
         tokens: mean tokens of a document, cut at `data.max_length`.
         longest: tokens of the longest document, cut likewise.
-        words: mean number of different words of a document, with their n-grams.
+        words: mean number of different words of a document, with their n-grams and stems.
         labels: L.
         labels_per_document: their mean number.
         vocab_size: number of token ids; None: that of the backbone.
@@ -258,6 +259,7 @@ def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64])
         lengths: tokens of its sampled documents, before truncation.
     """
     limit, cut = config.data.limit, np.minimum(lengths, config.data.max_length)
+    words, single = config.data.words, TermRules.by(config.data.words)._replace(ngrams=1)
 
     def documents(split: str, most: int | None) -> int:
         there = found.documents.get(split, 0)
@@ -269,7 +271,7 @@ def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64])
         test=documents("test", limit.test),
         tokens=float(cut.mean()),
         longest=int(cut.max()),
-        words=float(np.mean([len(set(words_of(text))) for text in found.texts])) * config.data.words.ngrams,
+        words=float(np.mean([len(set(single.of(words_of(text)))) for text in found.texts])) * words.ngrams,
         labels=found.labels,
         labels_per_document=found.labels_per_document,
         origin="counted in the source" if found.exact else "extrapolated from a part of the source",

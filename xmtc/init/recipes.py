@@ -204,8 +204,7 @@ def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
 
 def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     data = {**task.source, "max_length": max_length}
-    if task.labels <= _FEW_LABELS:
-        data["words"] = {"ngrams": 2, "most_terms": _TERMS}
+    data["words"] = {"ngrams": 2, "most_terms": _TERMS} if task.labels <= _FEW_LABELS else {"stems": 6}
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
     if recipe.trains_encoder and max_length <= _EAGER and not task.gpu:
         tree["model"]["encoder"]["attention"] = "eager"

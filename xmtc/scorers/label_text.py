@@ -20,7 +20,7 @@ from typing_extensions import override
 from xmtc.data.analyzer import words_of
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.labels import LabelTable
-from xmtc.data.words import Vocabulary, Words, terms_of
+from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import DataError
 from xmtc.scorers.base import Contribution, Features, LabelNames, Training, field_weights
 from xmtc.scorers.config import LabelTextConfig
@@ -60,11 +60,12 @@ def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
         texts: texts of L labels; an empty text matches nothing.
         vocabulary: vocabulary of the documents.
     """
+    rules = vocabulary.rules._replace(ngrams=1)
     unseen = float(np.log(1 + vocabulary.documents) + 1) ** 2
     squares_V = np.square(vocabulary.idf.astype(np.float64))
     rows, columns, values = [], [], []
     for label, text in enumerate(texts):
-        terms = sorted(set(terms_of(words_of(text), 1)))
+        terms = sorted(set(rules.of(words_of(text))))
         known = [vocabulary.ids[term] for term in terms if term in vocabulary.ids]
         total = squares_V[known].sum() + unseen * (len(terms) - len(known))
         rows += [label] * len(known)
