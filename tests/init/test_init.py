@@ -428,6 +428,7 @@ def test_all_words_and_pairs_take_part_where_labels_are_few_and_documents_fit(la
     linear = recipes[0].model.scorers[0]
     assert (linear.weighting == "log_odds") == wide
     assert (linear.most_terms >= recipes[0].data.words.most_terms) == wide
+    assert (recipes[0].data.words.ngrams, recipes[0].data.words.stems) == ((2, 0) if labels == 2 else (1, 6))
     assert recipes[-1].model.scorers[0].most_terms == 4_000  # the cheapest
 
 

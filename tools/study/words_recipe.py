@@ -4,11 +4,13 @@
     python tools/study/words_recipe.py DATA OUT --tasks reviews bare --arms '[]' '[{kind: linear, penalty: 2}]'
 
 The tasks are those of `own_data.py`. An arm is a list of settings: of a kind that `init` writes, they change those; of
-another kind, they add a scorer. `{kind: linear, drop: true}` leaves one out. `{kind: words, stems: 6}` changes
-`data.words`. Scorers are fitted on three quarters of
-the documents and fused; the fusion and the threshold of one half of the last quarter are fitted on the other half.
-Prints a JSON line for each task, arm and fold, in percent, of the arm's last scorer and of all scorers over words; then
-means over folds, with the difference to the first arm and its standard error over folds.
+another kind, they add a scorer. `{kind: linear, drop: true}` leaves one out. `{kind: words, stems: 0}` changes
+`data.words`.
+
+Scorers are fitted on three quarters of the documents and fused; the fusion and the threshold of one half of the last
+quarter are fitted on the other half. Prints a JSON line for each task, arm and fold, in percent, of the arm's last
+scorer and of all scorers over words; then means over folds, with the difference to the first arm and its standard
+error over folds.
 """
 
 import argparse
@@ -73,7 +75,7 @@ class Task:
         settings = to_plain(self.config.data.words)
         for change in yaml.safe_load(arm):
             settings |= {key: value for key, value in change.items() if change["kind"] == WORDS and key != "kind"}
-        return adapter(WordsConfig).validate_python(settings)
+        return adapter(WordsConfig).validate_json(json.dumps(settings))
 
     def scorers(self, arm: str) -> list[ScorerSettings]:
         """The scorers over words of an arm; those that `init` wrote first."""

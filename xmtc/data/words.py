@@ -30,7 +30,7 @@ from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_
 from xmtc.errors import CheckpointError, DataError
 
 logger = logging.getLogger(__name__)
-_DIGITS = re.compile(r"[\d_]")
+_CODE = re.compile(r"[\d_]")  # in identifiers, which are not inflected
 _AHEAD = 1_000  # characters, in which a run of words ends
 
 WORDS_FILES = ("words.json", "words.safetensors")
@@ -42,7 +42,7 @@ class TermRules(NamedTuple):
 
     Attributes:
         ngrams: runs of 1 to this many words, joined by spaces.
-        stems: the first letters of a word that has more than this many letters and no digit, as `diabet*`; 0: no stems.
+        stems: the first letters of a word that has more than this many letters and no digit, as `diabet*`; 0: none.
     """
 
     ngrams: int = 1
@@ -70,7 +70,7 @@ class TermRules(NamedTuple):
         yield from ((stem, start, end) for word, start, end in found if (stem := self._stem(word)))
 
     def _stem(self, word: str) -> str:
-        return f"{word[: self.stems]}*" if 0 < self.stems < len(word) and not _DIGITS.search(word) else ""
+        return f"{word[: self.stems]}*" if 0 < self.stems < len(word) and not _CODE.search(word) else ""
 
 
 WORDS_ALONE = TermRules()

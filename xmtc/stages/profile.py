@@ -39,6 +39,5 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     most = Counter(chosen.tolist()).most_common(MOST_LABELS)
     labels = {worker.corpus.labels.labels[label]: count for label, count in most}
     kinds = kinds_of(worker.tokenizer, ids_N, words)
-    manifest = worker.corpus.manifest  # one of an earlier version knows only the languages of train
-    kinds |= {"labels": labels, "languages": manifest.dev_languages or manifest.languages}
+    kinds |= {"labels": labels, "languages": worker.corpus.manifest.dev_languages}
     return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)
