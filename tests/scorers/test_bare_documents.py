@@ -58,7 +58,7 @@ def test_documents_without_a_feature_are_documents(settings: Any, rows: Any, tmp
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: type(one).__name__)
 def test_a_vocabulary_may_be_empty(settings: Any) -> None:
     cases, _ = training(60)
-    vocabulary = Vocabulary([], np.empty(0, np.int64), 60, 1)
+    vocabulary = Vocabulary([], np.empty(0, np.int64), 60)
     features = Features(vocabulary.words(["?"] * 60), cases.features.states_ND)
     scorer = settings.fit(replace(cases, features=features, names=label_names(["a"] * 7, vocabulary)))
     assert np.isfinite(scorer.score(features).top(3).scores_NK).all()

@@ -40,7 +40,7 @@ def corpus(documents: int, terms: int, labels: int) -> tuple[Words, Matrix]:
     words = np.concatenate([from_labels, power_law(rng, terms, (documents, WORDS_OF_DOCUMENT))], axis=1)
     rows = np.repeat(np.arange(documents), words.shape[1])
     counts = sparse.csr_array((np.ones(words.size, np.float32), (rows, words.ravel())), shape=(documents, terms))
-    vocabulary = Vocabulary([str(term) for term in range(terms)], np.full(terms, documents), documents, 1)
+    vocabulary = Vocabulary([str(term) for term in range(terms)], np.full(terms, documents), documents)
     of = (np.repeat(np.arange(documents), LABELS_OF_DOCUMENT), label_ids.ravel())
     return Words(counts, vocabulary), sparse.csr_array(
         (np.ones(label_ids.size, np.bool_), of), shape=(documents, labels)

@@ -134,7 +134,7 @@ class Vocabulary:
     terms: list[str]
     documents_V: NDArray[np.int64]
     documents: int
-    rules: TermRules
+    rules: TermRules = WORDS_ALONE
     fields: tuple[str, ...] = ONE_FIELD
     categories: tuple[str, ...] = ()
     ids: dict[str, int] = field(init=False, repr=False, compare=False)
