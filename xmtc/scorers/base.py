@@ -12,7 +12,7 @@ Suffixes: N documents, L labels, K kept labels of a document, V terms, F fields,
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,15 +226,13 @@ class Contribution:
 class Scorer(Protocol):
     """A fitted scorer. It is read-only and sees documents only through their features."""
 
+    reads_states: ClassVar[bool] = False
+    """Whether `Features.states_ND` must be given."""
+
     @property
     def labels(self) -> int:
         """L."""
         ...
-
-    @property
-    def reads_states(self) -> bool:
-        """Whether `Features.states_ND` must be given."""
-        return False
 
     @property
     def train_counts(self) -> NDArray[np.int64] | None:

@@ -32,23 +32,15 @@ class ScorerSettings(Protocol):
 
     summary: ClassVar[str]
     """What the scorer is, in a few words: `xmtc init` writes them beside it."""
+    needs: ClassVar[frozenset[Feature]] = frozenset({"words"})
+    """The parts of `Training` that it needs: words of whole texts, pooled states, texts of labels, states of these."""
+    shares_work: ClassVar[bool] = False
+    """Whether all ranks call `fit` and share its work; otherwise only rank 0 calls it."""
 
     @property
     def scorer(self) -> "type[Scorer]":
         """The class that these settings fit. Import it here, not at the top of the module."""
         ...
-
-    @property
-    def needs(self) -> frozenset[Feature]:
-        """The parts of `Training` that it needs: words of whole texts, pooled states, texts of labels, their pooled
-        states.
-        """
-        return frozenset({"words"})
-
-    @property
-    def shares_work(self) -> bool:
-        """Whether all ranks call `fit` and share its work; otherwise only rank 0 calls it."""
-        return False
 
     def fit(self, training: "Training") -> "Scorer":
         """Fit the scorer; see `Scorer.fit`."""
@@ -64,6 +56,7 @@ class LinearConfig(ScorerSettings):
     """Ridge regression in closed form over TF-IDF of words: one factorisation for all labels."""
 
     summary: ClassVar[str] = "regression over words of whole texts"
+    shares_work: ClassVar[bool] = True
     kind: Literal["linear"] = "linear"
     fields: FieldWeights = None
     """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1. A
@@ -81,12 +74,6 @@ class LinearConfig(ScorerSettings):
 
     @property
     @override
-    def shares_work(self) -> bool:
-        """Yes: ranks share Gram matrix and labels."""
-        return True
-
-    @property
-    @override
     def scorer(self) -> "type[Scorer]":
         from xmtc.scorers.linear import Linear
 
@@ -98,6 +85,7 @@ class RankedWordsConfig(ScorerSettings):
     """Ridge regression of each label on the words with the most mutual information on it."""
 
     summary: ClassVar[str] = "regression of each label over the words that tell most about it"
+    shares_work: ClassVar[bool] = True
     kind: Literal["ranked_words"] = "ranked_words"
     fields: FieldWeights = None
     """Fields to read, as in `linear`."""
@@ -105,12 +93,6 @@ class RankedWordsConfig(ScorerSettings):
     """Maximum number of words of a label."""
     penalty: Annotated[float, Field(gt=0)] = 0.1
     """Ridge penalty λ of a label's first word. Words that tell less have a larger one."""
-
-    @property
-    @override
-    def shares_work(self) -> bool:
-        """Yes: ranks share labels."""
-        return True
 
     @property
     @override
@@ -145,15 +127,10 @@ class StateNeighboursConfig(ScorerSettings):
     """Votes of the training documents with the most similar pooled states: weights exp(20 · (cos − 1))."""
 
     summary: ClassVar[str] = "votes of documents with similar hidden states"
+    needs: ClassVar[frozenset[Feature]] = frozenset({"states"})
     kind: Literal["state_neighbours"] = "state_neighbours"
     neighbours: Annotated[int, Field(ge=1)] = 50
     """Number of documents that vote."""
-
-    @property
-    @override
-    def needs(self) -> frozenset[Feature]:
-        """Pooled states."""
-        return frozenset({"states"})
 
     @property
     @override
@@ -168,15 +145,10 @@ class LabelTextConfig(ScorerSettings):
     """Similarity of a document and a label's name or description, the only information on labels without documents."""
 
     summary: ClassVar[str] = "names of labels in the text"
+    needs: ClassVar[frozenset[Feature]] = frozenset({"words", "label_texts"})
     kind: Literal["label_text"] = "label_text"
     fields: FieldNames | None = None
     """Fields in which names are looked for, such as `[title]`; null: all."""
-
-    @property
-    @override
-    def needs(self) -> frozenset[Feature]:
-        """Words and texts of labels."""
-        return frozenset({"words", "label_texts"})
 
     @property
     @override
@@ -191,13 +163,8 @@ class LabelEmbeddingsConfig(ScorerSettings):
     """Similarity of a document and a label's names as the encoder sees them, for labels without documents too."""
 
     summary: ClassVar[str] = "names of labels that mean what the text is about"
+    needs: ClassVar[frozenset[Feature]] = frozenset({"states", "label_states"})
     kind: Literal["label_embeddings"] = "label_embeddings"
-
-    @property
-    @override
-    def needs(self) -> frozenset[Feature]:
-        """Pooled states of documents and of names."""
-        return frozenset({"states", "label_states"})
 
     @property
     @override

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class LabelEmbeddings(Scorer):
         documents_D, names_D: float32, means that are subtracted from states of documents and of names.
     """
 
+    reads_states: ClassVar[bool] = True
     index: Any
     texts: Sequence[str]
     owners_W: NDArray[np.int64]
@@ -50,11 +51,6 @@ class LabelEmbeddings(Scorer):
     @override
     def labels(self) -> int:
         return int(self.owners_W.max(initial=-1)) + 1
-
-    @property
-    @override
-    def reads_states(self) -> bool:
-        return True
 
     @classmethod
     @override

@@ -5,7 +5,7 @@ Suffixes: B query documents, N training documents, K neighbours, D width of stat
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,9 @@ class StateNeighbours(Votes):
         mean_D: float32, mean that is subtracted from every state.
     """
 
+    reads_states: ClassVar[bool] = True
     index: Any
     mean_D: Floats
-
-    @property
-    @override
-    def reads_states(self) -> bool:
-        return True
 
     @classmethod
     @override

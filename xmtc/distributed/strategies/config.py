@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from typing_extensions import override
 
@@ -60,6 +60,7 @@ class DDPConfig(StrategySettings):
 class DeepSpeedConfig(StrategySettings):
     """ZeRO, for models or optimizers that do not fit in a worker's memory."""
 
+    compiles: ClassVar[bool] = True  # its collectives
     kind: Literal["deepspeed"] = "deepspeed"
     stage: Literal[0, 1, 2, 3] = 2
     """0 partitions nothing, 1 the optimizer state, 2 also gradients, 3 also parameters (including frozen ones)."""
@@ -84,12 +85,6 @@ class DeepSpeedConfig(StrategySettings):
     @override
     def partitions_parameters(self) -> bool:
         return self.stage == 3
-
-    @property
-    @override
-    def compiles(self) -> bool:
-        """Its collectives."""
-        return True
 
     @override
     def refusals(self) -> Mapping[Demand, str]:

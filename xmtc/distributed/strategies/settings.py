@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +38,9 @@ class StrategySettings(Protocol):
     Those that override nothing but `build` give every worker the whole model, its gradients and optimizer state.
     """
 
+    compiles: ClassVar[bool] = False
+    """Whether every node needs a C++ compiler and ninja."""
+
     @property
     def kind(self) -> str:
         """The strategy's name."""
@@ -51,11 +54,6 @@ class StrategySettings(Protocol):
     @property
     def partitions_parameters(self) -> bool:
         """Whether the workers share the parameters, frozen ones too."""
-        return False
-
-    @property
-    def compiles(self) -> bool:
-        """Whether every node needs a C++ compiler and ninja."""
         return False
 
     def refusals(self) -> Mapping[Demand, str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -110,6 +110,7 @@ class HuggingFaceConfig(EncoderSettings):
 class MaxPoolConfig(EncoderSettings):
     """MaxPoolBERT: a Hugging Face encoder whose first token, [CLS], is enriched. Use it with first-token pooling."""
 
+    backbone_key: ClassVar[str] = "model.encoder.base"
     kind: Literal["maxpool"] = "maxpool"
     """Which encoder."""
     base: HuggingFaceConfig = HuggingFaceConfig()
@@ -126,11 +127,6 @@ class MaxPoolConfig(EncoderSettings):
     @override
     def backbone(self) -> HuggingFaceConfig:
         return self.base
-
-    @property
-    @override
-    def backbone_key(self) -> str:
-        return "model.encoder.base"
 
     @property
     @override

@@ -1,7 +1,7 @@
 """The interface of an encoder's settings."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from xmtc.data.pretrained import weights_hash
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 class EncoderSettings(Protocol):
     """Settings of an encoder. What it inherits answers for encoders that start from scratch and refuse nothing."""
+
+    backbone_key: ClassVar[str] = "model.encoder"
+    """The section of the configuration with the backbone, for messages."""
 
     @property
     def kind(self) -> str:
@@ -29,11 +32,6 @@ class EncoderSettings(Protocol):
         """Hash of the pretrained weights in a folder; empty if they come from elsewhere, or there are none."""
         backbone = self.backbone
         return weights_hash(backbone.name) if backbone is not None and backbone.from_config is None else ""
-
-    @property
-    def backbone_key(self) -> str:
-        """The section of the configuration with the backbone, for messages."""
-        return "model.encoder"
 
     @property
     def tokenizer_name(self) -> str | None:

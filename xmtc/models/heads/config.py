@@ -51,6 +51,7 @@ class HeadSettings(Protocol):
         plantable: the parts that can be planted.
         trains_rows: whether an optimizer updates the label rows.
         scores: whether the head scores at all; false only for `none`.
+        label_tokens: tokens of a label's text that the head makes the row from; None if it reads no label texts.
     """
 
     kind: str
@@ -58,16 +59,12 @@ class HeadSettings(Protocol):
     plantable: ClassVar[frozenset[PlantedPart]] = frozenset()
     trains_rows: ClassVar[bool] = True
     scores: ClassVar[bool] = True
+    label_tokens: ClassVar[int | None] = None
 
     @property
     def row_dtype(self) -> RowDtype:
         """Storage of the label rows."""
         return "float32"
-
-    @property
-    def label_tokens(self) -> int | None:
-        """Number of tokens of a label's text that the head makes the row from; None if it reads no label texts."""
-        return None
 
     @property
     def first_token(self) -> FirstToken:
@@ -184,11 +181,7 @@ class TwoTowerConfig(_Pooled):
     row_dtype: RowDtype = "float32"
     """Type of the label vectors, which no optimizer updates."""
     trains_rows: ClassVar[bool] = False
-
-    @property
-    @override
-    def label_tokens(self) -> int:
-        return 32
+    label_tokens: ClassVar[int | None] = 32
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
         """Refuse features that need trained rows, or the texts of all labels at every step."""
