@@ -108,6 +108,14 @@ def test_columns_of_another_type_are_refused_by_name(tmp_path, columns, message)
         read_predictions(tmp_path / "p.parquet", LABELS, ["a", "b"], top_k=5)
 
 
+def test_labels_are_those_of_the_corpus_however_they_are_written(tmp_path):
+    table = pa.table({"doc_id": ["a"], "labels": [["cafe\u0301", " law"]], "scores": [[0.9, 0.1]]})
+    pq.write_table(table, tmp_path / "p.parquet")
+    assert read_predictions(tmp_path / "p.parquet", ["caf\u00e9", "law"], ["a"], top_k=2).label_ids_NK.tolist() == [
+        [0, 1]
+    ]
+
+
 def test_empty_lists_predict_nothing_whatever_their_type(tmp_path):
     pq.write_table(pa.table({"doc_id": ["a"], "labels": [[]], "scores": [[]]}), tmp_path / "p.parquet")
     assert read_predictions(tmp_path / "p.parquet", LABELS, ["a"], top_k=5).label_ids_NK.tolist() == [[-1]]

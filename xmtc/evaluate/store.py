@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from xmtc.data.readers.base import quoted_cell, quoted_label
+from xmtc.data.readers.cells import label_of
 from xmtc.errors import DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
@@ -253,7 +254,7 @@ def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scor
 def _codes(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:
     """Label ids of labels."""
     coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
-    values = np.array(coded.dictionary.to_pylist(), object)
+    values = np.array([label_of(one) for one in coded.dictionary.to_pylist()], object)
     ids = np.append(known.get_indexer(values), -1)
     codes = ids[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     if (codes < 0).any():
