@@ -350,6 +350,11 @@ def test_columns_that_cannot_be_told_apart(tmp_path):
     for kind, name in (("csv", "train.csv"), ("parquet", "a.parquet"), ("arrow", "a.arrow")):
         with pytest.raises(DataError, match=rf"{name}: 2 columns .*'text'"):
             read(kind=kind, files={"train": str(tmp_path / name)})
+    path.write_text("label,name,name,,\na,x,y,,\n")
+    with pytest.raises(DataError, match=r"train\.csv: 2 columns .*'name'"):
+        LabelFileConfig(path=str(path)).read()
+    path.write_text("label,name,,\na,x,,\n")
+    assert LabelFileConfig(path=str(path)).read().names == {"a": "x"}
     with pytest.raises(ValidationError, match="at least 1 character"):
         reader(kind="csv", files={"train": str(path)}, columns={"label_separator": ""})
 

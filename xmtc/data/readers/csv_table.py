@@ -34,8 +34,8 @@ class CsvTable(TableFormat):
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
         lines, told = self._lines(path), self._separator(path) != "\t"
         _, header = next(lines, (1, []))
-        if columns is not None:
-            check_columns(path, columns.names(), header, columns.advice())
+        wanted = filter(None, header) if columns is None else columns.names()
+        check_columns(path, wanted, header, columns.advice() if columns else "")
         for number, (line, cells) in enumerate(lines, start=1):
             if not cells:
                 continue
