@@ -119,10 +119,16 @@ def test_the_text_of_a_set_is_the_set(kind: type) -> None:
 
 
 def test_lists_as_databases_and_r_write_them_are_refused() -> None:
-    for text in ("{law,tax}", '{"civil law",tax}', "[law, tax]", 'c("law", "tax")', "[datetime.date(2020, 1, 1)]"):
+    lists = ("{law,tax}", '{"civil law",tax}', "[law, tax]", 'c("law", "tax")', "[datetime.date(2020, 1, 1)]")
+    for text in (*lists, "{250.00,401.9}", "[250.00, 401.9]", "[250.00]", "{250.00}", "[007]"):
         for separator in (None, ","):
             with pytest.raises(ValueError, match="not a list of labels in a form that is read"):
                 labels_of(text, separator)
+
+
+def test_numbers_in_the_text_of_a_list_are_labels() -> None:
+    for text in ("[250.0, 401.9]", "{250,401.9}", "[250. 401.9]", '["250", "401.9"]'):
+        assert labels_of(text)[0] == ("250", "401.9")
 
 
 def test_other_texts_in_brackets_are_labels() -> None:

@@ -23,8 +23,11 @@ _ITEM = rf"np\.\w++\((?:{_LITERAL})\)|<NA>|{_LITERAL}"
 _ITEMS = re.compile(rf"[\[({{](?>\s*+(?:{_ITEM})\s*+,?+)*+\s*+[\])}}]")
 """A list as Python, NumPy (without commas, or of its scalars) or pandas (with NaN) writes it."""
 _OPENINGS = ("[", "(", "{", "set()", "frozenset(", 'c("')
-_FOREIGN = re.compile(r"""\[(?:[^][]*,[^][]*|\s*[\[({].*)\]|\{(?:[^{}]*,[^{}]*|['"].*)\}|c\(".*"\)""", re.DOTALL)
-"""A list as databases and R write it, or objects: items have no quotes, or another meaning."""
+_CODE = r"\d+(?:\.\d+0)?"
+_FOREIGN = re.compile(
+    rf"""\[(?:[^][]*,[^][]*|\s*[\[({{].*|{_CODE})\]|\{{(?:[^{{}}]*,[^{{}}]*|['"].*|{_CODE})\}}|c\(".*"\)""", re.DOTALL
+)
+"""A list as databases and R write it, or objects: items have no quotes, or another meaning, or are codes like 007."""
 ZERO, ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
 
 
@@ -128,7 +131,7 @@ def _list_in(cell: Any) -> Any:
         return cell
     text = re.sub(r"^(?:frozen)?set\((.*)\)$", r"\1", cell.strip(), flags=re.DOTALL) or "[]"
     with suppress(ValueError, RecursionError):
-        return json.loads(text)
+        return json.loads(text, parse_float=_literal)
     if _ITEMS.fullmatch(text) and not re.fullmatch(r"\([^,]+\)", text):
         with suppress(ValueError, SyntaxError):
             return [_literal(one) for one in re.findall(_ITEM, text)]
@@ -138,7 +141,9 @@ def _list_in(cell: Any) -> Any:
 
 
 def _literal(item: str) -> Any:
-    """Evaluate an item of a list; NumPy's scalars are written as calls."""
+    """Evaluate an item of a list; NumPy's scalars are written as calls. A code 250.00 raises ValueError."""
+    if "." in item and re.fullmatch(_CODE, item):
+        raise ValueError(item)
     item = re.sub(r"^np\.(?:(True|False)_|\w+\((.*)\))$", r"\1\2", item, flags=re.DOTALL)
     return None if item in ("nan", "<NA>") else ast.literal_eval(item)
 
