@@ -84,6 +84,13 @@ def test_lists_of_classes_are_no_vectors() -> None:
     assert labels_of("a; b;;a", ";") == (("a", "b"), 0)
 
 
+def test_quotes_around_a_label_keep_the_separators_in_it() -> None:
+    assert labels_of('"Trade, foreign", Law,"a ""b"", c"', ",")[0] == ("Trade, foreign", "Law", 'a "b", c')
+    assert labels_of('"Trade | foreign" | Law', " | ")[0] == ("Trade | foreign", "Law")
+    for kept in ('"Heroes"', '"Weird Al" Yankovic', '5" pipe', '"', '"open'):
+        assert labels_of(f"Law,{kept}, Sea", ",")[0] == ("Law", kept, "Sea")
+
+
 LISTS = [["law"], ["law", "tax"], [], ["it's", 'a "b"', "c d"], ["naïve", "法律"], ["a, b", "c;d"], ["x", None]]
 
 

@@ -109,7 +109,7 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     if isinstance(cell, Mapping):
         raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
     is_list = isinstance(cell, Sequence | Set) and not isinstance(cell, str)
-    given = cell if is_list else cell.split(separator) if isinstance(cell, str) and separator else [cell]
+    given = cell if is_list else _split(cell, separator) if isinstance(cell, str) and separator else [cell]
     labels = [label for one in given if (label := label_of(one)) is not None]
     found = dict.fromkeys(sorted(labels) if isinstance(cell, Set) else labels)
     twice = len(found) < len(labels) and found.keys() <= ZERO | ONE and not ZERO.isdisjoint(found)
@@ -119,6 +119,14 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
             "[[name for name, one in zip(names, vector) if one] for vector in vectors]"
         )
     return tuple(found), len(given) - len(labels) if is_list else 0
+
+
+def _split(cell: str, separator: str) -> list[str]:
+    """Split a cell; quotes around a label keep the separators in it, as in CSV."""
+    if '"' not in cell:
+        return cell.split(separator)
+    parts = re.findall(rf'(\s*"(?:[^"]|"")*+"\s*|.*?)(?:{re.escape(separator)}|\Z)', cell, re.DOTALL)
+    return [part[1:-1].replace('""', '"') if separator in part else part for part in map(str.strip, parts)]
 
 
 def _list_in(cell: Any) -> Any:
