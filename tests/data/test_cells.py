@@ -37,6 +37,10 @@ NOTHING = [
 EQUAL: dict[str, list[Any]] = {
     "401": [401, 401.0, "401", " 401\n", b"401", np.int16(401), np.float32(401), Decimal("401.00"), pa.scalar(401.0)],
     "401.9": [401.9, "401.9", np.float32(401.9), Decimal("401.90"), pa.scalar(401.9, pa.float32())],
+    "100000": [100000, 1e5, "100000", "1e+05", " 1e+05"],
+    "123400000000000000": ["123400000000000000", "1.234e+17"],
+    "1e5": ["1e5"],
+    "1E+05": ["1E+05"],
     "True": [True, np.bool_(True), "True", pa.scalar(True)],
     "2020-01-02": [DAY, datetime.datetime(2020, 1, 2), pd.Timestamp(DAY), np.datetime64(DAY, "ns"), "2020-01-02"],
     "caf\u00e9": ["cafe\u0301", "caf\u00e9", "cafe\u0301".encode(), np.str_("caf\u00e9")],

@@ -28,6 +28,8 @@ _FOREIGN = re.compile(
     rf"""\[(?:[^][]*,[^][]*|\s*[\[({{].*|{_CODE})\]|\{{(?:[^{{}}]*,[^{{}}]*|['"].*|{_CODE})\}}|c\(".*"\)""", re.DOTALL
 )
 """A list as databases and R write it, or objects: items have no quotes, or another meaning, or are codes like 007."""
+_EXPONENT = re.compile(r"\s*\d(?:\.\d+)?e\+\d\d\s*")
+"""A large number as R and pandas write it to CSV, such as 1e+05 for 100000."""
 ZERO, ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
 
 
@@ -72,7 +74,7 @@ def word_of(value: Any) -> str | None:
     if absent(value):
         return None
     if isinstance(value, str):
-        return value
+        return _number(Decimal(value)) if _EXPONENT.fullmatch(value) else value
     if isinstance(value, Real | Decimal) and math.isfinite(value):
         return _number(value)
     if isinstance(value, date):
