@@ -45,6 +45,12 @@ def test_concepts_are_labels_by_any_of_their_terms(tmp_path: Path) -> None:
     assert by_id.parents == {"2": ("1",), "3": ("1", "9")}
 
 
+def test_a_broader_concept_without_an_iri_is_none(tmp_path: Path) -> None:
+    text = TURTLE + 'e:2 skos:broader [ skos:prefLabel "anonymous"@en ] .'
+    found = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), parents="parents").read()
+    assert found.parents[f"{PLACE}2"] == (f"{PLACE}1",)
+
+
 def test_other_names_are_kept(tmp_path: Path) -> None:
     text = 'e:4 skos:altLabel "idle"@en, "ungenutzt"@de ; xl:altLabel e:n4 .\ne:n4 xl:literalForm "x4" .\n'
     text = PUBLISHED + text

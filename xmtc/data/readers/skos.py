@@ -95,10 +95,11 @@ def _read(path: Path, syntax: str) -> "Graph":
 
 def _terms(graph: "Graph", concept: "URIRef") -> dict[str, Any]:
     """Return what identifies a concept, and the broader ones."""
-    from rdflib import DCTERMS, SKOS
+    from rdflib import DCTERMS, SKOS, URIRef
 
-    above = sorted({*map(str, graph.objects(concept, SKOS.broader)), *map(str, graph.subjects(SKOS.narrower, concept))})
-    newer = sorted(map(str, graph.objects(concept, DCTERMS.isReplacedBy)))
+    broader = {*graph.objects(concept, SKOS.broader), *graph.subjects(SKOS.narrower, concept)}
+    above = sorted(str(one) for one in broader if isinstance(one, URIRef))  # blank nodes have another name every time
+    newer = sorted(str(one) for one in graph.objects(concept, DCTERMS.isReplacedBy) if isinstance(one, URIRef))
     return {
         "label": str(concept),
         "id": _last(str(concept)),
