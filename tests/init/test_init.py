@@ -181,7 +181,7 @@ def test_files_of_a_folder_that_are_left_out_are_named(tmp_path, monkeypatch, ca
     for place in ("train", "extra", "data/more"):
         write_csv(folder / f"{place}.csv", ROWS)
     for name in ("classes", "labels"):
-        (folder / f"{name}.csv").write_text("label,name\nl,L\n")
+        (folder / f"{name}.csv").write_text("label,name\nlaw,L\n")
     write_config(str(folder), Answers(), budget="1m")
     assert "warning: left out, not named train, dev, test or labels: data/more.csv, extra.csv, labels.csv\n" in (
         capsys.readouterr().out
@@ -204,7 +204,15 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
     assert label_columns(files, choose_roles(columns, Answers(), "here")) == {"label": "id", "parents": "parent_ids"}
     (tmp_path / "subjects.ttl").write_text(prefixes + "e:other a skos:Concept .\n")
     with pytest.raises(DataError, match=r"subjects\.ttl: .*'labels'"):
-        label_columns(files, choose_roles(columns, Answers(), "here"))
+        write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml")
+
+
+def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
+    rows = [{**row, "labels": [f"00{i % 3}"]} for i, row in enumerate(ROWS)]
+    write_csv(tmp_path / "train.csv", rows)
+    (tmp_path / "labels.csv").write_text("label,name\n0,A\n1,B\n2,C\n")
+    with pytest.raises(DataError, match=r"labels\.csv: has no label of 'labels', such as '000': .* --labels"):
+        write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml")
 
 
 @pytest.mark.parametrize(

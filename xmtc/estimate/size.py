@@ -183,7 +183,8 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     rows = counted.rows
     if not whole:
         rows = max(rows, reader.count() or 0)
-    return counted.survey(reader.provides(), rows, len(reader.label_info().names), exact=whole)
+    named = len(counted.labels.keys() & reader.label_info().names.keys())
+    return counted.survey(reader.provides(), rows, named, exact=whole)
 
 
 class _Counted:

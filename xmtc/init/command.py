@@ -18,7 +18,7 @@ from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
-from xmtc.data.readers.base import shown_column
+from xmtc.data.readers.base import quoted_label, shown_column
 from xmtc.data.readers.table_config import SplitFilesConfig
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.errors import ConfigError, DataError
@@ -105,7 +105,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
     source = _data_section(files, roles, name)
     progress = Progress()
     found = survey(_data_config(files, source), progress)
-    source |= _check(found, roles, data)
+    source |= _check(found, roles, data, files.labels)
     task = _task(source, name, roles, found)
     ids_N = found.token_ids(task.encoder)
     lengths = np.array([len(ids) for ids in ids_N])
@@ -147,6 +147,7 @@ def summary(plan: Plan) -> list[str]:
     notes = {
         f"documents without labels, {'left out' if roles.task == 'single_label' else 'kept'}": found.bare,
         "rows that are not documents, skipped": found.rejected,
+        "labels without a name in the label file": found.labels - found.named if plan.files.labels else 0,
         "documents that repeat an earlier text": found.repeated,
         "dev or test documents that repeat a training text, dropped": found.leaked,
     }
@@ -212,7 +213,7 @@ def _data_config(files: DataFiles, section: Settings) -> DataConfig:
     return adapter(DataConfig).validate_json(json.dumps(local))
 
 
-def _check(found: Survey, roles: Roles, place: str) -> Settings:
+def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> Settings:
     """Refuse data from which nothing can be learnt. Return further settings of the `data` section."""
     if found.total < _LEAST:
         raise DataError(
@@ -228,6 +229,11 @@ def _check(found: Survey, roles: Roles, place: str) -> Settings:
         raise DataError(
             f"{place}: no label of {roles.labels!r} has two documents, so none can be learnt; give "
             "--label-separator, or another column with --labels"
+        )
+    if label_file is not None and not found.named:
+        raise DataError(
+            f"{label_file}: has no label of {roles.labels!r}, such as {quoted_label(next(iter(found.label_counts)))}: "
+            "write them alike, name another column with --labels, or move the file away"
         )
     settings: Settings = {}
     if roles.task == "single_label" and found.bare:

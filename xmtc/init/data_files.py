@@ -206,11 +206,7 @@ _ROWS = 1000  # number of documents whose labels are looked up
 
 
 def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
-    """Choose settings for a label file that is a SKOS vocabulary; empty for other tables.
-
-    Raises:
-        DataError: no label of the first documents is in the vocabulary.
-    """
+    """Choose settings for a label file that is a SKOS vocabulary; empty for other tables."""
     path = files.local[files.labels or ""]
     syntax = SKOS_FORMATS.get(ending_of(path))
     if syntax is None:
@@ -219,11 +215,6 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
     cells = [row.cells for row in concepts if not isinstance(row, Rejected)]
     found = {term: len(labels & {label for row in cells for label in labels_of(row[term])[0]}) for term in TERMS}
     best = max(found, key=lambda term: found[term])
-    if not found[best]:
-        raise DataError(
-            f"{files.labels}: no label of {roles.labels!r} is a concept's IRI, the last part of one, or a notation; "
-            "name another column with --labels, or move the vocabulary away"
-        )
     return {"label": best, "parents": TERMS[best]}
 
 
