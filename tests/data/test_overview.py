@@ -89,7 +89,7 @@ def test_a_table_whose_labels_were_not_separated_is_doubted(tmp_path):
     source = {"kind": "csv", "files": {"train": str(tmp_path / "a.csv")}}
     (warning,) = corpus_warnings(build(data_config(tmp_path / "corpus", source)))
     assert "look like combinations" in warning
-    assert "label_separator" in warning
+    assert "give lists, or data.source.columns.label_separator" in warning  # lists are what Python callers have
 
 
 def test_absent_labels_are_counted_and_named(tmp_path):

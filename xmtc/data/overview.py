@@ -119,7 +119,7 @@ def combination_warning(labels: Sequence[str]) -> list[str]:
         if parts is not None:
             return [
                 f"{sum(separator in label for label in labels):,} of {len(labels):,} labels look like combinations: "
-                f"split at {name}, there would be {parts:,}. If so, set data.source.columns.label_separator"
+                f"split at {name}, there would be {parts:,}. If so, give lists, or data.source.columns.label_separator"
             ]
     return []
 

@@ -227,8 +227,8 @@ def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> S
         )
     if found.label_counts.total() == found.labels:
         raise DataError(
-            f"{place}: no label of {roles.labels!r} has two documents, so none can be learnt; give "
-            "--label-separator, or another column with --labels"
+            f"{place}: no label of {roles.labels!r} has two documents, so none can be learnt; give lists if labels are "
+            "joined, or --label-separator, or another column with --labels"
         )
     if label_file is not None and not found.named:
         raise DataError(
