@@ -31,8 +31,8 @@ def train(
     *,
     budget: str = "1h",
     directory: str | Path | None = None,
-    text: str | Sequence[str] = _TEXT,
-    label_column: str = _LABELS,
+    text: str | int | Sequence[str | int] = _TEXT,
+    label_column: str | int = _LABELS,
     task: Task | None = None,
 ) -> Model:
     """Train the best known recipe that fits a time budget on this machine.
@@ -43,7 +43,7 @@ def train(
         labels: one label or a list of labels for each text; an empty list where no label fits.
         budget: time that the run may take, such as `10m`.
         directory: folder for corpus, run and report; if absent, a temporary folder whose name is printed.
-        text: text column or columns of a table.
+        text: text column or columns of a table; pandas counts columns that have no names.
         label_column: label column of a table.
         task: `multi_label` or `single_label`; inferred from the labels if absent.
 
@@ -59,7 +59,8 @@ def train(
         >>> model = xmtc.train(["a text", …], [["label"], …], budget="10m")
         >>> model.predict(["another text"])
     """
-    names, budget_s = [text] if isinstance(text, str) else list(text), seconds_of(budget)
+    names, label_column = [str(one) for one in ([text] if isinstance(text, str | int) else text)], str(label_column)
+    budget_s = seconds_of(budget)
     if task not in (None, *get_args(Task)):
         raise ConfigError(f"task={task!r}: give {' or '.join(get_args(Task))}, or leave it out")
     table = _table(texts, labels, names, label_column)

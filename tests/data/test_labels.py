@@ -56,6 +56,9 @@ def test_other_names_and_languages_stay_with_their_labels(tmp_path):
     table.save(tmp_path / "labels.arrow")
     loaded = LabelTable.load(tmp_path / "labels.arrow")
     assert (loaded.alternatives, loaded.names_in("de"), loaded.names_in(None)) == (others, ["Ä", "", "Z"], table.names)
+    for wrong in ("fr", 3, ["de"]):  # Python callers may give anything
+        with pytest.raises(DataError, match=r"no label has a name in the language .*; there are: de"):
+            loaded.names_in(wrong)
     some = loaded.take([0, 2], counts[[0, 2]])
     assert (some.labels, some.parents, some.alternatives) == (["a", "c"], [("p",), ()], [("x",), ("y", "z")])
     assert some.names_in("de") == ["Ä", "Z"]

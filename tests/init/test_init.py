@@ -120,6 +120,15 @@ def test_tables_of_every_kind_are_the_same_table():
         _table({"body": texts}, None, ["text"], "labels")
 
 
+def test_columns_without_names_have_numbers():
+    frame = pd.DataFrame([["a text", ["law"]], ["a note", ["tax"]]])
+    assert _table(frame, None, ["0"], "1").to_pylist() == [{"0": "a text", "1": ["law"]}, {"0": "a note", "1": ["tax"]}]
+    with pytest.raises(DataError, match="no column '3'; there are 2"):
+        xmtc.train(frame, text=0, label_column=3)
+    with pytest.raises(DataError, match="no column '2'; there are 2"):
+        xmtc.train(frame, text=(0, 2), label_column=1)
+
+
 def test_a_first_line_that_is_a_document_is_no_header(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("a good film,positive\n" + "a bad film,negative\nanother one,positive\n" * 20)

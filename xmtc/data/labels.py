@@ -102,7 +102,7 @@ class LabelTable:
         """
         if language is None:
             return self.names
-        if language not in self.translations:
+        if (language := str(language)) not in self.translations:
             there = ", ".join(self.translations) or "none; columns such as name_de of a label file give them"
             raise DataError(f"no label has a name in the language {quoted_label(language)}; there are: {there}")
         return self.translations[language]
