@@ -55,6 +55,8 @@ BAD = {
     "too long": (json.dumps({"texts": ["a", LONG]}).encode(), 413, "text 1 has 360 characters, more than 200"),
     "too large": (json.dumps({"texts": [LONG * 30]}).encode(), 413, "more than 8,192 bytes"),
     "a spelling": (b'{"texts": ["a"], "topk": 3}', 422, "topk: there is no such field"),
+    "a key twice": (b'{"texts": ["a"], "top_k": 1, "top_k": 5}', 400, "the key 'top_k' occurs twice"),
+    "a field twice": (b'{"texts": [{"text": "a", "text": "b"}]}', 400, "the key 'text' occurs twice"),
     "top_k 0": (b'{"texts": ["a"], "top_k": 0}', 422, "top_k: Input should be greater than or equal to 1"),
     "top_k negative": (b'{"texts": ["a"], "top_k": -1}', 422, "top_k"),
     "top_k half": (b'{"texts": ["a"], "top_k": 1.5}', 422, "top_k"),

@@ -1,5 +1,6 @@
 """The ASGI application."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -7,12 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
+from typing_extensions import override
 
+from xmtc.files import RepeatedKeyError, once_each
 from xmtc.serve import annif, bodies
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.serve.guard import OPEN_PATHS, Guard
@@ -24,6 +27,17 @@ _FILTER_ENTRIES = 10_000
 
 
 _ASSETS = Path(__file__).parent / "assets"
+
+
+class _Strict(Request):
+    """A request whose JSON may not have a key twice, of which a value would be lost."""
+
+    @override
+    async def json(self) -> Any:
+        try:
+            return json.loads(await self.body(), object_pairs_hook=once_each)
+        except RepeatedKeyError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
 
 
 class _KnownQuery(APIRoute):
@@ -38,7 +52,7 @@ class _KnownQuery(APIRoute):
             if unknown and self.path not in OPEN_PATHS:  # probes and browsers may add some
                 message = f"{unknown[0][:80]}: no query parameter here; known: {', '.join(sorted(known)) or 'none'}"
                 raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, message)
-            return await handle(request)
+            return await handle(_Strict(request.scope, request.receive))
 
         return checked
 
