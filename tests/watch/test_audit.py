@@ -93,6 +93,8 @@ def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:
     path, sample = tmp_path / "s.jsonl", draw(table, 60, 1, LABELS)
     with pytest.raises(DataError, match="no document"):
         write_sample(path, sample, {})
+    with pytest.raises(DataError, match="'documents' is a key of samples: rename"):
+        write_sample(path, sample, {one: {"title": "text", "documents": "text"} for one in gold})
     write_sample(path, sample, {one: {"text": "text"} for one in gold})
     assert json.loads(path.read_text().splitlines()[0])["text"] == "text"
     with pytest.raises(StorageError, match="drawn once"):

@@ -121,14 +121,19 @@ def write_sample(
     """Write the sample as JSON lines, with the cells of documents if they are given, as a queue of `xmtc serve`.
 
     Raises:
-        DataError: there is no text of a document.
+        DataError: there is no text of a document, or a column has the name of a key.
         StorageError: the file exists, or cannot be written.
     """
     if path.exists():
         raise StorageError(f"{path}: exists; a sample is drawn once: choose another --output")
     if cells is not None and (missing := [row["id"] for row in sample if row["id"] not in cells]):
         raise DataError(f"--input: no document {missing[0]!r}: give the files that were scored, and the same --id")
-    lines = [{**(cells[row["id"]] if cells else {}), **row} for row in sample]
+    given = [cells[row["id"]] if cells else {} for row in sample]
+    if taken := {name for one in given for name in one} & sample[0].keys():
+        raise DataError(
+            f"--input: {min(taken)!r} is a key of samples: rename this column in training, or leave out texts"
+        )
+    lines = [{**one, **row} for one, row in zip(given, sample, strict=True)]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
