@@ -4,7 +4,10 @@ import glob
 import logging
 import os
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -157,6 +160,21 @@ def test_permanent_errors_are_raised_without_retries(server, tmp_path):
     assert time.monotonic() - started < 20
     with pytest.raises(ConfigError, match="nosuch://x/y: "):
         Remote("nosuch://x/y")
+
+
+def test_a_web_server_that_takes_no_files_is_not_tried_again(tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    remote, started = Remote(f"http://127.0.0.1:{server.server_port}/x", retry_s=60), time.monotonic()
+    for do, words in (
+        (partial(remote.write, "a", b"x"), "writing failed .*501"),
+        (partial(remote.remove, "a"), "deleting"),
+    ):
+        with pytest.raises(StorageError, match=f"{remote.uri}/a: {words}"):
+            do()
+    assert time.monotonic() - started < 20
+    server.shutdown()
+    server.server_close()
 
 
 def test_copies_are_told_apart_and_keep_their_names(tmp_path):

@@ -20,8 +20,11 @@ Stamp = list[str | int]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 # Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
-_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError)
-_LASTING_NAMES = ("ParamValidationError",)
+# Web servers answer 405 or 501 to what they never do.
+_LASTING = (
+    *(FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError),
+)
+_LASTING_NAMES, _LASTING_STATUS = ("ParamValidationError",), (405, 501)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
@@ -160,7 +163,8 @@ class Remote:
             raise StorageError(
                 f"{place}: {doing} failed: the disk of the local copy is full; make room there, or set storage.cache"
             ) from error
-        if is_denied(error) or isinstance(error, _LASTING) or type(error).__name__ in _LASTING_NAMES:
+        lasting = type(error).__name__ in _LASTING_NAMES or getattr(error, "status", None) in _LASTING_STATUS
+        if lasting or is_denied(error) or isinstance(error, _LASTING):
             raise StorageError(
                 f"{place}: {doing} failed ({_words(error)}); check that bucket and folder exist, and that the client's "
                 "credentials (for s3:// those of the AWS command line, for gs:// gcloud's) allow it"
