@@ -141,6 +141,15 @@ def test_pieces_of_a_word_are_merged():
     assert outside == 0
 
 
+@pytest.mark.parametrize(
+    "word", ["हिन्दी", "مُحَمَّد", "தமிழ்", "cafe\u0301", "Donau\u00addampf", "می\u200cخواهم", "\u2764\ufe0f", "👨\u200d👩"]
+)
+def test_marks_and_vowel_signs_are_part_of_their_word(word):
+    offsets = [(place, place + 1) for place in range(len(word))]  # a tokenizer may leave marks out
+    (found, comma), _ = merge_words(f"{word} ,", [*offsets, (len(word) + 1, len(word) + 2)], np.ones(len(word) + 1))
+    assert (found.text, found.contribution, comma.text) == (word, len(word), ",")
+
+
 def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
     texts = [TEXTS[i % 3] for i in range(17)]
     split, collate = documents(model, texts), collator(model, texts)

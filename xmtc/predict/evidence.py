@@ -4,7 +4,6 @@ A label-attention head's logit is a sum over tokens plus a bias, so contribution
 estimate.
 """
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from xmtc.data.fields import ONE_FIELD, field_ends
@@ -22,7 +22,9 @@ from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import RERANKER
 from xmtc.scorers.base import Contribution, Features
 
-_WORD = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]+")
+_LETTERS = r"[\p{L}\p{N}_][\p{L}\p{N}\p{M}_]*"
+_WORD = regex.compile(rf"{_LETTERS}(?:[-'’.\u00ad\u200c\u200d]{_LETTERS})*|[^\p{{L}}\p{{N}}_\s]+")
+"""A word with its vowel signs and accents, and unseen marks between its parts; or other characters."""
 
 
 @dataclass(frozen=True)
