@@ -99,6 +99,7 @@ def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
     assert not re.search(r"(src|href)\s*=", page)
     assert "&lt;" in page
     assert "<i>" not in page
+    assert page.count('<div class="text ') == page.count('" dir="auto"') == 4  # Arabic and Hebrew begin on the right
     for section in sections:
         assert f"{section.explanation.logit:+.3f}" in page
         assert f"{section.explanation.bias:+.3f}" in page

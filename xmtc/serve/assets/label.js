@@ -244,7 +244,7 @@ async function start() {
   $("#name").textContent = state.about.model;
   $("#about").textContent = `${state.about.labels.toLocaleString("en")} labels, xmtc ${state.about.xmtc}.`;
   const names = [...state.about.fields.slice(0, -1), ...state.about.categories];
-  $("#fields").replaceChildren(...names.map((name) => element("label", {}, `${name} `, element("input", { name }))));
+  $("#fields").replaceChildren(...names.map((name) => element("label", {}, `${name} `, element("input", { name, dir: "auto" }))));
   $("#language").append(...state.about.languages.map((language) => element("option", {}, language)));
   $("#languages").hidden = !state.about.languages.length;
   $("#annotate").hidden = !state.about.annotations;
