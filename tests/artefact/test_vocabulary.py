@@ -123,6 +123,12 @@ def test_replacements_are_followed_to_their_end():
     [
         ('{"kind": "gone", "label": "none"}', "no label 'none'"),
         ('{"kind": "gone", "label": 3}', "changes.jsonl:1: not a change: label: Input should be a valid string"),
+        ('{"kind": "merged", "label": "L00"}', "changes.jsonl:1: not a change: .*`to` needs the one label"),
+        (
+            '{"kind": "replaced", "label": "L00", "to": ["A", "B"]}',
+            "changes.jsonl:1: not a change: .*`to` needs the one",
+        ),
+        ('{"kind": "replaced", "label": "L00", "to": ["A"]}\n' * 2, "changes.jsonl: replaced 'L00' is there twice"),
         ('{"kind": "kept"}', "changes.jsonl:1: not a change: kind: Input should be"),
         ('{"kind": "gone", "label": "L00"}\n{"lab', "changes.jsonl:2: not a change: Invalid JSON"),
     ],

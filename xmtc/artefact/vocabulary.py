@@ -50,6 +50,10 @@ class Change:
     to: tuple[str, ...] = ()
     name: str = ""
 
+    def __post_init__(self) -> None:
+        if self.kind in ("replaced", "merged") and len(self.to) != 1:
+            raise ValueError("`to` needs the one label that replaces this one")
+
 
 def read_vocabulary(model: Path, path: Path, columns: dict[str, str]) -> LabelInfo:
     """Read a label file by the columns that the model's had, or by given ones.
@@ -115,13 +119,17 @@ def read_changes(path: Path) -> list[Change] | None:
     """Read what `write_changes` wrote; None if it is another file.
 
     Raises:
-        DataError: a line is no change; names it.
+        DataError: a line is no change, or is there twice; names it.
     """
     with reading(path, fix="give a vocabulary, or the output of `xmtc labels diff`"):
         lines = read_file(path).splitlines() if path.suffix == ".jsonl" else []
     if not lines or b'"kind"' not in lines[0]:
         return None
-    return [_change(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    found = [_change(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    twice = [one for one, times in Counter((one.kind, one.label) for one in found).items() if times > 1]
+    if twice:
+        raise DataError(f"{path}: {twice[0][0]} {quoted_label(twice[0][1])} is there twice; delete one of the lines")
+    return found
 
 
 def _change(line: bytes, where: str) -> Change:
