@@ -111,8 +111,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
             f"{model}: a single-label model cannot merge labels: their probabilities cannot be added; train it again"
         )
     groups = {label_of(kept) or kept: [label_of(one) or one for one in others] for kept, others in groups.items()}
-    ids = _groups(parts.labels, groups)
-    regrouping = Regrouping.merging(len(parts.labels), ids)
+    regrouping = Regrouping.merging(len(parts.labels), _groups(parts.labels, groups))
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
     write_model(model, output, parts, changed, f"labels merged into others: {merged:,}.")

@@ -174,8 +174,7 @@ class LabelTable:
     @cached_property
     def version(self) -> str:
         """A hash of labels, names and parents."""
-        rows = zip(self.labels, self.names, self.parents or repeat(()), strict=False)
-        return hash_of_labels(rows)
+        return hash_of_labels(zip(self.labels, self.names, self.parents or repeat(()), strict=False))
 
     def save(self, path: Path) -> None:
         """Write as Arrow IPC: label, name, train_count and, if any, parents, alternatives and translations."""

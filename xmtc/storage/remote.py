@@ -21,9 +21,7 @@ Stamp = list[str | int]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 # Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
 # Web servers answer 405 or 501 to what they never do.
-_LASTING = (
-    *(FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError),
-)
+_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
 _LASTING_NAMES, _LASTING_STATUS = ("ParamValidationError",), (405, 501)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}

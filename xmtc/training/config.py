@@ -7,12 +7,7 @@ from pydantic import Field
 
 from xmtc.config.base import config, set_keys
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
-from xmtc.losses.config import (
-    AsymmetricFocalConfig,
-    LambdaRankConfig,
-    LossConfig,
-    RankingLossConfig,
-)
+from xmtc.losses.config import AsymmetricFocalConfig, LambdaRankConfig, LossConfig, RankingLossConfig
 from xmtc.mining.config import MiningConfig
 from xmtc.models.heads.config import PlantedPart
 from xmtc.training.callbacks.config import CallbackConfig, check_kinds

@@ -130,9 +130,7 @@ def write_sample(
         raise DataError(f"--input: no document {missing[0]!r}: give the files that were scored, and the same --id")
     given = [cells[row["id"]] if cells else {} for row in sample]
     if taken := {name for one in given for name in one} & sample[0].keys():
-        raise DataError(
-            f"--input: {min(taken)!r} is a key of samples: rename this column in training, or leave out texts"
-        )
+        raise DataError(f"--input: {min(taken)!r} is a key of samples: rename it in training, or leave out texts")
     lines = [{**one, **row} for one, row in zip(given, sample, strict=True)]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 

@@ -119,9 +119,7 @@ def _stated(graph: "Graph") -> str:
 
     schemes = [*graph.subjects(RDF.type, SKOS.ConceptScheme), *graph.subjects(RDF.type, OWL.Ontology)]
     of = (OWL.versionInfo, DCTERMS.modified, DCTERMS.issued)
-    return next(
-        (str(found) for said in of for one in sorted(schemes, key=str) if (found := graph.value(one, said))), ""
-    )
+    return next((str(date) for said in of for one in sorted(schemes, key=str) if (date := graph.value(one, said))), "")
 
 
 def _notations(graph: "Graph", concept: str) -> list[str]:

@@ -97,8 +97,7 @@ class TableReader(Reader):
     @override
     def provides(self) -> frozenset[str]:
         """A split column says more when it is read."""
-        by_column = self._settings.columns.split is not None
-        return frozenset({"train"}) if by_column else self._settings.files.provides()
+        return self._settings.files.provides() if self._settings.columns.split is None else frozenset({"train"})
 
     @override
     def fields(self) -> tuple[str, ...]:

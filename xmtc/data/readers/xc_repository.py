@@ -29,10 +29,7 @@ from xmtc.track.progress import Progress
 _FILES: dict[XcForm, dict[str, tuple[tuple[str, ...], ...]]] = {
     "json": {"train": (("trn.json",),), "test": (("tst.json",),)},
     "sparse": {
-        "train": (
-            ("trn_X_Y.txt",),
-            ("raw_data/train.raw.txt", "train.raw.txt", "trn_X.txt", "train_raw_texts.txt"),
-        ),
+        "train": (("trn_X_Y.txt",), ("raw_data/train.raw.txt", "train.raw.txt", "trn_X.txt", "train_raw_texts.txt")),
         "test": (("tst_X_Y.txt",), ("raw_data/test.raw.txt", "test.raw.txt", "tst_X.txt", "test_raw_texts.txt")),
     },
     "texts": {

@@ -9,12 +9,7 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
-from xmtc.distributed.strategies.settings import (
-    Demand,
-    Precision,
-    StrategySettings,
-    TrainingBytes,
-)
+from xmtc.distributed.strategies.settings import Demand, Precision, StrategySettings, TrainingBytes
 
 if TYPE_CHECKING:
     import torch
@@ -146,11 +141,7 @@ class DeepSpeedConfig(StrategySettings):
             "zero_optimization": zero,
             "zero_force_ds_cpu_optimizer": False,
             # Treat no module as safe for exchanging gradients or parameters in bfloat16: sums stay in float32.
-            "torch_autocast": {
-                "enabled": precision == "bf16",
-                "dtype": "bfloat16",
-                "lower_precision_safe_modules": [],
-            },
+            "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16", "lower_precision_safe_modules": []},
         }
 
 

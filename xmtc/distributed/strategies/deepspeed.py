@@ -21,12 +21,7 @@ from xmtc.distributed.memory import release_freed_memory
 from xmtc.distributed.state_files import MOMENTS, ParameterState
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
 from xmtc.distributed.strategies.config import DeepSpeedConfig
-from xmtc.distributed.strategies.deepspeed_support import (
-    Attributes,
-    counted_in,
-    gathered,
-    share_timeout,
-)
+from xmtc.distributed.strategies.deepspeed_support import Attributes, counted_in, gathered, share_timeout
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy
 from xmtc.distributed.strategies.settings import Demand, Precision
 from xmtc.distributed.strategy import ParameterGroup
