@@ -67,6 +67,23 @@ def test_windows_find_every_token_again(corpus, window, overlap):
     assert (batch.attention_mask_WU.sum(1) <= window).all()
 
 
+def test_a_crop_is_a_span_of_the_document_that_the_seed_determines(corpus):
+    train = corpus.split("train")
+    shortest, longest = np.argsort(train.lengths)[[0, -1]]
+    crop = int(train.lengths[longest]) - 3
+    collate = Collator(train, corpus.tokenizer(), window=512, overlap=64, crop=crop)
+    starts = set()
+    for seed in range(50):
+        batch = collate(micro_batch(shortest, longest), seed)
+        assert torch.equal(batch.token_ids_BT, collate(micro_batch(shortest, longest), seed).token_ids_BT)
+        short, span = (batch.token_ids_BT[row][batch.mask_BT[row]].tolist() for row in range(2))
+        assert short == [101, *train.tokens(shortest).tolist(), 102]
+        whole = train.tokens(longest).tolist()
+        start = next(start for start in range(4) if [101, *whole[start : start + crop], 102] == span)
+        starts.add(start)
+    assert starts == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("content", [11, 12, 19, 40, 41, 57])
 def test_each_token_is_taken_where_it_is_farthest_from_the_edges(content):
     capacity, overlap, prefix = 10, 4, 1

@@ -1,6 +1,7 @@
 """Seconds of stages, from made-up speeds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_an_encoder_that_trains_encodes_dev_after_every_epoch_and_for_evaluation
     assert trained["evaluate"] - frozen["evaluate"] == pytest.approx(20 * 0.1)
     states = seconds(path, "model.scorers=[{kind: state_neighbours}]")
     assert states["refit"] == pytest.approx(FIGURES["stage"] + 100 * 0.1)
+
+
+def test_training_on_spans_takes_the_time_of_spans(tmp_path) -> None:
+    path, trains = tiny_runs.write_config(tmp_path), "finetune.phases=[{epochs: 2, encoder_layers: -1}]"
+    speeds = replace(SPEEDS, encode_s={16: 0.03, 48: 0.1}, train_s={16: 0.12, 48: 0.4})
+    whole, spans = (seconds(path, trains, *crop, speeds=speeds) for crop in ((), ("finetune.crop=16",)))
+    assert whole["finetune"] - spans["finetune"] == pytest.approx(2 * 100 * (0.4 - 0.12))
+    assert whole["evaluate"] == spans["evaluate"]
 
 
 def test_scorers_take_longer_with_more_labels_terms_and_documents(tmp_path) -> None:

@@ -415,15 +415,13 @@ def test_the_encoder_trains_where_there_is_a_gpu():
     assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
 
 
-def test_the_encoder_trains_on_a_cpu_where_documents_are_short():
+def test_the_encoder_trains_on_a_cpu_where_documents_have_one_label():
     source = {"source": SOURCE, "corpus": "c", "task": "single_label"}
     task = Task(source=source, name="news", labels=2, documents=5_000, readable=True, single=True)
-    trained = [one for one in candidates(task, [256, 128]) if one.config().trains_encoder]
-    assert [(one.max_length, one.tree["model"]["encoder"].get("attention")) for one in trained] == [
-        (256, None),
-        (128, "eager"),
-    ]
-    assert not any(one.config().trains_encoder for one in candidates(task, [510, 256, 128]))
+    for lengths, read in (([510, 256, 128], 128), ([160, 128], 160)):
+        (trained,) = (one.config() for one in candidates(task, lengths) if one.config().trains_encoder)
+        assert (trained.data.max_length, trained.trained_length) == (lengths[0], read)
+        assert trained.model.encoder.backbone.attention == "eager"
 
 
 def test_the_encoder_trains_on_a_cpu_where_labels_are_few():

@@ -113,6 +113,23 @@ def test_killed_at_a_step_and_resumed(config, undisturbed, monkeypatch, stage, s
     same(root, undisturbed)
 
 
+def test_a_resume_reads_the_same_spans(config, monkeypatch):
+    settings = replace(config.finetune, crop=16, phases=config.finetune.phases[1:])
+    spans, whole, killed = (
+        replace(config, name=name, finetune=replace(settings, crop=crop))
+        for name, crop in (("spans", 16), ("whole", None), ("killed_spans", 16))
+    )
+    with pytest.raises(ValueError, match="crop: a phase with encoder_layers: 0"):
+        replace(config.finetune, crop=16)
+    root = run(spans)
+    assert tiny_runs.losses(root, "finetune") != tiny_runs.losses(run(whole), "finetune")
+    with monkeypatch.context() as patch:
+        at_step(patch, "finetune", 5, boom)
+        with pytest.raises(BoomError):
+            run(killed)
+    same(run(killed, ["finetune"]), root)
+
+
 def test_killed_again_and_again(config, undisturbed, monkeypatch):
     """As on spot instances: each start gets a little further; also in the middle of dev evaluations."""
     config = replace(config, name="killed_often")

@@ -82,6 +82,7 @@ class Collator:
         overlap: tokens that neighbouring windows of a long document share.
         hidden: stored hidden states to read instead of running the backbone.
         fixed: stored poolings of the hidden states.
+        crop: maximum number of content tokens; of a longer document, a random span is read. Default: all.
 
     Raises:
         ConfigError: the overlap does not fit in a window.
@@ -96,6 +97,7 @@ class Collator:
         overlap: int,
         hidden: HiddenCache | None = None,
         fixed: HiddenCache | None = None,
+        crop: int | None = None,
     ):
         prefix, suffix = special_tokens(tokenizer)
         self._prefix, self._suffix = np.array(prefix, dtype=np.int32), np.array(suffix, dtype=np.int32)
@@ -105,7 +107,7 @@ class Collator:
                 f"windows of {window} tokens hold {self._capacity} without special tokens, but overlap by {overlap}: "
                 "the overlap must be less"
             )
-        self._documents, self._hidden, self._fixed = documents, hidden, fixed
+        self._documents, self._hidden, self._fixed, self._crop = documents, hidden, fixed, crop
         # Padding is masked everywhere, so any id works if the tokenizer has no padding token.
         self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
 
@@ -114,9 +116,13 @@ class Collator:
         """Special tokens that every document has in addition to its content."""
         return len(self._prefix) + len(self._suffix)
 
-    def __call__(self, batch: MicroBatch) -> Batch:
-        """Make the batch of these documents, on the CPU."""
+    def __call__(self, batch: MicroBatch, seed: int = 0) -> Batch:
+        """Make the batch of these documents, on the CPU; `seed` determines the spans."""
         contents = [self._documents.tokens(int(document)) for document in batch.documents]
+        if self._crop is not None:
+            spans = [max(len(content) - self._crop, 0) + 1 for content in contents]
+            starts = np.random.default_rng(seed).integers(spans)
+            contents = [content[start:][: self._crop] for content, start in zip(contents, starts, strict=True)]
         cuts = [
             cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))
             for content in contents

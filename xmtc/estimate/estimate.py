@@ -118,12 +118,12 @@ def speeds_of(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -
     encodes, head = config.model.head.scores or config.scores_states, None
     if config.model.head.scores:
         head = head_seconds(config, width, size.labels, size.labels_per_document)
-    lengths = [config.data.max_length] if encodes else []
+    lengths = sorted({config.data.max_length, config.trained_length}) if encodes else []
     return Speeds(
         core_s=core_seconds(),
         encode_s=encoder_seconds(config, ids_N, lengths),
         head=head,
-        train_s=encoder_seconds(config, ids_N, lengths, train=True) if config.trains_encoder else {},
+        train_s=encoder_seconds(config, ids_N, lengths[:1], train=True) if config.trains_encoder else {},
     )
 
 

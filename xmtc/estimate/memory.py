@@ -188,7 +188,7 @@ def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
 
 def _documents(config: RunConfig, size: Size) -> int:
     """Compute how many of the longest documents fit in a micro-batch."""
-    return max(1, config.finetune.tokens_per_micro_batch // min(size.longest, config.data.max_length))
+    return max(1, config.finetune.tokens_per_micro_batch // min(size.longest, config.trained_length))
 
 
 def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float:
@@ -197,7 +197,7 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
     Layers that train keep the inputs and outputs of their products for the backward pass, unless they are recomputed.
     """
     encoder, backbone = classifier.encoder, config.model.encoder.backbone
-    documents, tokens = _documents(config, size), min(size.longest, config.data.max_length)
+    documents, tokens = _documents(config, size), min(size.longest, config.trained_length)
     windows = documents * len(cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W)
     inside = windows * min(encoder.window, tokens)
     value = 3 if config.distributed.precision == "bf16" else 4  # autocast keeps sums and norms in float32

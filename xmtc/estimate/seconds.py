@@ -200,12 +200,13 @@ class _Stages:
             encoding_s = 0.0
         epochs, dev = sum(phase.epochs for phase in tune.phases), min(size.dev, tune.dev_documents or size.dev)
         training = self._epochs(epochs, tune.batch_size, head) + epochs * dev * head.score_s * self._read
+        read = self.config.trained_length
         for phase in tune.phases:
             if phase.encoder_layers != 0:
                 share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
-                train_s = self.speeds.train_s.get(self.config.data.max_length, 0.0)
-                backward_s = share * (train_s - self._encode_s)
-                training += phase.epochs * (size.train * (self._encode_s + backward_s) + dev * self._encode_s)
+                forward_s, all_s = (seconds.get(read, 0.0) for seconds in (self.speeds.encode_s, self.speeds.train_s))
+                train_s = forward_s + share * (all_s - forward_s)
+                training += phase.epochs * (size.train * train_s + dev * self._encode_s)
         found[str(Stage.FINETUNE)] = _FIGURES["stage"] + encoding_s + training
         return found
 

@@ -115,9 +115,10 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
     options = list(candidates(task, tried))
     trained_s: dict[int, float] = {}
     for option in options:
-        if (config := option.config()).trains_encoder and option.max_length not in trained_s:
-            trained_s |= encoder_seconds(config, ids_N, [option.max_length], train=True)
-    encode_s = encoder_seconds(options[0].config(), ids_N, tried)
+        if (config := option.config()).trains_encoder and config.trained_length not in trained_s:
+            trained_s |= encoder_seconds(config, ids_N, [config.trained_length], train=True)
+    frozen = next(option for option in reversed(options) if option.recipe.encodes)
+    encode_s = encoder_seconds(frozen.config(), ids_N, tried)
     speeds = Speeds(core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s)
     choice, encoder = _choose(options, found, lengths, speeds, budget_s), task.encoder
     return Plan(

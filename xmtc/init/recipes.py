@@ -27,10 +27,9 @@ WIDTH = 384
 """Width of the packaged encoders."""
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
-_SHORT = 256  # tokens; with one label per document, training an encoder is measured up to this length
 _FEW_LABELS_LENGTH = 128  # tokens; the same with several labels per document, and few labels
-_EAGER = 192  # tokens; up to this length, attention without a fused kernel trains faster on a CPU
-_EPOCHS = 9, 40  # minimum and maximum number of epochs of the head
+_WHOLE = 192  # tokens; an encoder trains on whole documents up to this length, and on random spans of longer ones
+_CROP = 128  # tokens of a span
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
@@ -85,6 +84,7 @@ class Recipe:
     several: Settings = field(default_factory=dict)
     single: Settings = field(default_factory=dict)
     steps: int | None = None
+    epochs: Sequence[int] = ()
 
     @property
     def trains_encoder(self) -> bool:
@@ -106,7 +106,8 @@ class Recipe:
         finetune = {**(self.single if task.single else self.several), **self.finetune}
         if self.steps is not None:
             epochs = math.ceil(self.steps * finetune["batch_size"] / max(task.documents, 1))
-            finetune["phases"] = [{"epochs": min(max(epochs, _EPOCHS[0]), _EPOCHS[1])}]
+            (phase,), (least, most) = finetune["phases"], self.epochs
+            finetune["phases"] = [{"epochs": min(max(epochs, least), most), **phase}]
         if self.reads == "tokens" and not task.single and task.labels > _MANY_LABELS:
             finetune["sampled_labels"] = 512
         return sections | ({"finetune": finetune} if finetune else {})
@@ -172,8 +173,8 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    worth = lengths[0] <= _SHORT if task.single else task.labels <= _FEW_LABELS
-    there = {"gpu": task.gpu, "trees": trees, "few documents": few, "encoder": worth and not task.gpu}
+    worth = not task.gpu and (task.single or task.labels <= _FEW_LABELS)
+    there = {"gpu": task.gpu, "trees": trees, "few documents": few, "encoder": worth}
     for recipe in (one for one in RECIPES if all(there[need] for need in one.needs)):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
@@ -183,10 +184,10 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
 def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]:
     if not recipe.encodes:
         return lengths[:1]
+    if recipe.trains_encoder and not task.gpu:
+        return lengths[:1] if task.single else [min(lengths[0], _FEW_LABELS_LENGTH)]
     if recipe.reads == "tokens" or task.single:
         return lengths
-    if recipe.trains_encoder:
-        return [min(lengths[0], _FEW_LABELS_LENGTH)]
     return [length for length in lengths if length <= _POOLED]
 
 
@@ -206,8 +207,11 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     data = {**task.source, "max_length": max_length}
     data["words"] = {"ngrams": 2, "most_terms": _TERMS} if task.labels <= _FEW_LABELS else {"stems": 6}
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
-    if recipe.trains_encoder and max_length <= _EAGER and not task.gpu:
-        tree["model"]["encoder"]["attention"] = "eager"
+    if recipe.trains_encoder and not task.gpu:
+        tree["model"]["encoder"]["attention"] = "eager"  # for so few tokens, faster than a fused kernel on a CPU
+        if max_length > _WHOLE:
+            tree["finetune"]["crop"], tree["model"]["overlap"] = _CROP, 0
+            tree["model"]["encoder"]["window"] = _CROP + 2  # special tokens
     if recipe.encodes:
         tree["distributed"] = {"precision": "auto"}
     return json.loads(json.dumps(tree))

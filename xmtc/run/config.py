@@ -87,6 +87,11 @@ class RunConfig:
         return self.model.head.scores and self.finetune.trains_encoder
 
     @property
+    def trained_length(self) -> int:
+        """Maximum number of tokens that stage 2 reads of a training document."""
+        return min(self.data.max_length, self.finetune.crop or self.data.max_length)
+
+    @property
     def reads_tokens(self) -> bool:
         """Whether anything but poolings without parameters reads the encoder's hidden states."""
         head = self.model.head

@@ -26,13 +26,15 @@ class CorpusBatches:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, overlap: int, seed: int, hidden: HiddenStates) -> None:
         self.tokenizer, self.overlap, self.seed, self.hidden = tokenizer, overlap, seed, hidden
 
-    def collator(self, split: Split, *, cached: bool = False) -> Collator:
+    def collator(self, split: Split, *, cached: bool = False, crop: int | None = None) -> Collator:
         """Make the collator of a split; with `cached`, batches contain cached outputs of the untrained encoder.
+
+        With `crop`, they contain random spans of at most so many tokens.
 
         Collective with `cached`.
         """
         window = self.hidden.classifier.encoder.window
-        collate = partial(Collator, split, self.tokenizer, window=window, overlap=self.overlap)
+        collate = partial(Collator, split, self.tokenizer, window=window, overlap=self.overlap, crop=crop)
         return self.hidden.collator(split, collate, self.share(split, ENCODE_TOKENS)) if cached else collate()
 
     def share(

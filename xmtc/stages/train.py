@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from xmtc.config.plain import to_plain
 from xmtc.data.sampler import Sampler
 from xmtc.run.directory import Stage
@@ -29,8 +31,9 @@ def train(
         metric: dev metric that picks the best epoch.
     """
     config, paths, strategy = worker.config, worker.paths, worker.strategy
+    longest = config.trained_length if stage is Stage.FINETUNE else config.data.max_length
     sampler = Sampler(
-        worker.train.lengths,
+        np.minimum(worker.train.lengths, longest),
         batch_size=settings.batch_size,
         tokens_per_micro_batch=settings.tokens_per_micro_batch,
         seed=config.seed,

@@ -147,6 +147,9 @@ class FinetuneConfig(TrainingConfig):
     others, so that the loss is unbiased. Default: all labels."""
     mining: MiningConfig | None = None
     """Instead of `sampled_labels`: positives, the labels nearest to the documents, and uniform ones."""
+    crop: Annotated[int, Field(ge=16)] | None = None
+    """Tokens of the random span that training reads of a longer document, another one in every epoch; predictions read
+    whole documents. Default: training does, too."""
     metric: str = "ndcg@5"
     """Dev metric that picks the best epoch: any metric of docs/reference/metrics.md for which higher is better, except
     areas under the curve. `accuracy` is for single-label tasks only."""
@@ -168,6 +171,8 @@ class FinetuneConfig(TrainingConfig):
             raise ValueError("at least one phase is needed")
         if self.sampled_labels and self.mining:
             raise ValueError("mining draws labels itself (mining.uniform); leave sampled_labels out")
+        if self.crop and 0 in depths:
+            raise ValueError("crop: a phase with encoder_layers: 0 reads states of whole documents; leave crop out")
         some, refusal = self.samples_labels, self.loss.refuses_sampled_labels
         if some and refusal:
             raise ValueError(f"{some}: {refusal}; use another loss, or leave {some} out")

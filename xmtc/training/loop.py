@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -185,7 +186,8 @@ class Loop:
     def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
         """Yield the remaining steps of the epoch with their micro-batches, which a background thread collates ahead."""
         steps = list(self.sampler.epoch(position.epochs_done, position.consumed))
-        collated = prefetch((lambda m=m: phase.collate(m) for s in steps for m in s.micro_batches), depth=4)
+        places = [((at, i), one) for at, s in enumerate(steps, position.step) for i, one in enumerate(s.micro_batches)]
+        collated = prefetch((partial(phase.collate, one, self._seed(*place)) for place, one in places), depth=4)
         for step in steps:
             yield step, (next(collated) for _ in step.micro_batches)
 

@@ -41,11 +41,11 @@ class Objective(nn.Module):
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a stage; the loop calls `groups` when the phase begins."""
+    """One phase of a stage; the loop calls `groups` when the phase begins, and `collate` with a seed."""
 
     epochs: int
     groups: Callable[[], list[ParameterGroup]]
-    collate: Callable[[MicroBatch], Batch]
+    collate: Callable[[MicroBatch, int], Batch]
 
 
 @dataclass(frozen=True)
