@@ -181,8 +181,7 @@ class TreeConfig(ScorerSettings):
     summary: ClassVar[str] = "linear classifiers in a tree over labels; evidence does not look into them"
     kind: Literal["tree"] = "tree"
     fields: FieldWeights = None
-    """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1. A
-    word in the title has another column than the same word in the body."""
+    """Fields to read, as in `linear`."""
     shape: Literal["bonsai", "parabel"] = "bonsai"
     """Wide and shallow (Khandagale et al. 2020), or balanced and binary (Prabhu et al. 2018), which fits faster."""
     trees: Annotated[int, Field(ge=1)] = 3
