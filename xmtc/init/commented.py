@@ -97,6 +97,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.words": words,
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": f"{training}; {languages}; its package is here",
+        "model.overlap": "windows are as long as the spans that train",
         "distributed.precision": "bf16 where the machine has instructions for it, else fp32",
         "finetune.crop": "tokens: training reads random spans, predictions whole documents",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",

@@ -77,13 +77,11 @@ class TrainingConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimizer and schedule."""
     label_optimizer: RowwiseOptimizerConfig | None = None
-    """Optimizer of the label tables. It reads and writes only the rows that a step scores. A flat head that scores all
-    labels trains its rows chunk by chunk, and does not clip their gradient. Default: AdamW."""
+    """Optimizer of the label tables. It reads and writes only the rows that a step scores. Default: AdamW."""
     patience: Annotated[int, Field(ge=0)] = 3
     """Stop after this many epochs without a better dev metric. 0: never."""
     cache_hidden: bool = True
-    """While the encoder is frozen, encode the corpus once and read hidden states from disk. xmtc prints their size
-    beforehand."""
+    """While the encoder is frozen, encode the corpus once and read hidden states from disk."""
     callbacks: tuple[CallbackConfig, ...] = ()
     """What follows the epochs (docs/reference/callbacks.md), each kind once."""
 
@@ -148,7 +146,7 @@ class FinetuneConfig(TrainingConfig):
     mining: MiningConfig | None = None
     """Instead of `sampled_labels`: positives, the labels nearest to the documents, and uniform ones."""
     crop: Annotated[int, Field(ge=16)] | None = None
-    """Tokens of the random span that training reads of a longer document, another one in every epoch; predictions read
+    """Tokens of the random span that training reads of a longer document, another in every epoch; predictions read
     whole documents. Default: training does, too."""
     metric: str = "ndcg@5"
     """Dev metric that picks the best epoch: any metric of docs/reference/metrics.md for which higher is better, except
