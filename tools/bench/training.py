@@ -217,8 +217,8 @@ class Bench:
             seed=self.config.seed,
         )
 
-        def collate(batch: MicroBatch) -> Batch:
-            return collator(replace(batch, documents=rows[batch.documents]))
+        def collate(batch: MicroBatch, seed: int) -> Batch:
+            return collator(replace(batch, documents=rows[batch.documents]), seed)
 
         phase = Phase(1, self._groups, collate)
         track, optimizer = self.config.track, settings.optimizer
