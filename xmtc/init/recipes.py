@@ -27,7 +27,7 @@ WIDTH = 384
 """Width of the packaged encoders."""
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
-_FEW_LABELS_LENGTH = 128  # tokens; the same with several labels per document, and few labels
+_FEW_LABELS_LENGTH = 128  # tokens that an encoder reads to train where documents have several of few labels
 _WHOLE = 192  # tokens; an encoder trains on whole documents up to this length, and on random spans of longer ones
 _CROP = 128  # tokens of a span
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information

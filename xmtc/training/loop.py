@@ -186,7 +186,7 @@ class Loop:
     def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
         """Yield the remaining steps of the epoch with their micro-batches, which a background thread collates ahead."""
         steps = list(self.sampler.epoch(position.epochs_done, position.consumed))
-        places = [((at, i), one) for at, s in enumerate(steps, position.step) for i, one in enumerate(s.micro_batches)]
+        places = (((at, i), one) for at, s in enumerate(steps, position.step) for i, one in enumerate(s.micro_batches))
         collated = prefetch((partial(phase.collate, one, self._seed(*place)) for place, one in places), depth=4)
         for step in steps:
             yield step, (next(collated) for _ in step.micro_batches)
