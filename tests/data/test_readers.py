@@ -87,6 +87,20 @@ def test_csv_and_tsv_with_label_separator(tmp_path):
         assert read(kind="csv", files={"train": str(tmp_path / name)}, columns=columns) == EXPECTED
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_the_delimiter_is_inferred_in_documents_and_label_files(tmp_path, delimiter, end):
+    rows = [["id", "text", "labels"], *([str(n), "one, two; three", "x"] for n in range(9))]
+    for name, table in (("train.csv", rows), ("labels.csv", [["label", "name"], ["x", "Recht, deutsches"]])):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter, lineterminator=end).writerows(table)
+    source = {"kind": "csv", "files": {"train": str(tmp_path / "train.csv")}, "columns": {"id": "id"}}
+    assert read(**source, labels={"path": str(tmp_path / "labels.csv")}) == [
+        Document(str(n), "one, two; three", ("x",), "train") for n in range(9)
+    ]
+    assert LabelFileConfig(path=str(tmp_path / "labels.csv")).read().names == {"x": "Recht, deutsches"}
+
+
 def test_a_quote_that_joins_rows_of_a_tsv_is_named(tmp_path, caplog):
     path = tmp_path / "train.tsv"
     path.write_text('text\tlabels\n"one\tx\ntwo\ty\nthree"\tz\nfour\tx\n')

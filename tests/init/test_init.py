@@ -65,7 +65,7 @@ def written(tmp_path_factory) -> Path:
 def test_what_is_written_is_a_configuration_that_says_why(written):
     config = load_config(RunConfig, written, [])
     assert config.data.source.columns.label_separator == "|"
-    assert (config.data.source.delimiter, config.data.source.columns.id) == (";", "id")
+    assert config.data.source.columns.id == "id"
     assert config.data.max_length % 32 == 0
     text = written.read_text()
     assert "# Estimate on this machine:" in text
@@ -146,12 +146,6 @@ def test_names_of_json_are_names_whatever_the_cells_are(tmp_path):
     pd.DataFrame(rows).assign(labels=[";".join(row["labels"]) for row in rows]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(DataError, match="first line looks like a document"):
         command._roles(find_files(str(tmp_path / "a.csv")), Answers())
-
-
-def test_lines_that_end_in_carriage_returns_have_a_delimiter(tmp_path):
-    path = tmp_path / "old.csv"
-    path.write_text("text;labels\r" + "a, b;law\r" * 20, newline="")
-    assert find_files(str(path)).options == {"delimiter": ";"}
 
 
 def test_iris_are_separated_by_blanks_and_lose_their_brackets(tmp_path):

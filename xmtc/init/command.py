@@ -195,7 +195,7 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
         "split": roles.split,
     }
     named = {split: names[0] if len(names) == 1 else list(names) for split, names in files.by_split.items()}
-    source: Settings = {"kind": files.settings.kind, "files": named, **files.options}
+    source: Settings = {"kind": files.settings.kind, "files": named}
     source["columns"] = {key: value for key, value in columns.items() if value is not None}
     if files.labels is not None:
         source["labels"] = {"path": files.labels, "closed": False, **label_columns(files, roles)}

@@ -1,16 +1,14 @@
 """Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import labels_of
-from xmtc.data.readers.files import check_file, open_text
+from xmtc.data.readers.files import check_file
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
 from xmtc.data.readers.table import TableFormat
 from xmtc.data.readers.table_config import (
@@ -35,8 +33,6 @@ _SPLITS = {
 }
 _SKOS = ("skos", "vocabulary", "thesaurus", "subjects")
 _LABELS = ("labels", "label", "label_names", "classes")
-_DELIMITERS = (",", ";", "\t", "|")
-_LOOKED_AT = 1 << 16  # characters of a CSV file that are read to infer its delimiter
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,6 @@ class DataFiles:
         by_split: files of train, dev and test, as the configuration names them; URIs stay URIs.
         local: the same files on this machine, by the name in the configuration.
         settings: class of the source's settings.
-        options: further settings of the source, such as the delimiter of CSV files if it differs from the extension's.
         labels: a label file, if the folder has one.
         left_out: tables in the folder, or splits of the data set, that are none of these.
     """
@@ -57,13 +52,12 @@ class DataFiles:
     by_split: Mapping[str, tuple[str, ...]]
     local: Mapping[str, Path]
     settings: type[TableConfig]
-    options: Mapping[str, Any] = field(default_factory=dict)
     labels: str | None = None
     left_out: Sequence[str] = ()
 
     def format(self) -> TableFormat:
         """Build the format that reads the files."""
-        return self.settings(files=SplitFilesConfig(train=self.place), **self.options).format()
+        return self.settings(files=SplitFilesConfig(train=self.place)).format()
 
 
 def find_files(data: str) -> DataFiles:
@@ -78,14 +72,12 @@ def find_files(data: str) -> DataFiles:
     """
     local = fetch(data)
     if local.is_dir():
-        found = _in_folder(data, local)
-    else:
-        settings = table_of(check_file(local))
-        if settings is None:
-            known = ", ".join([*TABLES, *COMPRESSIONS])
-            raise DataError(f"{data}: xmtc init reads files of these kinds, and folders of them: {known}")
-        found = DataFiles(data, {"train": (data,)}, {data: local}, settings)
-    return _with_delimiter(found)
+        return _in_folder(data, local)
+    settings = table_of(check_file(local))
+    if settings is None:
+        known = ", ".join([*TABLES, *COMPRESSIONS])
+        raise DataError(f"{data}: xmtc init reads files of these kinds, and folders of them: {known}")
+    return DataFiles(data, {"train": (data,)}, {data: local}, settings)
 
 
 def _in_folder(data: str, folder: Path) -> DataFiles:
@@ -175,31 +167,6 @@ def _split_of(path: Path) -> str | None:
     """Find the split that a file name begins with, such as `train-00000-of-00002.parquet`."""
     first = _stem(path).replace("_", "-").split("-")[0]
     return next((split for split, names in _SPLITS.items() if first in names), None)
-
-
-def _with_delimiter(files: DataFiles) -> DataFiles:
-    """Return the same files with the delimiter that fits the first lines of a CSV file best."""
-    if not files.settings.named_by_line:
-        return files
-    first = files.local[files.by_split["train"][0]]
-    usual = "\t" if ".tsv" in first.suffixes else ","
-    with open_text(first) as lines:
-        start = lines.read(_LOOKED_AT)
-    found = max(_DELIMITERS, key=lambda delimiter: (_fit(start, delimiter), delimiter == usual))
-    return files if found == usual else replace(files, options={"delimiter": found})
-
-
-def _fit(start: str, delimiter: str) -> float:
-    """Return the share of the rows with as many cells as the header; 0 if the header has only one cell."""
-    csv.field_size_limit(1 << 30)
-    try:
-        rows = list(csv.reader(io.StringIO(start, newline=""), delimiter=delimiter, skipinitialspace=True))[:200]
-    except csv.Error:
-        return 0.0
-    if not rows or len(rows[0]) < 2:
-        return 0.0
-    body = [row for row in rows[1:-1] if row]  # the last row may be incomplete
-    return sum(len(row) == len(rows[0]) for row in body) / len(body) if body else 0.5
 
 
 _ROWS = 1000  # number of documents whose labels are looked up

@@ -1,6 +1,7 @@
 """CSV and TSV files with a header line; plain, .gz, .zst, .bz2 or .xz."""
 
 import csv
+import io
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
 
+_DELIMITERS = (",", ";", "\t", "|")
+_LOOKED_AT = 1 << 16  # characters from which the delimiter is inferred
 _LONGEST_FIELD = 1 << 30
 
 
@@ -22,7 +25,7 @@ class CsvTable(TableFormat):
     """A `TableFormat`. All cells are text: a label `001` or `250.00` is not a number.
 
     Args:
-        delimiter: None: a tab in files named .tsv, a comma in others.
+        delimiter: None: of comma, semicolon, tab and bar, the one that fits the first lines of each file best.
     """
 
     def __init__(self, delimiter: str | None = None) -> None:
@@ -32,7 +35,8 @@ class CsvTable(TableFormat):
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
-        lines, told = self._lines(path), self._separator(path) != "\t"
+        delimiter = self._delimiter or _delimiter_of(path)
+        lines, told = _lines(path, delimiter), delimiter != "\t"
         _, header = next(lines, (1, []))
         wanted = filter(None, header) if columns is None else columns.names()
         check_columns(path, wanted, header, columns.advice() if columns else "")
@@ -49,26 +53,45 @@ class CsvTable(TableFormat):
                     logger.warning('%s: a quote (") joins lines like rows; if it is text, quote it as CSV does', where)
                 yield Row(dict(zip(header, cells, strict=True)), where, number)
 
-    def _lines(self, path: Path) -> Iterator[tuple[int, list[str]]]:
-        """Yield the first line's number and the cells of every row, the header included; blank rows have no cells."""
-        csv.field_size_limit(_LONGEST_FIELD)
-        with open_text(path) as lines:
-            rows, line = csv.reader(lines, delimiter=self._separator(path), strict=True, skipinitialspace=True), 1
-            try:
-                for cells in rows:
-                    yield line, cells
-                    line = rows.line_num + 1
-            except csv.Error as error:
-                raise DataError(f"{path}:{line}: malformed CSV: {error}") from None
-
-    def _separator(self, path: Path) -> str:
-        return self._delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-
     @override
     def count(self, path: Path) -> int | None:
         """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=True)
         return None if lines is None else max(0, lines - 1)
+
+
+def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line's number and the cells of every row, the header included; blank rows have no cells."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    with open_text(path) as lines:
+        rows, line = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True), 1
+        try:
+            for cells in rows:
+                yield line, cells
+                line = rows.line_num + 1
+        except csv.Error as error:
+            raise DataError(f"{path}:{line}: malformed CSV: {error}") from None
+
+
+def _delimiter_of(path: Path) -> str:
+    """Return the delimiter that fits best: without doubt a tab in files named .tsv, a comma in others."""
+    usual = "\t" if ".tsv" in path.suffixes else ","
+    with open_text(path) as lines:
+        start = lines.read(_LOOKED_AT)
+    return max(_DELIMITERS, key=lambda delimiter: (_fit(start, delimiter), delimiter == usual))
+
+
+def _fit(start: str, delimiter: str) -> float:
+    """Return the share of the rows with as many cells as the header; 0 if the header has only one cell."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        rows = list(csv.reader(io.StringIO(start, newline=""), delimiter=delimiter, skipinitialspace=True))[:200]
+    except csv.Error:
+        return 0.0
+    if not rows or len(rows[0]) < 2:
+        return 0.0
+    body = [row for row in rows[1:-1] if row]  # the last row may be incomplete
+    return sum(len(row) == len(rows[0]) for row in body) / len(body) if body else 0.5
 
 
 def _holds_rows(cells: Sequence[str]) -> bool:

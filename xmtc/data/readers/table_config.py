@@ -125,7 +125,7 @@ class CsvConfig(TableConfig):
 
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    """Separator of the columns; null: a tab in files named .tsv, a comma in others."""
+    """Separator of the columns; null: of comma, semicolon, tab and bar, what fits the first lines of each file best."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     named_by_line: ClassVar[bool] = True
 
