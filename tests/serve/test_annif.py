@@ -83,6 +83,10 @@ def test_learning_goes_to_the_annotations(annif: AnnifClient, server, learned: P
     refused = server.post("/v1/projects/sea-laws/learn", [{"text": "x", "subjects": [{"uri": "unknown"}]}])
     assert refused.status_code == 400
     assert "document 0: no label 'unknown'" in refused.json()["detail"]
+    repeated = b'[{"text": "x", "subjects": [], "subjects": [{"uri": "cod"}]}]'
+    place = f"{server.place}/v1/projects/sea-laws/learn"
+    refused = server.session.post(place, data=repeated, headers={"Content-Type": "application/json"}, timeout=30)
+    assert (refused.status_code, "the key 'subjects' occurs twice" in refused.text) == (400, True)
 
 
 def test_learning_without_annotations_is_forbidden(client) -> None:

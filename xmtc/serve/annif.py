@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from xmtc.predict.predictor import Prediction
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.serve.models import chosen, models_of
+from xmtc.serve.routes import StrictRoute
 from xmtc.serve.service import Service
 
 MAX_DOCUMENTS = 32
@@ -67,7 +68,7 @@ async def project(request: Request, project_id: str) -> Service:
 
 
 Project = Annotated[Service, Depends(project)]
-annif_router = APIRouter(prefix="/v1", tags=["Annif"])
+annif_router = APIRouter(prefix="/v1", tags=["Annif"], route_class=StrictRoute)
 
 
 @annif_router.get("/")

@@ -1,60 +1,29 @@
 """The ASGI application."""
 
-import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import FileResponse
-from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
-from typing_extensions import override
 
-from xmtc.files import RepeatedKeyError, once_each
 from xmtc.serve import annif, bodies
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
-from xmtc.serve.guard import OPEN_PATHS, Guard
+from xmtc.serve.guard import Guard
 from xmtc.serve.models import Models, chosen
 from xmtc.serve.refusals import RequestError, add_handlers
+from xmtc.serve.routes import KnownQueryRoute
 from xmtc.serve.service import Service
 
 _FILTER_ENTRIES = 10_000
 
 
 _ASSETS = Path(__file__).parent / "assets"
-
-
-class _Strict(Request):
-    """A request whose JSON may not have a key twice, of which a value would be lost."""
-
-    @override
-    async def json(self) -> Any:
-        try:
-            return json.loads(await self.body(), object_pairs_hook=once_each)
-        except RepeatedKeyError as error:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
-
-
-class _KnownQuery(APIRoute):
-    """A route that refuses query parameters which it does not know."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        known = {field.alias for part in (self.dependant, *self.dependant.dependencies) for field in part.query_params}
-
-        async def checked(request: Request) -> Response:
-            unknown = sorted(set(request.query_params) - known)
-            if unknown and self.path not in OPEN_PATHS:  # probes and browsers may add some
-                message = f"{unknown[0][:80]}: no query parameter here; known: {', '.join(sorted(known)) or 'none'}"
-                raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, message)
-            return await handle(_Strict(request.scope, request.receive))
-
-        return checked
 
 
 page_router = APIRouter(include_in_schema=False)
@@ -73,7 +42,7 @@ def make_app(models: Models) -> FastAPI:
 
     title = f"xmtc: {', '.join(models.services)}"
     app = FastAPI(title=title, version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.router.route_class = _KnownQuery
+    app.router.route_class = KnownQueryRoute
     app.state.models = models
     app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=service.metrics)
     add_handlers(app)
