@@ -12,7 +12,8 @@ from scipy import sparse
 from sklearn.metrics import f1_score
 
 from evaluation_cases import gold_and_scores, label_table, whole
-from xmtc.errors import CheckpointError
+from xmtc.artefact.decide import tuned_decision
+from xmtc.errors import CheckpointError, ConfigError
 from xmtc.evaluate.decisions import HalfOutcomes, compare_rules, outcomes_of
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.config import RULE
@@ -121,6 +122,16 @@ def test_a_budget_is_kept_and_top_k_is_a_number_of_labels():
     assert decided(predictions, gold_NL, "budget=0").threshold == 1
     chosen_NK = decided(predictions, gold_NL, "top_k=3").chosen(predictions.label_ids_NK, predictions.scores_NK)
     assert (chosen_NK == (np.arange(10) < 3)).all()
+
+
+def test_a_model_refuses_a_budget_beyond_the_outcomes_that_it_keeps():
+    predictions, gold_NL = calibrated_documents(500, seed=4)
+    kept = outcomes_of(predictions, gold_NL, calibrated=True).stored()
+    most = int(len(kept.scores_P) / 5) / 100
+    decision = tuned_decision(kept, f"budget={most}", label_table(10), "m")
+    assert decision.threshold >= 0.01
+    with pytest.raises(ConfigError, match=rf"m: budget=9\.5: on dev, {most} labels a document reach"):
+        tuned_decision(kept, "budget=9.5", label_table(10), "m")
 
 
 @given(st.lists(st.floats(0.01, 0.99), min_size=1, max_size=7))

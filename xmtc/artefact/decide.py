@@ -13,10 +13,13 @@ def tuned_decision(outcomes: Outcomes | None, rule: str, labels: LabelTable, mod
     """Tune the decision of a rule.
 
     Raises:
-        ConfigError: there are no outcomes of dev.
+        ConfigError: there are no outcomes of dev, or too few for a budget.
     """
     if outcomes is None:
         raise ConfigError(f"{model}: has no rules: it predicts the best label, or was exported without a dev split")
+    most = len(outcomes.scores_P) * 100 // max(1, outcomes.documents) / 100
+    if rule.startswith("budget=") and float(rule[7:]) > most:  # the threshold would be 0, which every label reaches
+        raise ConfigError(f"{model}: {rule}: on dev, {most} labels a document reach a probability of 0.01; give less")
     return outcomes.tuned(rule, labels.train_counts)
 
 
