@@ -46,6 +46,12 @@ def test_a_split_that_cannot_be_evaluated_again_is_named(run, capsys, missing):
     assert f"warning: test: not evaluated again: {run / 'eval' / 'test'} has no {missing}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("folder", ["model", "eval", "nowhere"])
+def test_what_is_not_a_run_has_no_predictions(run, folder):
+    with pytest.raises(DataError, match=rf"{folder}: no predictions there .*; give a finished run"):
+        evaluate_run(run / folder)
+
+
 def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
     config = tiny_runs.load(run / "config.yaml", "data.limit.train=20", f"data.corpus={tmp_path / 'corpus'}")
     prepare_stage(config)

@@ -99,10 +99,10 @@ def evaluate_run(run: Path) -> None:
         DataError: there are no predictions in the run, it is being trained again, or its corpus has been replaced.
     """
     files = RunDirectory(run)
-    config = load_config(RunConfig, files.config, [])
     found = [split for split in files.evaluated() if files.predictions(split).exists()]
     if not found:
-        raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); train first")
+        raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); give a finished run")
+    config = load_config(RunConfig, files.config, [])
     _warn_of_incomplete(files, found)
     if (record := read_run(run)) is not None and record.stages[Stage.EVALUATE].state != "done":
         raise DataError(f"{run}: trained again, but not to the end; finish it ('xmtc train') and evaluate then")
