@@ -42,7 +42,8 @@ def annotations_sample(
     from xmtc.artefact.export import LABELS
     from xmtc.artefact.info import read_description
     from xmtc.data.labels import LabelTable
-    from xmtc.score.inputs import input_files, texts_of
+    from xmtc.data.readers import Document
+    from xmtc.score.inputs import input_files
     from xmtc.watch.audit import check_inputs, draw, read_scores, write_sample
 
     check_columns(text_column, id_column, unread=None if inputs else "no --input is given")
@@ -50,8 +51,9 @@ def annotations_sample(
     cells = None
     if inputs:
         check_inputs(scored, input_files(*split_inputs(inputs)))
-        info, documents = read_description(model), texts_of(read_documents(model, inputs, text_column, id_column))
-        cells = {doc_id: (info.columns or info.named).cells(text) for doc_id, text in documents}
+        info, rows = read_description(model), read_documents(model, inputs, text_column, id_column)
+        columns = info.columns or info.named
+        cells = {row.doc_id: columns.cells(row.text) for row in rows if isinstance(row, Document)}
     write_sample(output, sample, cells)
     print(f"{output}: {len(sample):,} documents in {len({row['stratum'] for row in sample})} strata")
 

@@ -109,6 +109,7 @@ def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:
 def test_only_predicted_labels_are_audited(tmp_path: Path, xmtc) -> None:
     model = export(tmp_path / "model")
     source = write_rows(tmp_path / "a.jsonl", 20)
+    source.write_text(source.read_text() + json.dumps({"id": "empty", "text": ""}) + "\n")  # scoring leaves it out
     score(model, source, tmp_path / "best")
     with pytest.raises(DataError, match="--threshold tuned"):
         read_scores(tmp_path / "best")
