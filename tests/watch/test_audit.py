@@ -90,6 +90,8 @@ def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:
     for size in (3, 301):
         with pytest.raises(DataError, match=f"--size {size}: 300 documents in "):
             draw(table, size, 0, LABELS)
+    with pytest.raises(DataError, match="several documents have the identifier 'd0': score with an --id"):
+        draw(pa.concat_tables([table, table.slice(0, 1)]), 60, 0, LABELS)
     path, sample = tmp_path / "s.jsonl", draw(table, 60, 1, LABELS)
     with pytest.raises(DataError, match="no document"):
         write_sample(path, sample, {})

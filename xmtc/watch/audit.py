@@ -80,9 +80,12 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
         Documents with `id`, `stratum`, `documents` (of the stratum), predicted `labels`, and what is `expected`.
 
     Raises:
-        DataError: the sample is too small or too large, or a label is not the model's.
+        DataError: the sample is too small or too large, documents share an id, or a label is not the model's.
     """
     frame = table.to_pandas()
+    if (again := frame["doc_id"].duplicated()).any():
+        first = frame.loc[again, "doc_id"].iloc[0]
+        raise DataError(f"several documents have the identifier {first!r}: score with an --id that tells them apart")
     quarter_N = frame["expected_f1"].rank(method="first").sub(1) * _QUARTERS // len(frame) + 1
     rarest_N = [_rarest(found, labels) for found in frame["labels"]]
     pairs = zip(quarter_N, rarest_N, strict=True)
