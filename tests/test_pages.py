@@ -265,6 +265,10 @@ def test_links_lead_to_headings(path: Path) -> None:
 def test_the_reference_of_the_command_line_is_current() -> None:
     page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     assert page == cli_reference.page(), "run `make docs`"
+    for name, command in cli_reference.commands("xmtc", typer.main.get_command(app)):
+        described = page.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        options = {one.opts[0] for one in command.params if cli_reference.is_shown(one, "option")} - {"--print-config"}
+        assert options <= set(re.findall(r"`(--[a-z-]+)", described)), f"{name}: an option is missing"
 
 
 def test_the_picture_of_the_folders_is_current() -> None:

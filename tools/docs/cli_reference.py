@@ -11,19 +11,19 @@ from xmtc.cli import app
 
 INTRODUCTION = """# Command line
 
-Every command, argument and option. `make docs` writes this page from the commands; a test keeps it current.
+`make docs` writes this page from the commands.
 
 MODEL is a model directory, a URI, or `owner/name` on the Hugging Face Hub. CONFIG is a YAML file, such as
-configs/quickstart.yaml. KEY=VALUE are overrides of any key of the [configuration](configuration.md), such as
-finetune.batch_size=16 or data.limit.train=2000. `--print-config` prints the resolved configuration and exits.
+configs/quickstart.yaml. KEY=VALUE overrides any key of the [configuration](configuration.md), such as
+finetune.batch_size=16. `--print-config` prints the resolved configuration and exits.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
 | 1 | an [error](errors.md) that you can fix, on standard error |
-| 2 | a wrong command, argument or option |
+| 2 | a wrong command or option |
 | 130 | Ctrl-C; the same command continues |
-| 141 | the program that read the output has stopped reading |
+| 141 | the output's reader has stopped |
 """
 
 
@@ -56,7 +56,8 @@ def usage(name: str, command: Any) -> str:
 
 def is_explained(parameter: Any) -> bool:
     """Whether the introduction explains a parameter, which several commands share."""
-    return parameter.name in ("config", "overrides", "model", "print_config") and "|" not in (parameter.metavar or "")
+    shared = ("config", "overrides", "model") if parameter.param_type_name == "argument" else ("print_config",)
+    return parameter.name in shared and "|" not in (parameter.metavar or "")
 
 
 def is_shown(parameter: Any, kind: str) -> bool:
