@@ -92,6 +92,7 @@ def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
     assert "Not compared in pairs: other: its documents" in page
     words = "nothing shows that other was evaluated on the documents of planted"
     assert words in page[: page.index("<main")]
+    assert "<p>planted: 200 documents" in page  # and not those of all
     write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
     assert "nothing shows" not in (tmp_path / "report.html").read_text()
 

@@ -122,12 +122,13 @@ def _check_names(tables: Sequence[Table]) -> None:
 def _context(page: Page) -> dict[str, Any]:
     names = [run.name for run in page.runs]
     others = f"{names[0]} and {len(names) - 1} other runs"
+    apart = other_documents(page.runs)
     return {
         "title": f"{', '.join(names)} · evaluation",
         "heading": " and ".join(names) if len(names) < 3 else others,
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(page.runs)],
-        "facts": _facts(page.first),
-        "other_documents": other_documents(page.runs),
+        "facts": f"{names[0]}: {_facts(page.first)}" if apart else _facts(page.first),
+        "other_documents": apart,
         "chosen_here": any(run.split == "dev" for run in page.runs),
     }
 
