@@ -54,6 +54,14 @@ def test_the_stage_that_writes_the_page_has_no_state_in_it(runs, tmp_path):
     assert setup.filter(like="stage ").to_dict() == {"stage finetune": "done"}
 
 
+@pytest.mark.parametrize(("state", "warned"), [("pending", True), ("failed", True), ("done", False)])
+def test_figures_from_before_the_end_of_training_are_called_so(runs, tmp_path, state, warned):
+    run = RunResults.load(runs[0])
+    record = {**run.record, "stages": {"finetune": {"state": "running"}, "evaluate": {"state": state}}}
+    write_report([run, replace(run, name="cut", record=record)], tmp_path / "report.html")
+    assert ("Training of cut has not ended" in (tmp_path / "report.html").read_text()) == warned
+
+
 def test_a_label_with_a_bar_stays_in_its_cell_of_the_summary(tmp_path):
     table = Table("t", ["label", "share"], [["fish|cod", "1.0"]], in_summary=True)
     write_page(tmp_path / "page.html", "Drift", "2 documents.", [table])

@@ -15,7 +15,7 @@ from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.store import read_replicates, read_table
 from xmtc.files import read_json, reading, real
-from xmtc.run.directory import RunDirectory
+from xmtc.run.directory import RunDirectory, Stage
 from xmtc.track.tracker import read_metrics
 
 
@@ -53,6 +53,11 @@ class RunResults:
     def interval(self, metric: str) -> list[float] | None:
         """Return the interval of a metric, if it has one."""
         return self.metrics.get("ci95", {}).get(metric)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the model that was evaluated is the one that training ends with."""
+        return self.record.get("stages", {}).get(Stage.EVALUATE, {}).get("state", "done") == "done"
 
     @classmethod
     def load(cls, run: Path, split: str | None = None, name: str | None = None) -> "RunResults":

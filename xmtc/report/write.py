@@ -73,7 +73,7 @@ def write_page(output: Path, title: str, facts: str, parts: Sequence[Part]) -> N
     Raises:
         StorageError: see `write_report`.
     """
-    nothing = {"runs": (), "other_documents": (), "chosen_here": False}
+    nothing = {"runs": (), "other_documents": (), "unfinished": (), "chosen_here": False}
     context = {"title": title, "heading": title, "facts": facts, **nothing}
     _publish(output, _check_place(output), [_Rendered("results", "", "Results", parts)], context, [f"### {title}\n"])
 
@@ -121,14 +121,14 @@ def _check_names(tables: Sequence[Table]) -> None:
 
 def _context(page: Page) -> dict[str, Any]:
     names = [run.name for run in page.runs]
-    others = f"{names[0]} and {len(names) - 1} other runs"
     apart = other_documents(page.runs)
     return {
         "title": f"{', '.join(names)} · evaluation",
-        "heading": " and ".join(names) if len(names) < 3 else others,
+        "heading": " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} other runs",
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(page.runs)],
         "facts": f"{names[0]}: {_facts(page.first)}" if apart else _facts(page.first),
         "other_documents": apart,
+        "unfinished": [run.name for run in page.runs if not run.is_final],
         "chosen_here": any(run.split == "dev" for run in page.runs),
     }
 
