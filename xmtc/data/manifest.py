@@ -121,7 +121,7 @@ class Manifest:
         """
         path = directory / NAME
         if not path.is_file():
-            raise DataError(f"{directory}: no corpus here (no {NAME}); make one with 'xmtc prepare'")
+            raise DataError(f"{directory}: no corpus here (no {NAME}); start where the run did, or use 'xmtc prepare'")
         with reading(path):
             return Manifest.parse(path.read_bytes(), str(path))
 
