@@ -17,7 +17,7 @@ ratio of expectations stands for the expected ratio).
 Shapes: N documents, K labels of a document, best first, L labels, P pairs, T thresholds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,14 +202,11 @@ class Outcomes:
         return Decision(float(np.median(whole_L)), thresholds_L, rule)
 
     def _of(self, mask_L: NDArray[np.bool_]) -> "Outcomes":
-        inside_P = mask_L[self.label_ids_P]
-        return Outcomes(
-            self.label_ids_P[inside_P],
-            self.scores_P[inside_P],
-            self.right_P[inside_P],
-            self.gold_L * mask_L,
-            self.documents,
-        )
+        return replace(self._only(mask_L[self.label_ids_P]), gold_L=self.gold_L * mask_L)
+
+    def _only(self, kept: slice | NDArray[np.bool_]) -> "Outcomes":
+        pairs = {"label_ids_P": self.label_ids_P[kept], "scores_P": self.scores_P[kept], "right_P": self.right_P[kept]}
+        return replace(self, **pairs)
 
     def _at(self, place: int) -> float:
         """Return the score of a pair; 1 before the first, 0 behind the last."""
@@ -265,20 +262,19 @@ class Outcomes:
 
     def extended(self, labels: int) -> "Outcomes":
         """Return the outcomes with this many more labels, which have none."""
-        gold_L = np.concatenate([self.gold_L, np.zeros(labels, np.float32)])
-        return Outcomes(self.label_ids_P, self.scores_P, self.right_P, gold_L, self.documents)
+        return replace(self, gold_L=np.concatenate([self.gold_L, np.zeros(labels, np.float32)]))
 
     def regrouped(self, regrouping: Regrouping) -> "Outcomes":
         """Return the outcomes of the labels that remain; those of labels that are merged are dropped."""
         kept_L = np.isin(np.arange(len(self.gold_L)), regrouping.kept_M)
         own = self._of(kept_L)
         ids_P = regrouping.new_L[own.label_ids_P].astype(np.int32)
-        return Outcomes(ids_P, own.scores_P, own.right_P, self.gold_L[regrouping.kept_M], self.documents)
+        return replace(own, label_ids_P=ids_P, gold_L=self.gold_L[regrouping.kept_M])
 
     def stored(self) -> "Outcomes":
         """Return the pairs that may matter: with a score of at least 0.01, the two million best."""
         kept = slice(min(_STORED, int(np.searchsorted(-self.scores_P, np.float32(-_STORED_FROM), "right"))))
-        return Outcomes(self.label_ids_P[kept], self.scores_P[kept], self.right_P[kept], self.gold_L, self.documents)
+        return self._only(kept)
 
     def save(self, path: Path) -> None:
         """Write the pairs that may matter."""

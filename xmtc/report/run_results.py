@@ -74,9 +74,8 @@ class RunResults:
         files, folder = RunDirectory(run), _evaluation_folder(run, split)
         replicates = folder / layout.REPLICATES
         metrics = _json(folder / layout.METRICS)
-        if absent := [
-            key for key in ("docs", "docs_with_labels", "labels", "labels_present", "bins") if key not in metrics
-        ]:
+        needed = ("docs", "docs_with_labels", "labels", "labels_present", "bins")
+        if absent := [key for key in needed if key not in metrics]:
             raise DataError(f"{folder / layout.METRICS}: no {absent[0]!r}; evaluate the run again")
         return cls(
             name or real(run).name,

@@ -111,23 +111,21 @@ def _rendered(page: Page) -> list[_Rendered]:
 
 def _check_names(tables: Sequence[Table]) -> None:
     names = [table.name for table in tables]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(
-            f"two sections of the report have a table named {twice!r}, and both would be written to {twice}.csv; "
+            f"two sections of the report have a table named {twice[0]!r}, and both would be written to {twice[0]}.csv; "
             f"rename the one of the installed package ({GROUP})"
         )
 
 
 def _context(page: Page) -> dict[str, Any]:
     names = [run.name for run in page.runs]
-    apart = other_documents(page.runs)
     return {
         "title": f"{', '.join(names)} · evaluation",
         "heading": " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} other runs",
         "runs": [{"name": run.name, "split": run.split, "swatch": swatch(r)} for r, run in enumerate(page.runs)],
-        "facts": f"{names[0]}: {_facts(page.first)}" if apart else _facts(page.first),
-        "other_documents": apart,
+        "facts": _facts(page.first),
+        "other_documents": other_documents(page.runs),
         "unfinished": [run.name for run in page.runs if not run.is_final],
         "chosen_here": any(run.split == "dev" for run in page.runs),
     }

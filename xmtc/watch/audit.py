@@ -83,9 +83,8 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
         DataError: the sample is too small or too large, documents share an id, or a label is not the model's.
     """
     frame = table.to_pandas()
-    if (again := frame["doc_id"].duplicated()).any():
-        first = frame.loc[again, "doc_id"].iloc[0]
-        raise DataError(f"several documents have the identifier {first!r}: score with an --id that tells them apart")
+    if twice := [name for name, count in Counter(frame["doc_id"]).items() if count > 1]:
+        raise DataError(f"several documents have the identifier {twice[0]!r}: score with an --id that tells them apart")
     quarter_N = frame["expected_f1"].rank(method="first").sub(1) * _QUARTERS // len(frame) + 1
     rarest_N = [_rarest(found, labels) for found in frame["labels"]]
     pairs = zip(quarter_N, rarest_N, strict=True)
@@ -164,11 +163,8 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
         given[one.document].append(set(one.labels))
     drawn = [one for one in sample if one.id in given]
     counts = Counter(one.stratum for one in drawn)
-    for one in sample:
-        if counts[one.stratum] < min(_LEAST, one.documents):
-            raise DataError(
-                f"{path}: stratum {one.stratum!r}: {counts[one.stratum]} annotated documents: annotate more"
-            )
+    if few := [one.stratum for one in sample if counts[one.stratum] < min(_LEAST, one.documents)]:
+        raise DataError(f"{path}: stratum {few[0]!r}: {counts[few[0]]} annotated documents: annotate more")
     rows = []
     for name in ("all", *sorted({one.stratum.partition(",")[0] for one in drawn})):
         some = [one for one in drawn if name in ("all", one.stratum.partition(",")[0])]
