@@ -16,7 +16,7 @@ from xmtc.data.readers.table_config import (
     TABLES,
     ArrowConfig,
     SplitFilesConfig,
-    TableConfig,
+    TableSettings,
     ending_of,
     table_of,
 )
@@ -51,7 +51,7 @@ class DataFiles:
     place: str
     by_split: Mapping[str, tuple[str, ...]]
     local: Mapping[str, Path]
-    settings: type[TableConfig]
+    settings: TableSettings
     labels: str | None = None
     left_out: Sequence[str] = ()
 
@@ -146,7 +146,7 @@ def _named(
     data: str,
     folder: Path,
     by_split: Mapping[str, list[Path]],
-    settings: type[TableConfig],
+    settings: TableSettings,
     labels: Sequence[Path] = (),
 ) -> DataFiles:
     """Name files of the folder as the configuration writes them."""

@@ -164,8 +164,8 @@ class ArrowConfig(TableConfig):
         return ArrowTable()
 
 
-_Table = type[JsonlConfig | CsvConfig | ParquetConfig | ArrowConfig]
-_TABLES: tuple[_Table, ...] = (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig)
+TableSettings = type[JsonlConfig | CsvConfig | ParquetConfig | ArrowConfig]
+_TABLES: tuple[TableSettings, ...] = (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig)
 TABLES = {ending: table for table in _TABLES for ending in table.endings}
 """The source that reads a file, by the file's ending."""
 
@@ -175,12 +175,12 @@ def ending_of(path: Path) -> str:
     return next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
 
 
-def table_of(path: Path) -> _Table | None:
+def table_of(path: Path) -> TableSettings | None:
     """Return the settings of the source that reads such a file; None for an unknown extension."""
     return TABLES.get(ending_of(path))
 
 
-def format_of(path: Path, otherwise: _Table) -> "TableFormat":
+def format_of(path: Path, otherwise: TableSettings) -> "TableFormat":
     """Return the format of a file, by its extension, or another one if that is unknown."""
     return (table_of(path) or otherwise)(files=SplitFilesConfig(train=str(path))).format()
 
