@@ -46,7 +46,7 @@ class TextColumns(ColumnsConfig):
 
     def advice(self) -> str:
         """Say how to fix a missing column."""
-        return "name others by --text-column and --id"
+        return "rename the columns, or name others by --text-column and --id where a command has them"
 
     def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
         return (), 0

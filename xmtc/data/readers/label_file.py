@@ -17,6 +17,7 @@ from xmtc.data.readers.table_config import JsonlConfig, LabelFileConfig, ending_
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
+_NAME_IT = "name it in source.labels, or for `xmtc labels` by --label, --name or --parents"
 _NAMES = re.compile(r"alt_names|name(?:[_@]([a-z]{2,3}(?:-\w+)*))?")
 
 
@@ -36,17 +37,19 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
     for number, row in enumerate(sound_rows(format, path), start=1):
         columns.update(row.cells)
         if settings.label not in row.cells:
-            raise missing_column(path, settings.label, row.cells, "set source.labels")
+            raise missing_column(path, settings.label, row.cells, _NAME_IT)
         try:
             found.add(row.cells, number, settings, published=published)
         except ValueError as problem:
             raise DataError(f"{path}: {problem}; correct row {number}") from None
     missing = [name for name in (settings.name, settings.parents) if name and columns and name not in columns]
     if missing:
-        raise missing_column(path, missing[0], sorted(columns), "set source.labels")
+        raise missing_column(path, missing[0], sorted(columns), _NAME_IT)
     if published:
         if not found.names:
-            raise DataError(f"{path}: no concept has a {settings.label}; set source.labels.label to id or label")
+            raise DataError(
+                f"{path}: no concept has a {settings.label}; set source.labels.label (--label) to id or label"
+            )
         counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
         logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
     stated = format.stated if isinstance(format, SkosTable) else ""
