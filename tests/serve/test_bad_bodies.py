@@ -67,7 +67,7 @@ BAD = {
     "top_k endless": (b'{"texts": ["a"], "top_k": ' + b"9" * 5000 + b"}", 400, "error parsing the body"),
     "threshold 2": (b'{"texts": ["a"], "threshold": 2}', 422, "threshold"),
     "threshold NaN": (b'{"texts": ["a"], "threshold": NaN}', 422, "threshold"),
-    "threshold word": (b'{"texts": ["a"], "threshold": "high"}', 422, "threshold"),
+    "threshold word": (b'{"texts": ["a"], "threshold": "high"}', 422, "not a rule: give micro"),
     "evidence 1": (b'{"texts": ["a"], "evidence": 1}', 422, "evidence: Input should be a valid boolean"),
     "evidence yes": (b'{"texts": ["a"], "evidence": "yes"}', 422, "evidence"),
     "include a string": (b'{"texts": ["a"], "include": "law"}', 422, "include: Input should be a valid list"),

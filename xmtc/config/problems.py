@@ -63,6 +63,9 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
         return spot.node.place, spot.key, "missing; give it a value"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
+    if details["type"] == "string_pattern_mismatch" and spot.shape:
+        examples = (one for member in spot.shape.members() for one in member.schema.get("examples", ()))
+        return spot.node.place, f"{spot.key}: {shown(value)}", f"must be like {', '.join(examples)}"
     words = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     given = spot.key or "the configuration"
     if not isinstance(value, dict):

@@ -8,7 +8,7 @@ from xmtc.config.base import config
 from xmtc.fusion.config import BINS, Rule
 from xmtc.mining.config import IndexConfig
 
-BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$")]
+BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$", examples=["0", "1-5", ">50"])]
 
 
 @config

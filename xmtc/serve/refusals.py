@@ -12,13 +12,18 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from xmtc.errors import ConfigError, DataError, XmtcError
+from xmtc.predict.arguments import RULES
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
 _ANNIF = "/v1/"
 _MAX_SHOWN = 5
-_MESSAGES = {"json_invalid": "not valid JSON", "extra_forbidden": "there is no such field"}
+_MESSAGES = {
+    "json_invalid": "not valid JSON",
+    "extra_forbidden": "there is no such field",
+    "string_pattern_mismatch": f"not a rule: give {RULES}",  # the only pattern of a body
+}
 _BROKEN = "the server cannot do this now; its log says why"
 
 

@@ -53,7 +53,7 @@ class ColumnsConfig:
     text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = "text"
     """Column with the text, or columns of its fields: `[title, text]`, or `{title: dc_title, body: abstract}` with
     other names."""
-    categories: tuple[Annotated[str, Field(min_length=1, pattern="^[^=]*$")], ...] = ()
+    categories: tuple[Annotated[str, Field(min_length=1, pattern="^[^=]*$", examples=["type (without =)"])], ...] = ()
     """Columns with categories, such as `[type, language]`. Each value is a feature as a whole, no text."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
