@@ -65,6 +65,15 @@ def test_every_replicate_is_the_metric_of_the_weighted_documents():
     assert evaluation.replicates.values["macro_f1"].mean() == pytest.approx(evaluation.metrics["macro_f1"])
 
 
+def test_resamples_have_the_size_of_the_sample():
+    """Otherwise the mean over all labels, whose number is fixed, would vary with it."""
+    gold = sparse.csr_array(np.eye(2, dtype=bool)[np.arange(60) % 2])
+    best = whole(np.random.default_rng(0).random((60, 2)))
+    outcome = Outcome.of(best, best.scores_NK > 0.5, match(best.label_ids_NK, gold), gold)
+    found = bootstrap({}, outcome, {"": np.ones(2, bool)}, 50, 0)
+    assert found["macro_f1_all"] == pytest.approx(found["macro_f1"], abs=1e-6)
+
+
 def test_intervals_stay_within_0_and_1_and_hold_the_estimate_of_rare_labels():
     gold, scores = gold_and_scores(documents=40)
     metrics = measured(scores, gold, resamples=200).metrics

@@ -79,7 +79,7 @@ def paired_difference(a: Replicates, b: Replicates, name: str) -> Difference:
 
 
 def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
-    """Draw independent exponential weights of mean 1 for each document in each resample.
+    """Draw an exponential weight for each document in each resample, whose weights have the mean 1.
 
     Yields:
         float32 (N, R) chunks; their R add up to `resamples`.
@@ -87,7 +87,8 @@ def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDAr
     rng = np.random.default_rng(seed)
     chunk = max(1, min(resamples, _CHUNK_WEIGHTS // max(documents, 1)))
     for start in range(0, resamples, chunk):
-        yield rng.standard_exponential((documents, min(chunk, resamples - start)), dtype=np.float32)
+        weights_NR = rng.standard_exponential((documents, min(chunk, resamples - start)), dtype=np.float32)
+        yield weights_NR / weights_NR.mean(axis=0)
 
 
 def bootstrap(

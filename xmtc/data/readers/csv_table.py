@@ -35,6 +35,7 @@ class CsvTable(TableFormat):
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
+        csv.field_size_limit(_LONGEST_FIELD)
         delimiter = self._delimiter or _delimiter_of(path)
         lines, told = _lines(path, delimiter), delimiter != "\t"
         _, header = next(lines, (1, []))
@@ -62,7 +63,6 @@ class CsvTable(TableFormat):
 
 def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line's number and the cells of every row, the header included; blank rows have no cells."""
-    csv.field_size_limit(_LONGEST_FIELD)
     with open_text(path) as lines:
         rows, line = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True), 1
         try:
@@ -74,7 +74,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _delimiter_of(path: Path) -> str:
-    """Return the delimiter that fits best: without doubt a tab in files named .tsv, a comma in others."""
+    """Return the delimiter that fits best; if several do, a tab in files named .tsv, or a comma in others."""
     usual = "\t" if ".tsv" in path.suffixes else ","
     with open_text(path) as lines:
         start = lines.read(_LOOKED_AT)
@@ -83,7 +83,6 @@ def _delimiter_of(path: Path) -> str:
 
 def _fit(start: str, delimiter: str) -> float:
     """Return the share of the rows with as many cells as the header; 0 if the header has only one cell."""
-    csv.field_size_limit(_LONGEST_FIELD)
     try:
         rows = list(csv.reader(io.StringIO(start, newline=""), delimiter=delimiter, skipinitialspace=True))[:200]
     except csv.Error:
