@@ -46,6 +46,14 @@ def test_one_page_with_summary_and_tables(runs, tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+def test_groups_of_labels_are_left_out_where_there_is_one(runs, tmp_path):
+    run = RunResults.load(runs[0])
+    empty = {name: {**row, "labels": 0} for name, row in run.metrics["bins"].items()}
+    for bins, there in (({**empty, ">50": run.metrics["bins"][">50"]}, False), (run.metrics["bins"], True)):
+        write_report([replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html")
+        assert ("By label frequency" in (tmp_path / "report.html").read_text()) is there
+
+
 def test_the_stage_that_writes_the_page_has_no_state_in_it(runs, tmp_path):
     stages = {"finetune": {"state": "done"}, "report": {"state": "running"}}
     run = RunResults.load(runs[0])

@@ -54,36 +54,36 @@ def _table(page: Page) -> Table:
 
 
 class FrequencySection(Section):
-    """Macro-F1 and recall of rare and frequent labels, with the other metrics of their groups in a table."""
+    """Macro-F1 and recall of rare and frequent labels, with the other metrics of their groups in a table. One group of
+    all labels would repeat the headline.
+    """
 
     name, heading, link = "frequency", "By label frequency", "Label frequency"
 
     @override
     def render(self, page: Page) -> Sequence[Part]:
+        names = union([name for name, row in run.metrics["bins"].items() if row["labels"]] for run in page.runs)
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
             text += " nDCG@5 ranks only the group's labels; for R@10, all labels compete for the ten places."
-        return [Paragraph(text), Figures(_charts(page)), _frequency_table(page)]
+        return [Paragraph(text), Figures(_charts(page, names)), _frequency_table(page, names)] if len(names) > 1 else []
 
 
-def _frequency_table(page: Page) -> Table:
+def _frequency_table(page: Page, names: Sequence[str]) -> Table:
     """Tabulate metrics by the labels' number of training documents: a row for each bin and run."""
     shown = [m for m in bin_metrics(page.task) if isinstance(m, LabelMetric) or not page.one_label]
     columns = ["training documents", "run", "labels", "documents", *(metric.title for metric in shown)]
     rows = []
-    for name in union(run.metrics["bins"] for run in page.runs):
+    for name in names:
         for r, run in enumerate(page.runs):
-            row = run.metrics["bins"].get(name)
-            if row is None:
-                continue
-            values = [percent(row[m.name], row.get("ci95", {}).get(m.name)) for m in shown]
-            rows.append((r, [name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values]))
+            if row := run.metrics["bins"].get(name):
+                values = [percent(row[m.name], row.get("ci95", {}).get(m.name)) for m in shown]
+                rows.append((r, [name, run.name, f"{row['labels']:,}", f"{row['docs']:,}", *values]))
     return Table.by_run("frequency", columns, rows, "Metrics by number of training documents of the label")
 
 
-def _charts(page: Page) -> list[Chart]:
+def _charts(page: Page, names: Sequence[str]) -> list[Chart]:
     """Draw macro-F1 and recall by bin."""
-    names = union(run.metrics["bins"] for run in page.runs)
     charts = []
     for key, title in (("macro_f1", "Macro-F1"), ("micro_recall", "Micro-recall")):
         bars = []
