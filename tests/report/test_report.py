@@ -46,14 +46,6 @@ def test_one_page_with_summary_and_tables(runs, tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_groups_of_labels_are_left_out_where_there_is_one(runs, tmp_path):
-    run = RunResults.load(runs[0])
-    empty = {name: {**row, "labels": 0} for name, row in run.metrics["bins"].items()}
-    for bins, there in (({**empty, ">50": run.metrics["bins"][">50"]}, False), (run.metrics["bins"], True)):
-        write_report([replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html")
-        assert ("By label frequency" in (tmp_path / "report.html").read_text()) is there
-
-
 def test_the_stage_that_writes_the_page_has_no_state_in_it(runs, tmp_path):
     stages = {"finetune": {"state": "done"}, "report": {"state": "running"}}
     run = RunResults.load(runs[0])
@@ -171,6 +163,14 @@ def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
         assert words not in page, "a constant, or another name of the accuracy"
     differences = pd.read_csv(tmp_path / "report_tables" / "differences.csv")
     assert differences["metric"][0] == "accuracy = micro-F1"
+
+
+@pytest.mark.parametrize(("groups", "there"), [((">50",), False), (("1-5", ">50"), True)])
+def test_groups_of_classes_are_left_out_where_there_is_one(tmp_path, groups, there):
+    run = single_label_run(tmp_path, "topics", 3)
+    bins = {name: {**row, "labels": 3 if name in groups else 0} for name, row in run.metrics["bins"].items()}
+    write_report([replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html")
+    assert ("By label frequency" in (tmp_path / "report.html").read_text()) is there
 
 
 def test_a_run_counts_its_own_documents_of_a_label(runs, tmp_path):

@@ -55,7 +55,7 @@ def _table(page: Page) -> Table:
 
 class FrequencySection(Section):
     """Macro-F1 and recall of rare and frequent labels, with the other metrics of their groups in a table. One group of
-    all labels would repeat the headline.
+    all labels, as few classes are, would repeat the headline.
     """
 
     name, heading, link = "frequency", "By label frequency", "Label frequency"
@@ -66,7 +66,9 @@ class FrequencySection(Section):
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
             text += " nDCG@5 ranks only the group's labels; for R@10, all labels compete for the ten places."
-        return [Paragraph(text), Figures(_charts(page, names)), _frequency_table(page, names)] if len(names) > 1 else []
+        if page.one_label and len(names) < 2:
+            return []
+        return [Paragraph(text), Figures(_charts(page, names)), _frequency_table(page, names)]
 
 
 def _frequency_table(page: Page, names: Sequence[str]) -> Table:
