@@ -101,9 +101,17 @@ class Browser:
     def wait(self, condition: str, seconds: float = 90) -> None:
         """Until a JavaScript expression is true."""
         end = time.monotonic() + seconds
-        while not self.run(condition):
+        while not self._holds(condition):
             assert time.monotonic() < end, f"never true: {condition}"
             time.sleep(0.05)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.run(condition))
+        except AssertionError as error:
+            if "target navigated" not in str(error):
+                raise
+            return False  # the page that was asked has gone
 
     def press(self, key: str, code: int) -> None:
         """A key, such as Tab (9), Enter (13), End (35)."""
