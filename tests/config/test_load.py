@@ -60,6 +60,7 @@ class Run:
     columns: tuple[str, ...] = ("text",)
     from_config: Mapping[str, Any] | None = None
     rule: Annotated[str, Field(pattern=r"^[a-z]=\d$", examples=["a=1", "b=2"])] | None = None
+    code: Annotated[str, Field(pattern=r"^x$")] = "x"
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
@@ -186,6 +187,7 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         ("name: a\nheads:\n- kind: flat\n- kind: flat\n  bais: 1\n", (), "run.yaml:5: heads.1.bais: unknown key; did"),
         ("name: a\nhead: flat\n", (), "run.yaml:2: head: 'flat': must be"),
         ("name: a\nrule: top\n", (), "run.yaml:2: rule: 'top': must be like a=1, b=2"),
+        ("name: a\ncode: y\n", (), "run.yaml:2: code: 'y': String should match pattern"),  # a plugin without examples
         ("name: a\ncolumns: text\n", (), "; write [text]"),
         ("name: a\ncolumns: [1]\n", (), "columns.0: 1: must be a valid string"),
         ("name: a\noptimizer: {betas: [1]}\n", (), "run.yaml:2: optimizer.betas.1: missing"),

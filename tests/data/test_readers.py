@@ -372,6 +372,8 @@ def test_columns_that_cannot_be_told_apart(tmp_path):
     assert LabelFileConfig(path=str(path)).read().names == {"a": "x"}
     with pytest.raises(ValidationError, match="at least 1 character"):
         reader(kind="csv", files={"train": str(path)}, columns={"label_separator": ""})
+    with pytest.raises(ValidationError, match="'a=b': the name of a category has no '='"):
+        reader(kind="csv", files={"train": str(path)}, columns={"categories": ["a=b"]})
 
 
 def test_xc_repository_json(tmp_path):

@@ -119,7 +119,11 @@ def test_rdf_xml_says_the_same(tmp_path: Path) -> None:
         ("v.ttl", TURTLE.replace("e:2 a skos:Concept", "e:2 a skos:Concept ]"), r"v\.ttl:5: not turtle"),
         ("v.rdf", XML.replace("</rdf:RDF>", ""), r"v\.rdf:\d+: not xml"),
         ("v.ttl", "<http://a> <http://b> <http://c> .", r"no skos:Concept"),
-        ("v.ttl", TURTLE.replace("notation", "note"), r"no concept has a notation; set source\.labels\.label"),
+        (
+            "v.ttl",
+            TURTLE.replace("notation", "note"),
+            r"no concept has a notation; use id or label: name it in source\.labels",
+        ),
     ],
     ids=["turtle", "xml", "no concept", "no notation"],
 )

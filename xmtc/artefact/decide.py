@@ -18,8 +18,9 @@ def tuned_decision(outcomes: Outcomes | None, rule: str, labels: LabelTable, mod
     if outcomes is None:
         raise ConfigError(f"{model}: has no rules: it predicts the best label, or was exported without a dev split")
     most = len(outcomes.scores_P) * 100 // max(1, outcomes.documents) / 100
-    if rule.startswith("budget=") and float(rule[7:]) > most:  # the threshold would be 0, which every label reaches
-        raise ConfigError(f"{model}: {rule}: on dev, {most} labels a document reach a probability of 0.01; give less")
+    # beyond what the model keeps, the threshold would be 0, which every label reaches
+    if rule.startswith("budget=") and float(rule.removeprefix("budget=")) > most:
+        raise ConfigError(f"{model}: {rule}: it keeps {most} labels per document of dev, the best; give no more")
     return outcomes.tuned(rule, labels.train_counts)
 
 

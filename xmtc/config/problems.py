@@ -63,10 +63,11 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
         return spot.node.place, spot.key, "missing; give it a value"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
-    if details["type"] == "string_pattern_mismatch" and spot.shape:
-        examples = (one for member in spot.shape.members() for one in member.schema.get("examples", ()))
-        return spot.node.place, f"{spot.key}: {shown(value)}", f"must be like {', '.join(examples)}"
     words = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    members = spot.shape.members() if spot.shape else []
+    like = ", ".join(one for member in members for one in member.schema.get("examples", ()))
+    if like and details["type"] == "string_pattern_mismatch":
+        words = f"must be like {like}"
     given = spot.key or "the configuration"
     if not isinstance(value, dict):
         given = f"{given}: {shown(value)}"

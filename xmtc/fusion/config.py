@@ -8,12 +8,12 @@ from xmtc.config.base import config
 
 CombinationKind = Literal["linear", "trees"]
 RULE = r"^(micro|macro|samples|precision=(0?\.\d+|1)|budget=\d+(\.\d+)?|top_k=[1-9]\d{0,8})$"
-Rule = Annotated[
-    str, Field(pattern=RULE, examples=["micro", "macro", "samples", "precision=0.9", "budget=5", "top_k=5"])
-]
+RULES = ("micro", "macro", "samples", "precision=0.9", "budget=5", "top_k=5")
+Rule = Annotated[str, Field(pattern=RULE, examples=list(RULES))]
 """What a decision is best for, see `xmtc.fusion.decision`."""
 BAR = r"^expected_(precision|recall|f1)>=(0(\.\d+)?|1(\.0+)?)$"
-Bar = Annotated[str, Field(pattern=BAR, examples=["expected_precision>=0.9", "expected_recall>=0.8"])]
+BARS = ("expected_precision>=0.9", "expected_recall>=0.8")
+Bar = Annotated[str, Field(pattern=BAR, examples=list(BARS))]
 """What must be expected of a document to be released, see `xmtc.fusion.decision.released`."""
 BINS = ("0", "1-5", "6-10", "11-50", ">50")
 """The usual bins of labels, see `xmtc.data.bins`."""

@@ -12,9 +12,8 @@ from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import category_terms
 from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, values_of
 from xmtc.errors import ConfigError, DataError
-from xmtc.fusion.config import BAR, RULE
+from xmtc.fusion.config import BAR, BARS, RULE, RULES
 
-RULES = "micro, macro, samples, precision=0.9, budget=5 or top_k=5"
 _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings"
 
 
@@ -99,7 +98,7 @@ def as_rule(given: str) -> str:
         ConfigError: it is none.
     """
     if not re.fullmatch(RULE, given):
-        raise ConfigError(f"{_shown(given)}: not a rule: give {RULES}")
+        raise ConfigError(f"{_shown(given)}: not a rule: give {' or '.join(RULES)}")
     return given
 
 
@@ -110,7 +109,7 @@ def as_bar(given: str) -> str:
         ConfigError: it is no bar.
     """
     if not re.fullmatch(BAR, given):
-        raise ConfigError(f"{_shown(given)}: not a bar: give expected_precision>=0.9, expected_recall>=0.8 or the like")
+        raise ConfigError(f"{_shown(given)}: not a bar: give {' or '.join(BARS)}")
     return given
 
 
@@ -125,7 +124,7 @@ def as_threshold(given: Any) -> float | str:
     if given is None:
         return 0.0
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= float(given) <= 1:
-        raise ConfigError(f"threshold={_shown(given)}: give a probability from 0 to 1, tuned, {RULES}, or None")
+        raise ConfigError(f"threshold={_shown(given)}: give None, a number from 0 to 1, tuned, {', '.join(RULES)}")
     return float(given)
 
 

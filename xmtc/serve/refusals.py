@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from xmtc.errors import ConfigError, DataError, XmtcError
-from xmtc.predict.arguments import RULES
+from xmtc.fusion.config import RULES
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _MAX_SHOWN = 5
 _MESSAGES = {
     "json_invalid": "not valid JSON",
     "extra_forbidden": "there is no such field",
-    "string_pattern_mismatch": f"not a rule: give {RULES}",  # the only pattern of a body
+    "string_pattern_mismatch": f"not a rule: give {' or '.join(RULES)}",  # the only pattern of a body
 }
 _BROKEN = "the server cannot do this now; its log says why"
 

@@ -53,7 +53,7 @@ class ColumnsConfig:
     text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = "text"
     """Column with the text, or columns of its fields: `[title, text]`, or `{title: dc_title, body: abstract}` with
     other names."""
-    categories: tuple[Annotated[str, Field(min_length=1, pattern="^[^=]*$", examples=["type (without =)"])], ...] = ()
+    categories: tuple[Name, ...] = ()
     """Columns with categories, such as `[type, language]`. Each value is a feature as a whole, no text."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
@@ -66,6 +66,8 @@ class ColumnsConfig:
         for named in (self.text_columns() + self.categories, self.fields() + self.categories):
             if len(set(named)) < len(named):
                 raise ValueError("text and categories name a column or field twice; name each once")
+        if wrong := [name for name in self.categories if "=" in name]:
+            raise ValueError(f"categories: {wrong[0]!r}: the name of a category has no '='; rename the column")
 
     def text_columns(self) -> tuple[str, ...]:
         """Return the columns of the fields."""

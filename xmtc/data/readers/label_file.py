@@ -47,9 +47,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
         raise missing_column(path, missing[0], sorted(columns), _NAME_IT)
     if published:
         if not found.names:
-            raise DataError(
-                f"{path}: no concept has a {settings.label}; set source.labels.label (--label) to id or label"
-            )
+            raise DataError(f"{path}: no concept has a {settings.label}; use id or label: {_NAME_IT}")
         counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
         logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
     stated = format.stated if isinstance(format, SkosTable) else ""
