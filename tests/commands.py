@@ -15,7 +15,6 @@ class Outcome:
 @pytest.fixture
 def xmtc(monkeypatch, capsys):
     """Run a command in this process, as the shell would."""
-    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
     monkeypatch.setenv("COLUMNS", "400")
 
     def call(*arguments: object) -> Outcome:

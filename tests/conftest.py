@@ -15,7 +15,7 @@ os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")  # on a busy machine
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background ignores it
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["whole_run", "commands", "tools_plugins"]
+pytest_plugins = ["inline_pools", "whole_run", "commands", "tools_plugins"]
 
 settings.register_profile("tests", deadline=None)  # a busy machine takes longer than 200 ms for an example
 settings.load_profile("tests")

@@ -37,11 +37,8 @@ def tiny(tmp_path) -> Path:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """The configuration of a finished run."""
-    torch.set_num_threads(1)
     config = tiny_runs.write_config(tmp_path_factory.mktemp("cli"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-        pipeline.train_run(tiny_runs.load(config))
+    pipeline.train_run(tiny_runs.load(config))
     return config
 
 

@@ -26,7 +26,6 @@ import matplotlib.pyplot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 import typer.main
 import yaml
 
@@ -112,12 +111,10 @@ def typed(page: str, program: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the pages name: two finished runs, a corpus, documents and lists of labels."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("pages")
     config = tiny_runs.write_config(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
         pipeline.train_run(
             tiny_runs.load(config, "name=quickstart", "data.corpus=corpora/quickstart", "track.directory=runs")
         )

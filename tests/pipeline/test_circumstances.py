@@ -28,12 +28,6 @@ WORDS = "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}]"
 BRIEF = ("plant.epochs=1", "finetune.phases=[{epochs: 1}]")
 
 
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-
-
 def rewrite(folder: Path, change: Callable[[str, list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     """Change the rows of each split of a tiny run."""
     for split in ("train", "dev", "test"):

@@ -25,12 +25,6 @@ BRIEF = ("plant.epochs=1", "finetune.phases=[{epochs: 1}]")
 OTHERS = dict(zip(tiny_runs.LABELS, reversed(tiny_runs.LABELS), strict=True))
 
 
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-
-
 def with_other_labels(folder: Path) -> None:
     for split in ("train", "dev", "test"):
         rows = [json.loads(line) for line in (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]

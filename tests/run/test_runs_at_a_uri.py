@@ -54,9 +54,7 @@ def place(tmp_path_factory) -> Iterator[Place]:
             (folder / f"{split}.jsonl").unlink()
         config.write_text(text.replace(str(folder / "corpus"), CORPUS))
         found = Place(server, folder, config)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-            train_run(found.load())
+        train_run(found.load())
         yield found
 
 

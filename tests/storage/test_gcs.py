@@ -127,7 +127,6 @@ def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(config, serve
         if at == 8:
             server.stop()
 
-    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, "log", log_and_stop)
         with pytest.raises(StorageError, match="checkpoints/step_00000009/"):

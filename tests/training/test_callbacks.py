@@ -41,11 +41,6 @@ def path(tmp_path_factory) -> Path:
     )
 
 
-@pytest.fixture(autouse=True)
-def one_cpu(monkeypatch) -> None:
-    monkeypatch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-
-
 def train(path: Path, name: str, *overrides: str, stage: Literal["plant", "finetune"] = "finetune") -> Path:
     """One stage, without the bookkeeping of a whole run."""
     return train_stage(tiny_runs.load(path, f"name={name}", *overrides), stage)

@@ -51,9 +51,7 @@ def config(folder) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def undisturbed(config) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xmtc.data.parallel.cpu_count", lambda: 1)
-        return run(config)
+    return run(config)
 
 
 def run(config: RunConfig, stages: Sequence[str] = STAGES) -> Path:
