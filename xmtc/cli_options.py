@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from xmtc.errors import StorageError
+from xmtc.files import is_yaml
 from xmtc.track.console import print_line
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def local_path(path: str) -> Path:
 
 def config_file(config_or_data: str) -> Path:
     """Return the given configuration, or write one for the given data."""
-    if config_or_data.endswith((".yaml", ".yml")):
+    if is_yaml(config_or_data):
         return Path(config_or_data)
     from xmtc.init.command import config_for
 
@@ -114,7 +115,7 @@ def split_inputs(inputs: Sequence[str], *columns: object) -> tuple[list[str], di
     """
     from xmtc.storage.fetch import fetch_parts
 
-    configurations = [given for given in inputs if Path(given).suffix in (".yaml", ".yml")]
+    configurations = [given for given in inputs if is_yaml(given)]
     files = [given for given in inputs if given not in configurations]
     check_columns(*columns, unread=None if files else f"{', '.join(configurations)} names the columns")
     runs = {given: load_run(Path(given), None, print_config=False) for given in configurations}

@@ -36,6 +36,11 @@ def real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def is_yaml(path: str | Path) -> bool:
+    """Whether a name is that of a YAML file."""
+    return Path(path).suffix.lower() in (".yaml", ".yml")
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 

@@ -37,6 +37,8 @@ def read(**settings: Any) -> list[Document | Rejected]:
     return list(reader(**settings).read(serial, Progress(enabled=False)))
 
 
+TURTLE = b"""@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+<http://e/x> a skos:Concept; skos:prefLabel "Axe"@en ."""
 PACKED = {
     "": bytes,
     ".gz": gzip.compress,
@@ -44,6 +46,14 @@ PACKED = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
 }
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_endings_may_be_in_capitals(tmp_path, ending):
+    (path := tmp_path / f"LABELS.TSV{ending.upper()}").write_bytes(PACKED[ending](b"label\tname\nx\tAxe, old\n"))
+    assert LabelFileConfig(path=str(path)).read().names == {"x": "Axe, old"}
+    (path := tmp_path / f"LABELS.N3{ending.upper()}").write_bytes(PACKED[ending](TURTLE))
+    assert LabelFileConfig(path=str(path)).read().names == {"http://e/x": "Axe"}
 
 
 @pytest.mark.parametrize("ending", PACKED)

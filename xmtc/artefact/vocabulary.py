@@ -122,7 +122,7 @@ def read_changes(path: Path) -> list[Change] | None:
         DataError: a line is no change, or is there twice; names it.
     """
     with reading(path, fix="give a vocabulary, or the output of `xmtc labels diff`"):
-        lines = read_file(path).splitlines() if path.suffix == ".jsonl" else []
+        lines = read_file(path).splitlines() if path.suffix.lower() == ".jsonl" else []
     if not lines or b'"kind"' not in lines[0]:
         return None
     found = [_change(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]

@@ -20,6 +20,7 @@ from xmtc.data.windows import first_tokens
 from xmtc.distributed.config import native_bfloat16
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.errors import DataError
+from xmtc.files import is_yaml
 from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
 from xmtc.predict.predictor import Model, Prediction, choose_device
@@ -110,7 +111,7 @@ def texts_to_predict(
     if not is_table(path):
         lines = read_lines(path)
         number, first = next(iter(lines.items()))
-        if path.suffix in (".yaml", ".yml"):
+        if is_yaml(path):
             raise DataError(
                 f"--input {path}: this is a configuration, not texts; use xmtc score, which reads its source"
             )

@@ -12,6 +12,7 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_columns, line_count, open_text, wrong_width
 from xmtc.data.readers.table import Row, TableFormat
+from xmtc.data.readers.table_config import ending_of
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 def _delimiter_of(path: Path) -> str:
     """Return the delimiter that fits best; if several do, a tab in files named .tsv, or a comma in others."""
-    usual = "\t" if ".tsv" in path.suffixes else ","
+    usual = "\t" if ending_of(path) == ".tsv" else ","
     with open_text(path) as lines:
         start = lines.read(_LOOKED_AT)
     return max(_DELIMITERS, key=lambda delimiter: (_fit(start, delimiter), delimiter == usual))

@@ -111,7 +111,7 @@ def line_count(path: Path, *, quotes: bool = False) -> int | None:
         path: the file.
         quotes: whether line breaks between double quotes are part of a line, as in CSV.
     """
-    if path.suffix in COMPRESSIONS:
+    if path.suffix.lower() in COMPRESSIONS:
         return None
     lines, last, inside = 0, b"\n", 0
     with reading(path), path.open("rb") as file:
@@ -154,9 +154,10 @@ def wrong_width(found: int, expected: int) -> str:
 
 def _open_bytes(path: Path) -> Any:
     """Open a file for reading bytes, decompressed."""
-    if path.suffix == ".xz":  # which Arrow does not know
+    compression = COMPRESSIONS.get(path.suffix.lower())
+    if compression == "xz":  # which Arrow does not know
         return lzma.open(path)
-    return pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK)
+    return pa.input_stream(str(path), compression=compression, buffer_size=_BLOCK)
 
 
 def _first_undecodable(path: Path) -> int:

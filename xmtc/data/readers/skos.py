@@ -23,7 +23,7 @@ from xmtc.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from rdflib import Graph, URIRef
 
-SKOS_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".nt": "nt"}
+SKOS_FORMATS = {".ttl": "turtle", ".n3": "turtle", ".rdf": "xml", ".owl": "xml", ".xml": "xml", ".nt": "nt"}
 """Names of the syntax, as rdflib calls them, by a file's ending."""
 TERMS = {"label": "parents", "notation": "parent_notations", "id": "parent_ids"}
 """Columns that documents' labels may be, each with the column of broader concepts."""

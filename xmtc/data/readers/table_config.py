@@ -14,7 +14,8 @@ from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns, Name
 if TYPE_CHECKING:
     from xmtc.data.readers.table import TableFormat, TableReader
 
-COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
+"""Compressions by the last extension of a file, in lower case."""
 Paths = str | tuple[str, ...] | None
 
 
@@ -42,7 +43,7 @@ class SplitFilesConfig:
 
 @config
 class LabelFileConfig:
-    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .rdf, .xml, .nt),
+    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .n3, .rdf, .owl, .xml, .nt),
     whose columns are `label` (the concept's IRI), `id` (the last part of it), `notation`, `name`, `name_de` …,
     `alt_names`, `parents`, `parent_ids` and `parent_notations`. Names in columns `alt_names` (a list), `name_de`
     or `name@de` are found in texts, too. `deprecated` and `replaced_by` matter to `xmtc labels diff`.
@@ -171,8 +172,8 @@ TABLES = {ending: table for table in _TABLES for ending in table.endings}
 
 
 def ending_of(path: Path) -> str:
-    """Return the last extension of a file but that of its compression; empty if there is none."""
-    return next((suffix for suffix in reversed(path.suffixes) if suffix not in COMPRESSIONS), "")
+    """Return the last extension of a file but that of its compression, in lower case; empty if there is none."""
+    return next((end for suffix in reversed(path.suffixes) if (end := suffix.lower()) not in COMPRESSIONS), "")
 
 
 def table_of(path: Path) -> TableSettings | None:
