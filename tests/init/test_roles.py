@@ -161,6 +161,12 @@ def test_a_document_is_not_a_header(words, labels, shuffled):
     assert roles([{str(number): cell for number, cell in row.items()} for row in numbered]).labels == "1"
 
 
+def test_short_texts_may_contain_the_name_of_their_column():
+    assert roles([{"text": f"a text about topic {i % 3}, {i}", "label": "abc"[i % 3]} for i in range(60)]).text == (
+        "text",
+    )
+
+
 def labelled(rows: int, words: int) -> list[tuple[str, str]]:
     return [(text(i, words), ";".join(several(i))) for i in range(rows)]
 

@@ -14,21 +14,8 @@ from xmtc.init.facts import ColumnFacts, Labels
 
 _TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name")
 _LABELS = (
-    *(
-        "labels",
-        "label",
-        "tags",
-        "tag",
-        "categories",
-        "category",
-        "classes",
-        "class",
-        "topics",
-        "topic",
-        "codes",
-        "code",
-    ),
-    *("subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
+    *("labels", "label", "tags", "tag", "categories", "category", "classes", "class", "topics", "topic"),
+    *("codes", "code", "subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
 )
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS = 8  # labels of a document have fewer words than its text
@@ -164,7 +151,8 @@ def _is_named_by_a_cell(column: ColumnFacts) -> bool:
     separator = column.separator()
     name = next(ColumnFacts(column.name, "text", [column.name], 1).parts(separator), [])
     counts = Labels.of(column, separator).counts
-    return column.kind == "text" and bool(name) and all(counts[part] > 1 for part in name)
+    least = 2 if separator == " " else 1  # short texts may contain the name of their column
+    return column.kind == "text" and len(name) >= least and all(counts[part] > 1 for part in name)
 
 
 def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> None:

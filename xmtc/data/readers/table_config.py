@@ -43,10 +43,10 @@ class SplitFilesConfig:
 
 @config
 class LabelFileConfig:
-    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .n3, .rdf, .owl, .xml, .nt),
-    whose columns are `label` (the concept's IRI), `id` (the last part of it), `notation`, `name`, `name_de` …,
-    `alt_names`, `parents`, `parent_ids` and `parent_notations`. Names in columns `alt_names` (a list), `name_de`
-    or `name@de` are found in texts, too. `deprecated` and `replaced_by` matter to `xmtc labels diff`.
+    """A table of labels: JSON lines, CSV, TSV or Parquet by its ending; or a SKOS vocabulary (.ttl, .n3, .rdf, .owl,
+    .xml, .nt), whose columns are `label` (the concept's IRI), `id` (the last part of it), `notation`, `name`,
+    `name_de` …, `alt_names`, `parents`, `parent_ids` and `parent_notations`. Names in columns `alt_names` (a list),
+    `name_de` or `name@de` are found in texts, too. `deprecated` and `replaced_by` matter to `xmtc labels diff`.
     """
 
     path: Name
