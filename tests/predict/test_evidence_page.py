@@ -1,6 +1,7 @@
 """`xmtc explain` on a label-attention model: the page, the terminal, and what is refused."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +132,9 @@ def test_a_document_is_found_by_its_id(tmp_path):
     assert find_document(read_inputs([str(source)], COLUMNS), "d5") == TEXTS[1]
     with pytest.raises(DataError, match=r"'d6' .*--doc-id"):
         find_document(read_inputs([str(source)], COLUMNS), "d6")
+    copy = shutil.copy(source, tmp_path / "copy.jsonl")
+    with pytest.raises(DataError, match=r"2 .*'d5' .*--doc-id"):
+        find_document(read_inputs([str(source), str(copy)], COLUMNS), "d5")
 
 
 def test_unknown_labels_and_empty_texts_are_named(model):

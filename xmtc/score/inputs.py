@@ -388,9 +388,9 @@ def find_document(rows: Iterable[Document | Rejected], doc_id: str) -> str:
     """Find the text of a document by its id.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or there are several.
     """
-    for row in rows:
-        if isinstance(row, Document) and row.doc_id == doc_id:
-            return row.text
-    raise DataError(f"no document {doc_id!r} in the files: check --doc-id and --id")
+    found = [row.text for row in rows if isinstance(row, Document) and row.doc_id == doc_id]
+    if len(found) == 1:
+        return found[0]
+    raise DataError(f"{len(found) or 'no'} document(s) {doc_id!r} in the files: check --doc-id and --id")
