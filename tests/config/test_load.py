@@ -188,7 +188,8 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         ("name: a\nhead: flat\n", (), "run.yaml:2: head: 'flat': must be"),
         ("name: a\nrule: top\n", (), "run.yaml:2: rule: 'top': must be like a=1, b=2"),
         ("name: a\ncode: y\n", (), "run.yaml:2: code: 'y': String should match pattern"),  # a plugin without examples
-        ("name: a\ncolumns: text\n", (), "; write [text]"),
+        ("name: a\ncolumns: text\n", (), "must be a list; write [text]"),
+        ("name: a\ncolumns: 2\n", (), "must be a list; write [2]"),
         ("name: a\ncolumns: [1]\n", (), "columns.0: 1: must be a valid string"),
         ("name: a\noptimizer: {betas: [1]}\n", (), "run.yaml:2: optimizer.betas.1: missing"),
         ("name: a\noptimizer: {betas: [0.9, 0.1]}\n", (), "run.yaml:2: optimizer: betas must rise; swap them"),

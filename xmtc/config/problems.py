@@ -63,7 +63,12 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
         return spot.node.place, spot.key, "missing; give it a value"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
-    words = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    words = (
+        details["msg"]
+        .removeprefix("Value error, ")
+        .replace("Input should be", "must be")
+        .replace("a valid array", "a list")
+    )
     members = spot.shape.members() if spot.shape else []
     like = ", ".join(one for member in members for one in member.schema.get("examples", ()))
     if like and details["type"] == "string_pattern_mismatch":
@@ -124,10 +129,8 @@ def _fix(value: Any, shape: Shape) -> str:
             return f"; {hint.strip()}"
         if "boolean" in members and value.lower() in ("on", "off", "yes", "no", "y", "n"):
             return f"; write {'true' if value.lower() in ('on', 'yes', 'y') else 'false'}"
-        if "array" in members:
-            return f"; write [{value}]"
     elif isinstance(value, float) and value.is_integer() and "integer" in members:
         return f"; write {int(value)}"
     elif isinstance(value, int | float) and "string" in members:
         return f'; put it in quotes: "{value}"'
-    return ""
+    return f"; write [{value}]" if "array" in members and type(value) in (str, int, float) else ""
