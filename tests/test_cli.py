@@ -432,6 +432,8 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
         ("explain MODEL -t law --doc-id d90", "either --text, or --input with --doc-id"),
         ("annotations sample OUT --model MODEL --size 5 -o OUT --id id", "no --input"),
         ("mig CONFIG --top 0", "'--top'"),
+        ("serve MODEL --models OUT", "either a model or --models DIR"),
+        ("serve shortlist=5", "either a model or --models DIR"),
     ],
 )
 def test_options_without_effect_are_refused(xmtc, trained, tmp_path, command, words):
@@ -444,6 +446,13 @@ def test_options_without_effect_are_refused(xmtc, trained, tmp_path, command, wo
     assert outcome.code in (1, 2)
     assert words in outcome.err
     assert not places["OUT"].exists()
+
+
+def test_another_rule_names_the_report_that_has_the_former_one(xmtc, trained, tmp_path):
+    run = shutil.copytree(trained.parent / "runs" / "tiny", tmp_path / "tiny")
+    assert f"until 'xmtc evaluate {run}'" in xmtc("decide", run / "model", "--rule", "macro").out
+    moved = (run / "model").rename(tmp_path / "moved")
+    assert "evaluate" not in xmtc("decide", moved, "--rule", "micro").out
 
 
 def test_version_is_that_of_the_package(xmtc):

@@ -348,8 +348,8 @@ def serve(
     from xmtc.serve.config import ServeConfig, read_token, read_tuning, require_packages
 
     given = [*filter(None, [model]), *(overrides or [])]
-    if models is None and (not given or "=" in given[0]):
-        raise typer.BadParameter("give a model, or --models DIR")
+    if (models is None) == (not given or "=" in given[0]):
+        raise typer.BadParameter("give either a model or --models DIR")
     require_packages()
     tuning = read_tuning(given[models is None :])
     places: Any = {"host": host, "port": port, "annotations": annotations, "queue": queue}
@@ -372,6 +372,8 @@ def decide(
 
     decide_by(model, as_rule(rule))
     print(f"{model / 'thresholds.json'}: decides by {rule}")
+    if (model.parent / "eval").is_dir():
+        print(f"its report shows the former rule until 'xmtc evaluate {model.parent}'")
 
 
 @app.command()
