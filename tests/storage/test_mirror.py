@@ -177,6 +177,32 @@ def test_a_web_server_that_takes_no_files_is_not_tried_again(tmp_path):
     server.server_close()
 
 
+class Denies(SimpleHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(403)
+
+    do_HEAD = do_GET
+
+
+def test_a_web_server_that_denies_or_is_away_has_not_nothing_there():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Denies)
+    Thread(target=server.serve_forever, daemon=True).start()
+    remote, started = Remote(f"http://127.0.0.1:{server.server_port}/x.csv", retry_s=60), time.monotonic()
+    with pytest.raises(StorageError, match=r"looking at failed .*403"):
+        remote.is_file()
+    assert time.monotonic() - started < 20
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(StorageError, match=r"x\.csv: looking at failed for .*Connect"):
+        Remote(remote.uri, retry_s=1).is_file()
+
+
+@pytest.mark.parametrize("uri", ["s3:", "gs:", "zip:///no.zip", "ftp://127.0.0.1:9/a.csv"])
+def test_addresses_of_nothing_are_named(uri):
+    with pytest.raises(StorageError, match=f"^'?{uri}[:']"):
+        fetch(f"{uri}//")
+
+
 def test_copies_are_told_apart_and_keep_their_names(tmp_path):
     storage = StorageConfig(cache=str(tmp_path))
     path = storage.path("runs", "s3://b/a/x/")

@@ -3,12 +3,14 @@
 import hashlib
 import ipaddress
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from xmtc.config.base import config
+from xmtc.errors import StorageError
 
 if TYPE_CHECKING:
     from xmtc.storage.mirror import Mirror
@@ -24,12 +26,9 @@ def is_remote(path: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 @config
@@ -43,7 +42,9 @@ class StorageConfig:
 
     def path(self, kind: str, uri: str) -> Path:
         """Return the path of a URI's local copy: `<cache>/<kind>/<readable parent>-<hash>/<name>`."""
-        parent, name = uri.rstrip("/").rsplit("/", 1)
+        parent, _, name = uri.rstrip("/").rpartition("/")
+        if not parent:
+            raise StorageError(f"{uri!r} names no file or folder; give its address")
         readable = re.sub(r"[^A-Za-z0-9._]+", "-", parent)[-_LONGEST_NAME:].strip("-.")
         folder = f"{readable}-{hashlib.sha256(parent.encode()).hexdigest()[:8]}"
         return Path(self.cache).expanduser().absolute() / kind / folder / name

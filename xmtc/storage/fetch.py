@@ -33,8 +33,8 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
         mirror = storage.mirror("fetched", folder)
         mirror.pull(choose=lambda name: fnmatch.fnmatch(name, pattern), exact=True)
         return mirror.local / pattern
-    folder, name = uri.rsplit("/", 1)
     if choose is None and storage.remote(uri).is_file():
+        folder, name = uri.rsplit("/", 1)
         mirror = storage.mirror("fetched", folder)
         mirror.pull(name)
         return mirror.local / name

@@ -143,9 +143,8 @@ class Mirror:
     def _upload(self, name: str) -> Stamp | None:
         assert self.remote is not None
         path = self.local / name
-        if not path.is_file():  # the process that owns it has just removed it
-            return None
-        return self.remote.upload(path, name)
+        # the process that owns it may just have removed it
+        return self.remote.upload(path, name) if path.is_file() else None
 
     def _download(self, name: str, sha256: str | None) -> Stamp:
         assert self.remote is not None

@@ -22,7 +22,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 # Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
 # Web servers answer 405 or 501 to what they never do.
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
-_LASTING_NAMES, _LASTING_STATUS = ("ParamValidationError",), (405, 501)
+_LASTING_NAMES, _LASTING_STATUS = ("ParamValidationError",), (401, 403, 405, 501)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
@@ -41,6 +41,7 @@ class Remote:
 
     Raises:
         ConfigError: nothing that is installed knows the scheme.
+        StorageError: the file system cannot be opened.
     """
 
     def __init__(self, uri: str, retry_s: float = 300.0):
@@ -52,6 +53,8 @@ class Remote:
         except (ImportError, ValueError) as error:
             extra = f"pip install 'xmtc[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install fsspec's package for it"
             raise ConfigError(f"{uri}: {error}; {extra}") from error
+        except Exception as error:  # some look there at once
+            raise StorageError(f"{uri}: {_words(error)}; check the address, and that it can be reached") from error
         self._root = str(root).rstrip("/")
         self._whole_files = scheme in _OBJECT_STORES
 
@@ -74,21 +77,12 @@ class Remote:
 
     def is_file(self) -> bool:
         """Whether the URI itself is a file."""
-
-        def look() -> bool:  # fsspec's own `isfile` says no also where nobody answers
-            self._fs.invalidate_cache()
-            return self._fs.info(self._root)["type"] == "file"
-
-        return self._with_retries("looking at", "", look, absent=lambda: False)
+        # fsspec's own `isfile` says no also where nobody answers
+        return self._with_retries("looking at", "", lambda: self._info("")["type"] == "file", absent=lambda: False)
 
     def stamp(self, name: str = "") -> Stamp | None:
         """Return what identifies the version of a file; None if there is no file."""
-
-        def look() -> Stamp:
-            self._fs.invalidate_cache()
-            return _stamp(self._fs.info(self._path(name)))
-
-        return self._with_retries("looking at", name, look, absent=lambda: None)
+        return self._with_retries("looking at", name, lambda: _stamp(self._info(name)), absent=lambda: None)
 
     def read(self, name: str) -> bytes | None:
         """Read the content of a small file; None if there is no file."""
@@ -111,8 +105,7 @@ class Remote:
             send(partial)
             if partial != target:
                 self._fs.mv(partial, target)
-            self._fs.invalidate_cache()
-            return _stamp(self._fs.info(target))
+            return _stamp(self._info(name))
 
         return self._with_retries("writing", name, put)
 
@@ -123,6 +116,10 @@ class Remote:
     def remove(self, name: str) -> None:
         """Delete a file; a missing one is not an error."""
         self._with_retries("deleting", name, lambda: self._fs.rm_file(self._path(name)), absent=lambda: None)
+
+    def _info(self, name: str) -> dict[str, Any]:
+        self._fs.invalidate_cache()
+        return self._fs.info(self._path(name))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -138,7 +135,8 @@ class Remote:
         for attempt in itertools.count():
             try:
                 return action()
-            except Exception as error:  # the library has no error class that all clients share
+            except Exception as raised:  # the library has no error class that all clients share
+                error = _cause(raised)
                 if absent is not None and isinstance(error, FileNotFoundError):
                     return absent()
                 self._raise_if_lasting(error, place, doing)
@@ -176,6 +174,13 @@ def is_denied(error: BaseException | None) -> bool:
     # gcsfs: 403 is an OSError, 401 its own error; "Invalid Credentials" is a token that could not be renewed just now.
     forbidden = isinstance(error, OSError) and str(error).startswith("Forbidden:")
     return forbidden or (getattr(error, "code", None) in (401, 403) and "Invalid Credentials" not in str(error))
+
+
+def _cause(error: Exception) -> BaseException:
+    """Return why fsspec finds no file at http:// if the server can't be reached, or refuses; else the error itself."""
+    cause = error.__cause__
+    refused = isinstance(cause, OSError) or getattr(cause, "status", 404) != 404
+    return cause if cause and refused and isinstance(error, FileNotFoundError) else error
 
 
 def _words(error: BaseException) -> str:

@@ -166,8 +166,7 @@ class ArrowConfig(TableConfig):
 
 
 TableSettings = type[JsonlConfig | CsvConfig | ParquetConfig | ArrowConfig]
-_TABLES: tuple[TableSettings, ...] = (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig)
-TABLES = {ending: table for table in _TABLES for ending in table.endings}
+TABLES = {end: table for table in (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig) for end in table.endings}
 """The source that reads a file, by the file's ending."""
 
 
