@@ -1,5 +1,6 @@
 """Every test runs offline and on few threads."""
 
+import gc
 import os
 import signal
 import sys
@@ -20,3 +21,9 @@ pytest_plugins = ["inline_pools", "whole_run", "commands", "tools_plugins"]
 settings.register_profile("tests", deadline=None)  # a busy machine takes longer than 200 ms for an example
 settings.load_profile("tests")
 settings.register_profile("fuzz", max_examples=3_000, deadline=None, print_blob=True)  # make fuzz
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage collection leave out what imports made; every stage of a run collects."""
+    gc.collect()
+    gc.freeze()
