@@ -55,8 +55,7 @@ def labels_remove(
 def labels_rename(
     model: ModelDir,
     pairs: Annotated[
-        list[str],
-        typer.Argument(metavar="OLD=NEW", help="Pairs, or @FILE with OLD, a tab and NEW on each line."),
+        list[str], typer.Argument(metavar="OLD=NEW", help="Pairs, or @FILE with OLD, a tab and NEW on each line.")
     ],
     output: Output,
 ) -> None:

@@ -115,9 +115,7 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
             | settings.resources_per_worker,
         ),
         run_config=RayRunConfig(
-            name=name,
-            storage_path=str(storage),
-            failure_config=FailureConfig(max_failures=settings.max_failures),
+            name=name, storage_path=str(storage), failure_config=FailureConfig(max_failures=settings.max_failures)
         ),
     )
     try:

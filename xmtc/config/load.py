@@ -49,11 +49,7 @@ def load_overrides(schema: type[T], overrides: Sequence[str]) -> T:
 
 
 def _validated(
-    schema: type[T],
-    tree: Node,
-    overrides: Sequence[str],
-    problems: list[str],
-    values: Mapping[str, Node] | None = None,
+    schema: type[T], tree: Node, overrides: Sequence[str], problems: list[str], values: Mapping[str, Node] | None = None
 ) -> T:
     shape = Shape.of(schema)
     given = [(key.split("."), node) for key, node in (values or {}).items()]

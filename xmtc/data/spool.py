@@ -68,12 +68,7 @@ class Spool:
         return list(self._known)
 
     def fill(
-        self,
-        rows: Iterable[Document | Rejected],
-        info: LabelInfo,
-        *,
-        config: DataConfig,
-        task: ConsoleTask,
+        self, rows: Iterable[Document | Rejected], info: LabelInfo, *, config: DataConfig, task: ConsoleTask
     ) -> None:
         """Read all documents of a reader.
 

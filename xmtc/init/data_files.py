@@ -143,11 +143,7 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
 
 
 def _named(
-    data: str,
-    folder: Path,
-    by_split: Mapping[str, list[Path]],
-    settings: TableSettings,
-    labels: Sequence[Path] = (),
+    data: str, folder: Path, by_split: Mapping[str, list[Path]], settings: TableSettings, labels: Sequence[Path] = ()
 ) -> DataFiles:
     """Name files of the folder as the configuration writes them."""
     place = data.rstrip("/") if is_remote(data) else str(folder)

@@ -158,10 +158,7 @@ def ranking_fingerprint(corpus_fingerprint: str, config: MigConfig) -> str:
 
 
 def rank_corpus(
-    corpus: Corpus,
-    config: MigConfig,
-    path: Path | str,
-    progress: Progress | None = None,
+    corpus: Corpus, config: MigConfig, path: Path | str, progress: Progress | None = None
 ) -> tuple[TokenRanking, bool]:
     """Rank the tokens of a corpus's training split, or read the ranking from `path` if it is up to date.
 
