@@ -107,9 +107,21 @@ def test_absent_labels_are_counted_and_named(tmp_path):
 
 @pytest.mark.parametrize("label", ["NA", "#N/A", "null", "None"])  # R, spreadsheets, databases, Python
 def test_labels_that_may_say_that_there_is_none_are_doubted(label):
-    assert warnings_of({label: 3, "law": 9}, alone=False) == [
+    assert warnings_of({label: 3, "law": 9}, alone=False, relabelled=0.0) == [
         f"documents with the label {label!r}: 3; if it means that no label is known, remove it"
     ]
+
+
+@pytest.mark.parametrize("task", ["multi_label", "single_label"])
+def test_rows_that_are_one_label_of_a_document_are_doubted(tmp_path, task):
+    rows = [{**row, "id": f"{row['id']}-{n}", "labels": [f"l{n}"]} for row in documents(40) for n in range(2)]
+    config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), task=task, split={"dev": 0.0, "test": 0.0})
+    (warning,) = corpus_warnings(build(config))
+    assert warning.startswith("50% of the documents repeat a text that has another label")
+    same = [{**row, "labels": ["l" + row["id"][-1]]} for row in documents(40)]
+    same += [{**row, "id": f"again {row['id']}"} for row in same]
+    config = data_config(tmp_path / "same", jsonl_source(tmp_path, same), task=task, split={"dev": 0.0, "test": 0.0})
+    assert corpus_warnings(build(config)) == []
 
 
 def test_labels_that_look_alike_are_named_and_folded(tmp_path):

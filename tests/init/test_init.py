@@ -340,6 +340,7 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         bare=0,
         rejected=0,
         repeated=0,
+        relabelled=0.0,
         leaked=0,
         named=0,
         texts=[row["text"] for row in ROWS],

@@ -18,6 +18,8 @@ _MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
 """From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
 _REPEATED = 0.25
 """From this share of parts on that another label has too, as well."""
+_RELABELLED = 0.1
+"""From this share of documents on whose text has another label elsewhere, rows may be labels and not documents."""
 _ABSENT = frozenset({"nan", "none", "null", "na", "n/a", "#n/a"})
 ONE_LABEL = 0.98
 """From this share of documents with exactly one label on, labels may be combinations."""
@@ -46,24 +48,40 @@ def overview(corpus: Corpus) -> list[str]:
 def corpus_warnings(corpus: Corpus) -> list[str]:
     """List signs that the labels of a corpus are wrong, or its texts in languages that the encoder does not know."""
     counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
-    alone = corpus.manifest.task == "multi_label" and bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
+    single = bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
+    alone = single and corpus.manifest.task == "multi_label"
     other = unknown_languages(corpus.manifest.tokenizer.name, corpus.manifest.languages)
-    return warnings_of(counts, alone=alone) + ([other] if other else [])
+    relabelled = _relabelled(corpus) if single else 0.0
+    return warnings_of(counts, alone=alone, relabelled=relabelled) + ([other] if other else [])
 
 
-def warnings_of(counts: Mapping[str, int], *, alone: bool) -> list[str]:
+def warnings_of(counts: Mapping[str, int], *, alone: bool, relabelled: float) -> list[str]:
     """List signs that labels are wrong.
 
     Args:
         counts: documents of each label.
         alone: whether nearly every document has one label, so that several may be joined to one.
+        relabelled: share of documents, of one label each, whose text occurs before with another label.
     """
     found = [*_absent_warning(counts), *_near_warning(counts)]
     if not alone and counts.keys() == {"0", "1"}:
         found.append("the only labels are 0 and 1: if lists of them are vectors, write the names of the ones instead")
     if alone:
         found += combination_warning(list(counts))
+    if relabelled >= _RELABELLED:
+        found.append(
+            f"{relabelled:.0%} of the documents repeat a text that has another label: if every row is one label of a "
+            "document, write one row for each document, with the list of its labels"
+        )
     return found
+
+
+def _relabelled(corpus: Corpus) -> float:
+    split = corpus.split("train")
+    rows_P, labels_P = split.label_matrix().nonzero()
+    hashes_P = split.text_hashes()[rows_P]
+    pairs = np.unique(np.column_stack([hashes_P, labels_P.astype(np.uint64)]), axis=0)
+    return (len(pairs) - len(np.unique(hashes_P))) / len(split)
 
 
 def _labels_per_document(corpus: Corpus) -> np.ndarray:

@@ -116,6 +116,7 @@ class Survey:
         bare: number of documents without labels.
         rejected: number of bad rows.
         repeated: number of documents whose text occurred before.
+        relabelled: share of documents whose text occurred before with other labels.
         leaked: number of dev and test documents whose text occurs in train.
         named: number of labels whose name is in a label file.
         texts: a random sample of texts.
@@ -128,6 +129,7 @@ class Survey:
     bare: int
     rejected: int
     repeated: int
+    relabelled: float
     leaked: int
     named: int
     texts: list[str]
@@ -197,6 +199,7 @@ class _Counted:
         self.splits: Counter[str | None] = Counter()
         self.texts: list[str] = []
         self._texts_of: Counter[tuple[str | None, int]] = Counter()  # by split and hash
+        self._labelled: set[tuple[int, tuple[str, ...]]] = set()
         self._draw = draw
 
     def add(self, row: object) -> None:
@@ -210,7 +213,9 @@ class _Counted:
             return
         self.splits[row.split] += 1
         self.labels.update(row.labels)
-        self._texts_of[row.split, text_hash(row.text)] += 1
+        text = text_hash(row.text)
+        self._texts_of[row.split, text] += 1
+        self._labelled.add((text, row.labels))
         if len(self.texts) < SAMPLE:
             self.texts.append(row.text)
         elif (place := self._draw.randrange(self.splits.total())) < SAMPLE:
@@ -223,13 +228,15 @@ class _Counted:
             leaked[split] += number * (split in SPLITS[1:] and ("train", key) in texts)
         if self._config.duplicates == "drop":
             given.subtract(leaked)
+        different = len({key for _, key in texts})
         found = Survey(
             documents=_divided(given, self._config, provides),
             label_counts=self.labels,
             labels_per_document=self.labels.total() / max(self.splits.total(), 1),
             bare=self.bare,
             rejected=self.rejected,
-            repeated=texts.total() - len({key for _, key in texts}),
+            repeated=texts.total() - different,
+            relabelled=(len(self._labelled) - different) / max(texts.total(), 1),
             leaked=leaked.total(),
             named=named,
             texts=self.texts,

@@ -80,11 +80,9 @@ def seconds_of(budget: str) -> float:
     """
     text = str(budget).strip().lower()  # Python callers may give a number
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([hms])", text)
-    if not parts or re.sub(r"\d+(?:\.\d+)?\s*[hms]\s*", "", text):
-        raise ConfigError(f"--budget {budget}: give hours, minutes or seconds, such as 10m, 1h or 1h30m")
     seconds = sum(float(number) * {"h": 3600, "m": 60, "s": 1}[unit] for number, unit in parts)
-    if seconds <= 0:
-        raise ConfigError(f"--budget {budget}: give a time above zero, such as 10m")
+    if not seconds or re.sub(r"\d+(?:\.\d+)?\s*[hms]\s*", "", text):
+        raise ConfigError(f"--budget {budget}: give hours, minutes or seconds above 0, such as 10m, 1h or 1h30m")
     return seconds
 
 
@@ -171,7 +169,7 @@ def summary(plan: Plan) -> list[str]:
 def label_doubts(found: Survey, roles: Roles) -> list[str]:
     """List signs that the labels are wrong."""
     alone = roles.found.several <= (1 - ONE_LABEL) * roles.found.rows
-    return warnings_of(found.label_counts, alone=alone)
+    return warnings_of(found.label_counts, alone=alone, relabelled=found.relabelled if alone else 0.0)
 
 
 def _roles(files: DataFiles, answers: Answers) -> Roles:
@@ -281,12 +279,10 @@ def _choose(
     heads: dict[HeadSettings, HeadSpeed] = {}
 
     def timed(config: RunConfig, size: Size) -> dict[str, float]:
-        settings, head = config.model.head, None
-        if settings.scores:
-            if settings not in heads:
-                heads[settings] = head_seconds(config, WIDTH, size.labels, size.labels_per_document)
-            head = heads[settings]
-        return stage_seconds(config, size, replace(speeds, head=head), WIDTH)
+        settings = config.model.head
+        if settings.scores and settings not in heads:
+            heads[settings] = head_seconds(config, WIDTH, size.labels, size.labels_per_document)
+        return stage_seconds(config, size, replace(speeds, head=heads.get(settings)), WIDTH)
 
     return choose(options, lambda config: size_of_source(config, found, lengths), timed, room)
 
