@@ -137,6 +137,13 @@ def test_lists_as_databases_and_r_write_them_are_refused() -> None:
                 labels_of(text, separator)
 
 
+def test_tags_as_stack_exchange_writes_them_are_a_list() -> None:
+    assert labels_of("<c#><.net><entity-framework-6>") == (("c#", ".net", "entity-framework-6"), 0)
+    assert labels_of(" <c#> ") == (("c#",), 0)
+    assert labels_of("<http://e/1> <http://e/2>", " ") == (("http://e/1", "http://e/2"), 0)
+    assert labels_of("a <b> c") == (("a <b> c",), 0)
+
+
 def test_numbers_in_the_text_of_a_list_are_labels() -> None:
     for text in ("[250.0, 401.9]", "{250,401.9}", "[250. 401.9]", '["250", "401.9"]'):
         assert labels_of(text)[0] == ("250", "401.9")

@@ -28,6 +28,8 @@ _FOREIGN = re.compile(
     rf"""\[(?:[^][]*,[^][]*|\s*[\[({{].*|{_CODE})\]|\{{(?:[^{{}}]*,[^{{}}]*|['"].*|{_CODE})\}}|c\(".*"\)""", re.DOTALL
 )
 """A list as databases and R write it, or objects: items have no quotes, or another meaning, or are codes like 007."""
+_TAGS = re.compile(r"(?:<[^<>:]+>)+")
+"""Tags as Stack Exchange writes them, such as <python><list>; IRIs in angle brackets have colons."""
 _EXPONENT = re.compile(r"\s*\d(?:\.\d+)?e\+\d\d\s*")
 """A large number as R and pandas write it to CSV, such as 1e+05 for 100000."""
 ZERO, ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
@@ -132,11 +134,13 @@ def _split(cell: str, separator: str) -> list[str]:
 
 
 def _list_in(cell: Any) -> Any:
-    """Parse the text that JSON, Python, NumPy or pandas writes for a list; return anything else unchanged.
+    """Parse the text that JSON, Python, NumPy, pandas or others write for a list; return anything else unchanged.
 
     Raises:
         ValueError: it is a list as others write it.
     """
+    if isinstance(cell, str) and _TAGS.fullmatch(cell.strip()) and not absent(cell):
+        return cell.strip()[1:-1].split("><")
     if not isinstance(cell, str) or not cell.lstrip().startswith(_OPENINGS):
         return cell
     text = re.sub(r"^(?:frozen)?set\((.*)\)$", r"\1", cell.strip(), flags=re.DOTALL) or "[]"

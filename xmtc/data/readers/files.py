@@ -100,7 +100,7 @@ def json_object(line: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError("malformed JSON: a number of thousands of digits, or thousands of lists in lists") from None
     if not isinstance(row, dict):
-        raise ValueError(f"a JSON {type(row).__name__}, not an object on each line")
+        raise ValueError(f"a JSON {type(row).__name__}, not an object on each line (pandas: lines=True)")
     return row
 
 
