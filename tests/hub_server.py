@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import signal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -98,7 +99,9 @@ class Requests(BaseHTTPRequestHandler):
         elif parts[1] == "repos":
             self.create(json.loads(body))
         elif parts[1] == "validate-yaml":
-            self.answer_json({"warnings": [], "errors": []})
+            wrong = re.findall(r'^base_model: "?([^"\n]*:[^"\n]*|/[^"\n]*)', json.loads(body)["content"], re.M)
+            errors = [{"message": f'"base_model" with value "{name}" is not valid.'} for name in wrong]
+            self.answer(400 if errors else 200, json.dumps({"warnings": [], "errors": errors}).encode())
         elif parts[4] == "preupload":
             files = json.loads(body)["files"]
             self.answer_json(

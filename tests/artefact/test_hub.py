@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -126,6 +127,29 @@ def test_mistakes_are_reported_in_one_line(hub, model):
     hub.status = 403
     with pytest.raises(StorageError, match="HF_TOKEN"):
         push(model, NAME)
+
+
+@pytest.mark.parametrize(
+    "name", ["a--b/c", "library/x..y", "library/subjects.", "library/x.git", "library/" + 97 * "x"]
+)
+def test_a_name_that_no_repository_may_have_is_refused(hub, model, name):
+    for refused in (lambda: push(model, name), lambda: locate_model(name)):
+        with pytest.raises(ConfigError, match=re.escape(name)):
+            refused()
+    assert not hub.repositories
+
+
+def test_what_the_hub_says_of_a_model_card_or_a_token_is_passed_on(hub, model, monkeypatch):
+    card = (model / "README.md").read_text()
+    (model / "README.md").write_text(card.replace("---\n", "---\nbase_model: /home/me/bert\n", 1))
+    with pytest.raises(ConfigError, match=r"base_model.* is not valid.*README\.md"):
+        push(model, NAME)
+    assert set(hub.repositories[NAME]) <= {".gitattributes"}
+    (model / "README.md").write_text(card)
+    monkeypatch.setenv("HF_TOKEN", "hf_geheimnis_ä")
+    with pytest.raises(ConfigError, match="HF_TOKEN") as caught:
+        push(model, NAME)
+    assert "geheimnis" not in str(caught.value)
 
 
 def test_no_network_is_reported_in_one_line(hub, model, monkeypatch):

@@ -78,8 +78,7 @@ def push(model: Path, repository: str, *, public: bool = False) -> str:
 
     from xmtc.artefact.info import read_info
 
-    found = _REPOSITORY.fullmatch(repository)
-    if found is None or found[2]:
+    if not (found := _REPOSITORY.fullmatch(repository)) or found[2]:
         raise ConfigError(f"{repository}: not the name of a repository; give owner/name")
     read_info(model)
     files, api = model_files((model / _CONFIG).read_bytes()), HfApi(library_name="xmtc")
@@ -114,9 +113,7 @@ def _explained(repository: str) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError as error:
-        raise StorageError(
-            f"{repository}: access is granted on request; ask there, then run `hf auth login`"
-        ) from error
+        raise StorageError(f"{repository}: access is on request; ask there, then run `hf auth login`") from error
     except errors.RepositoryNotFoundError as error:
         raise CheckpointError(
             f"{repository}: no such folder here, and no such repository on the Hub; if it is private, set HF_TOKEN or "
@@ -137,3 +134,6 @@ def _explained(repository: str) -> Iterator[None]:
         raise StorageError(
             f"{repository}: the Hub cannot be reached ({type(error).__name__}); check the network"
         ) from error
+    except ValueError as error:  # its client checks names, tokens and model cards
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{repository}: {reason}; correct the name, the model's README.md or HF_TOKEN") from error
