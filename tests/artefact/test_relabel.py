@@ -73,6 +73,17 @@ def test_renamed_labels_score_the_same_under_their_new_names(model, tmp_path, mo
     assert load_model(tmp_path / "new").labels.names[0] == "fish a"
 
 
+def test_a_model_that_nobody_may_write_gives_one_that_its_owner_may(model, tmp_path):
+    shared = shutil.copytree(model, tmp_path / "shared")
+    places = [shared, *shared.rglob("*")]
+    for place in places:
+        place.chmod(0o555 if place.is_dir() else 0o444)
+    rename_labels(shared, {"L00": "zero"}, tmp_path / "new")
+    new = tmp_path / "new"
+    assert {path.relative_to(new) for path in new.rglob("*")} == {path.relative_to(shared) for path in places[1:]}
+    assert all(place.stat().st_mode & 0o200 for place in (new, *new.rglob("*")))  # root may write what it may not
+
+
 def test_labels_with_blanks_around_them_are_the_same_in_the_hierarchy(model, tmp_path):
     parts = load_model(model)
     parents = [("L04",) if label == "L05" else () for label in parts.labels.labels]

@@ -187,8 +187,7 @@ def _head_of(parts: ModelParts, tensors: Mapping[str, Tensor]) -> Head:
 
 def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
     contents = "the whole model" if has_encoder else "the trained weights; the backbone is loaded by its name"
-    backbone = parts.classifier.encoder.backbone
-    base = None if backbone is None else backbone.name
+    base = None if (backbone := parts.classifier.encoder.backbone) is None else backbone.name
     return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
 
 
@@ -295,11 +294,12 @@ def write_model(
         CheckpointError: a file cannot be written, or the original model has been replaced.
     """
     with replacing(output) as folder:
-        shutil.copytree(model, folder, dirs_exist_ok=True)
-        check_same(folder, parts.digest)
-        (folder / "config.json").unlink()  # written again, with other checksums
-        (folder / SMOKE).unlink(missing_ok=True)  # its labels may be gone
-        shutil.rmtree(folder / SCORERS, ignore_errors=True)
+        for path in filter(Path.is_file, model.rglob("*")):
+            name = path.relative_to(model)
+            if name.parts[0] not in ("config.json", SMOKE, SCORERS):  # written again, or not: its labels may be gone
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, folder / name)  # without its rights: the model may be read-only
+        check_same(model, parts.digest)
         write_label_parts(folder, parts, changed, index)
         _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
         write_info(folder, replace(parts.info, dev={}))
