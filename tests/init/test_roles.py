@@ -78,6 +78,20 @@ def test_columns_are_told_by_content_and_not_by_order():
     assert (found.separator, found.task, found.unused) == (";", "multi_label", ("views",))
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"text": ["body", "body"]},
+        {"text": ["body"], "labels": "body"},
+        {"id": "body", "text": ["body"]},
+        {"labels": "body", "split_column": "body"},
+    ],
+)
+def test_a_column_serves_one_purpose(answers):
+    with pytest.raises(DataError, match=r"news\.csv: the column 'body' is named twice"):
+        roles([{"body": text(i), "topic": NAMES[i % 2]} for i in range(30)], **answers)
+
+
 def test_a_list_column_and_one_label_a_row():
     assert roles([{"words": text(i), "codes": several(i)} for i in range(30)]).separator is None
     one = roles([{"words": text(i), "feeling": ["good", "bad"][i % 2]} for i in range(30)])

@@ -13,6 +13,7 @@ from xmtc.artefact.info import read_info
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.config import PydocsConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
+from xmtc.errors import DataError
 from xmtc.score.inputs import read_inputs, text_columns
 from xmtc.score.shell import texts_to_predict
 
@@ -108,3 +109,8 @@ def test_a_file_of_another_structure_is_refused_without_its_text(
     assert (outcome.code, outcome.out) == (1, "")
     assert words in outcome.err
     assert "Mrs Smith" not in outcome.err
+
+
+def test_a_column_that_is_named_twice_is_refused():
+    with pytest.raises(DataError, match=r"--text-column title: named twice"):
+        text_columns(["title", "text", "title"], None)

@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from xmtc.data.config import Task
 from xmtc.data.readers.base import no_column, shown_column
@@ -157,9 +156,12 @@ def _is_named_by_a_cell(column: ColumnFacts) -> bool:
 
 def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> None:
     there = [column.name for column in columns]
-    named = [*answers.text, answers.labels, answers.id, answers.split_column]
-    if missing := [name for name in named if name is not None and name not in there]:
+    given = (*answers.text, answers.labels, answers.id, answers.split_column)
+    named = [name for name in given if name is not None]
+    if missing := [name for name in named if name not in there]:
         raise DataError(f"{place}: {no_column(missing[0], there)}")
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise DataError(f"{place}: the column {twice[0]!r} is named twice; name it for one purpose")
 
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
@@ -261,12 +263,7 @@ def _place_in(names: Sequence[str], name: str) -> int:
 
 def describe(columns: Sequence[ColumnFacts]) -> str:
     """Describe each column's kind, number of words and number of distinct values, without showing any value."""
-    what: dict[Literal["empty", "text", "number", "list", "nested"], str] = {
-        "empty": "empty",
-        "number": "numbers",
-        "list": "lists",
-        "nested": "objects, which xmtc does not read",
-    }
+    what = {"empty": "empty", "number": "numbers", "list": "lists", "nested": "objects, which xmtc does not read"}
     shown = [
         f"{shown_column(column.name)} ({what.get(column.kind, _length(column))}, {column.distinct:,} different)"
         for column in columns

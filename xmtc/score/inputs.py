@@ -61,9 +61,14 @@ def text_columns(
         text: columns to join; None: those that the model was trained on.
         doc_id: column with identifiers, or None.
         trained_on: columns of the model's training data; None: `text`, joined by line breaks.
+
+    Raises:
+        DataError: a column is named twice.
     """
     trained_on = trained_on or DocumentColumns()
     names = tuple(text or trained_on.text)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"--text-column {twice[0]}: named twice; name each column once")
     categories = tuple(name for name in trained_on.categories if name not in names)
     return TextColumns(id=doc_id, text=names, categories=categories, labels=names[0])
 
