@@ -1,8 +1,9 @@
 """`xmtc.train`: trains on texts and labels in memory, as `xmtc init` and `xmtc train` do on files."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
@@ -51,21 +52,26 @@ def train(
         The model; its report is in the directory.
 
     Raises:
-        ConfigError: there is no such task, or the budget is no time.
+        ConfigError: there is no such task, the budget is no time, or the directory no path.
         DataError: texts and labels do not match, nothing can be learnt from them, or the directory holds
             other documents.
+        StorageError: nothing can be written there.
 
     Example:
         >>> model = xmtc.train(["a text", …], [["label"], …], budget="10m")
         >>> model.predict(["another text"])
     """
-    names, label_column = [str(one) for one in ([text] if isinstance(text, str | int) else text)], str(label_column)
+    columns = text if isinstance(text, Iterable) and not isinstance(text, str | bytes) else [text]
+    names, label_column = [str(one) for one in columns], str(label_column)
     budget_s = seconds_of(budget)
     if task not in (None, *get_args(Task)):
         raise ConfigError(f"task={task!r}: give {' or '.join(get_args(Task))}, or leave it out")
+    if not isinstance(directory, str | PathLike | None):
+        raise ConfigError(f"directory={directory!r}: give the path of a folder, or leave it out")
     table = _table(texts, labels, names, label_column)
     root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
-    root.mkdir(parents=True, exist_ok=True)
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
     path = _written(table, root / "documents.parquet")
     answers = Answers(text=names, labels=label_column, task=task)
     plan = make_plan(str(path), answers, budget_s, "model")

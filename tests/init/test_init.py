@@ -24,7 +24,7 @@ from xmtc.data.languages import languages_of
 from xmtc.data.prepare import prepare
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL
 from xmtc.data.readers.cells import labels_of
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds, stage_seconds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
@@ -102,6 +102,25 @@ def test_texts_in_memory_become_a_model(tmp_path):
     with pytest.raises(DataError, match="holds other documents"):
         xmtc.train(["a", "b"], ["x", "y"], directory=tmp_path)
     assert (tmp_path / "documents.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize("directory", [3, b"news", ["news"]])
+def test_a_directory_that_is_no_path_is_refused_before_anything_is_read(directory):
+    with pytest.raises(ConfigError, match=r"directory=.*give the path of a folder"):
+        xmtc.train(iter([]), iter([]), directory=directory)
+
+
+def test_a_directory_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "news").touch()
+    for place in (tmp_path / "news", tmp_path / "news" / "more"):
+        with pytest.raises(StorageError, match=r"news.*cannot be written"):
+            xmtc.train(["a"], ["x"], directory=place)
+
+
+@pytest.mark.parametrize("name", [None, 1.5, b"text"])
+def test_the_name_of_a_text_column_of_another_type_is_no_column(name):
+    with pytest.raises(DataError, match=r"no column .*there are: text, labels"):
+        xmtc.train({"text": ["a"], "labels": ["x"]}, text=name)
 
 
 def test_tables_of_every_kind_are_the_same_table():

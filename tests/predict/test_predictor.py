@@ -211,8 +211,12 @@ def test_no_texts_no_predictions(model):
 def test_an_unknown_label_device_or_folder_is_named(model, directory, tmp_path):
     with pytest.raises(DataError, match="'nonsense'"):
         model.explain("text", ["nonsense"])
-    with pytest.raises(ConfigError, match="'gpu'"):
-        xmtc.Model.from_pretrained(directory, device="gpu")
+    for device in ("gpu", "meta", None):
+        with pytest.raises(ConfigError, match=f"no device {device!r}"):
+            xmtc.Model.from_pretrained(directory, device=device)
+    for wrong in (3, None, b"runs/quickstart/model", [directory]):
+        with pytest.raises(ConfigError, match=f"a {type(wrong).__name__} is no model: give its folder"):
+            xmtc.Model.from_pretrained(wrong)
     with pytest.raises(CheckpointError, match=r"config\.json: missing"):
         xmtc.Model.from_pretrained(tmp_path)
 

@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,11 @@ def locate_model(model: str | Path) -> Path:
 
     Raises:
         CheckpointError: the repository does not exist, or has no model of xmtc.
+        ConfigError: this is no name.
         StorageError: the Hub does not answer, and its cache lacks the model.
     """
+    if not isinstance(model, str | PathLike):
+        raise ConfigError(f"a {type(model).__name__} is no model: give its folder, or owner/name on the Hub")
     found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
     if found is None or Path(found[1]).parent.exists():
         return Path(model)

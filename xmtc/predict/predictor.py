@@ -152,7 +152,7 @@ class Model:
 
         Raises:
             CheckpointError: a file is missing or damaged.
-            ConfigError: there is no such device, or the reranker is refused.
+            ConfigError: `directory` names no model, there is no such device, or the reranker is refused.
             StorageError: the Hub does not answer.
         """
         parts = load_model(locate_model(directory))
@@ -473,7 +473,7 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(0, device=device).tolist()  # the device "meta" computes nothing
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise ConfigError(f"there is no device {name!r} ({str(error).splitlines()[0]}): use cpu or auto") from error
     return device
