@@ -72,26 +72,31 @@ def train(
     root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
-    path = _written(table, root / "documents.parquet")
-    answers = Answers(text=names, labels=label_column, task=task)
-    plan = make_plan(str(path), answers, budget_s, "model")
+    path = root / "documents.parquet"
+    known = path.exists()
+    _write(table, path)
+    try:
+        plan = make_plan(str(path), Answers(text=names, labels=label_column, task=task), budget_s, "model")
+    except DataError:  # what cannot be learnt from must not keep others away
+        if not known:
+            path.unlink()
+        raise
     print_line("\n".join(summary(plan)))
     run = train_run(_inside(plan.config, root))
     print_line(f"everything is in {root}")
     return Model.from_pretrained(run / "model")
 
 
-def _written(table: pa.Table, path: Path) -> Path:
+def _write(table: pa.Table, path: Path) -> None:
     """Write the documents to a file; an earlier start may have written the same ones, others are not replaced."""
     if not path.exists():
         with writing(path), replacing(path) as partial:
             pq.write_table(table, partial)
-        return path
+        return
     with reading(path, fix="give another directory, or move the file away"):
         same = pq.read_table(path).equals(table)
     if not same:
         raise DataError(f"{path}: holds other documents; give another directory, or move the file away")
-    return path
 
 
 def _inside(config: RunConfig, root: Path) -> RunConfig:

@@ -104,6 +104,13 @@ def test_texts_in_memory_become_a_model(tmp_path):
     assert (tmp_path / "documents.parquet").read_bytes() == before
 
 
+def test_documents_from_which_nothing_can_be_learnt_do_not_keep_others_away(tmp_path):
+    for label in ("x", "y"):  # every document has the same one
+        with pytest.raises(DataError, match="nothing to learn"):
+            xmtc.train([row["text"] for row in ROWS], [label for _ in ROWS], directory=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("directory", [3, b"news", ["news"]])
 def test_a_directory_that_is_no_path_is_refused_before_anything_is_read(directory):
     with pytest.raises(ConfigError, match=r"directory=.*give the path of a folder"):
