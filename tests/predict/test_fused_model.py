@@ -142,6 +142,15 @@ def test_a_label_that_no_scorer_proposes_is_explained(run):
         assert expit(section.explanation.logit) == pytest.approx(section.probability, abs=1e-5)
 
 
+def test_a_text_without_a_word_for_a_label_does_not_blame_the_pooling(run):
+    """The pooling of this head reads all words."""
+    model = xmtc.Model.from_pretrained(run / "model", device="cpu")
+    sections = explain_text(model, "qzx", model.labels.labels, 0)
+    silent = [one for one in sections if not any(word.contribution for word in one.explanation.words)]
+    assert silent
+    assert {one.spread for one in silent} == {"no word has a contribution: no scorer knows one"}
+
+
 def test_the_encoder_runs_once_for_labels_and_evidence(run, monkeypatch):
     model = xmtc.Model.from_pretrained(run / "model")
     encode, passes = model.classifier.encode, []

@@ -99,7 +99,8 @@ class LabelEvidence:
         """Describe whether a few words decide, or all words contribute a little."""
         total = len(self.explanation.words)
         if not any(word.contribution for word in self.explanation.words):
-            return "no word has a contribution: the pooling reads only a special token"
+            why = "no scorer knows one" if self.explanation.scorers else "the pooling reads only a special token"
+            return f"no word has a contribution: {why}"
         said = f"{self.half} of the {total} words make up half of all contributions, for or against"
         if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
             said += ": the evidence is spread over the document, and no word decides"
