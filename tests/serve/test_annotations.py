@@ -22,6 +22,7 @@ from xmtc.serve.annotations import Annotations
 from xmtc.serve.config import Limits
 from xmtc.serve.worklist import MAX_DOCUMENTS, Worklist, order_by, read_documents
 from xmtc.track.progress import Progress
+from xmtc.watch.acceptance import read_annotations
 
 
 def read_as_training_data(path: Path) -> list[Document]:
@@ -43,6 +44,16 @@ def test_what_training_reads_as_none_is_refused(model: xmtc.Model, tmp_path: Pat
         with pytest.raises(DataError, match="training reads the"):
             annotations.save([document])
     assert not (tmp_path / "some.jsonl").exists() or not (tmp_path / "some.jsonl").read_text()
+
+
+def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(model: xmtc.Model, tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    Annotations(path, model.labels).save([("a", "a fish", LABELS[:1])])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    annotations = Annotations(path, model.labels)
+    annotations.save([("b", "a ship", LABELS[:1])])
+    assert (annotations.ids, len(read_annotations([path]))) == ({"a", "b"}, 2)
+    assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b"]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

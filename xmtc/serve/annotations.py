@@ -181,7 +181,7 @@ def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with reading(path, DataError, "choose another --annotations"):
-        lines = read_file(path).decode().split("\n")
+        lines = read_file(path).decode("utf-8-sig").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
