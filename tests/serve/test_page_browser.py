@@ -248,7 +248,9 @@ def test_a_token_is_asked_for_and_kept(browser: Browser, model: xmtc.Model) -> N
         browser.open(f"{client.place}/docs")
         browser.wait("document.querySelectorAll('section').length > 10")
         assert browser.errors == []
-        assert "/v1/projects/{project_id}/suggest" in browser.run("document.body.textContent")
+        described = browser.run("document.body.textContent")
+        assert "/v1/projects/{project_id}/suggest" in described
+        assert "texts: [string | object, …]" in described  # a text, or a text for each field
 
 
 def test_a_token_that_is_refused_is_asked_for_again(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ let schemas = {};
 function typeOf(schema) {
   if (!schema) return "anything";
   if (schema.$ref) return typeOf(schemas[schema.$ref.split("/").pop()]);
-  if (schema.anyOf) return schema.anyOf.map(typeOf).join(" | ");
+  const several = schema.anyOf ?? schema.oneOf;
+  if (several) return several.map(typeOf).join(" | ");
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (schema.type === "array") return `[${typeOf(schema.items)}, …]`;
