@@ -127,6 +127,18 @@ def test_enter_adds_only_what_the_search_shows(browser: Browser, model: xmtc.Mod
         assert browser.run(accepted) == ["Accept Law"]
 
 
+def test_what_is_searched_is_no_longer_than_the_server_takes(
+    browser: Browser, model: xmtc.Model, tmp_path: Path
+) -> None:
+    with running(model, annotations=tmp_path / "some.jsonl") as client:
+        opened(browser, client)
+        label(browser, TEXTS[0])
+        browser.run("document.querySelector('#search').focus()")
+        browser.type("law " * 100)
+        browser.wait("document.querySelector('#hits').textContent === 'No label fits.'")
+        assert browser.run("document.querySelector('#message').textContent") == ""
+
+
 def test_keys_go_from_document_to_document(browser: Browser, model: xmtc.Model, tmp_path: Path) -> None:
     queue = tmp_path / "queue.jsonl"
     queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
