@@ -181,7 +181,7 @@ def test_bad_lines_are_named(model, tmp_path, row, words):
 def test_names_may_hold_separators_of_lines_that_json_allows(tmp_path):
     """As `json.dumps(…, ensure_ascii=False)` writes them; str.splitlines() would cut there."""
     file = tmp_path / "new.jsonl"
-    file.write_text('{"label": "N1", "name": "fish\u2028and\u0085steel"}\r\n\n', encoding="utf-8", newline="")
+    file.write_text('{"label": "N1", "name": "fish\u2028and\u0085steel"}\r\n\n', encoding="utf-8-sig", newline="")
     (label,) = read_new_labels(file, LabelTable(["L"], ["known"], np.ones(1, np.int64)))
     assert label.name == "fish\u2028and\u0085steel"
 

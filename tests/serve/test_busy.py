@@ -21,7 +21,7 @@ from xmtc.cli import main
 from xmtc.errors import ConfigError
 from xmtc.serve import config, server
 from xmtc.serve.batcher import Batcher
-from xmtc.serve.config import Limits, ServeConfig, read_token
+from xmtc.serve.config import Limits, ServeConfig, read_token, tokens_of
 
 TOKEN = "a-token-of-some-length"
 BODY = json.dumps({"texts": ["fish"]}).encode()
@@ -187,6 +187,8 @@ def test_addresses_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read_token(None) == TOKEN
     (tmp_path / "token").write_text(f" {TOKEN}2\n")
     assert read_token(tmp_path / "token") == f"{TOKEN}2"
+    (tmp_path / "token").write_text(f"Eva {TOKEN}\r\nJo {TOKEN}2\r\n", encoding="utf-8-sig", newline="")
+    assert tokens_of(read_token(tmp_path / "token") or "") == {TOKEN: "Eva", f"{TOKEN}2": "Jo"}
     for content in ("short", "with a space in it, which no header takes", "ü" * 20):
         (tmp_path / "token").write_text(content)
         with pytest.raises(ConfigError, match="at least 16 visible ASCII characters") as error:

@@ -127,6 +127,12 @@ def test_a_bad_version_is_refused_and_the_old_one_answers(
         assert client.post("/models/en/predict", BODY).json()["version"] == "1"
 
 
+def test_a_current_version_may_be_written_with_a_byte_order_mark(folder: Path) -> None:
+    (folder / "en/current").write_text("2\r\n", encoding="utf-8-sig", newline="")
+    with running(folder) as client:
+        assert client.post("/models/en/predict", BODY).json()["version"] == "2"
+
+
 def test_a_version_is_a_name_not_a_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Path] = []
     stamp = served_models._stamp

@@ -79,6 +79,7 @@ def test_labels_expected_of_documents_that_get_none_count_in_recall(tmp_path: Pa
         {"doc_id": f"d{i}", "labels": ["a"], "scores": [0.8], **expected, "expected_labels": 1.0} for i in range(10)
     ]
     write_sample(tmp_path / "s.jsonl", draw(pa.Table.from_pylist(rows), 20, 0, LABELS), None)
+    (tmp_path / "s.jsonl").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "s.jsonl").read_bytes())  # as editors save it
     table = audit(tmp_path / "s.jsonl", annotated({row["doc_id"]: {"a"} for row in rows}))
     found = dict(zip(table.columns, table.rows[0], strict=True))
     assert found["recall expected, %"] == "40.0"

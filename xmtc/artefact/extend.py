@@ -103,7 +103,7 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         DataError: names file, line and fix.
     """
     with reading(path, fix="give JSON lines with labels and names"):
-        lines = read_file(path).decode().split("\n")  # JSON strings may hold other line separators
+        lines = read_file(path).decode("utf-8-sig").split("\n")  # JSON strings may hold other line separators
     first: dict[str, int] = {}
     labels = []
     for number, line in enumerate(lines, start=1):

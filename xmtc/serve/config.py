@@ -103,7 +103,7 @@ def read_token(file: Path | None) -> str | None:
     else:
         place = f"--token-file {file}"
         with reading(place, ConfigError, "give a text file with the token"):
-            token = read_file(file).decode().strip()
+            token = read_file(file).decode("utf-8-sig").strip()
     if token is None:
         return None
     for one in tokens_of(token):

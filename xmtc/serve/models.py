@@ -232,7 +232,7 @@ class Models:
         path, versions = self._root / name / _CURRENT, self._versions(name)
         if path.exists():
             with reading(path, ConfigError, "write the name of a version into it"):
-                return read_file(path).decode().strip()
+                return read_file(path).decode("utf-8-sig").strip()
         if len(versions) != 1:
             raise ConfigError(f"{path}: missing; write the version that answers into it: {', '.join(versions)}")
         return versions[0]

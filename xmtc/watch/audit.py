@@ -157,7 +157,7 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
         DataError: the sample cannot be read, or a stratum has fewer than two annotated documents.
     """
     with reading(path, fix="give what xmtc annotations sample wrote", what="not a sample"):
-        sample = [Drawn.model_validate_json(line) for line in read_file(path).decode().split("\n") if line]
+        sample = [Drawn.model_validate_json(line) for line in read_file(path).decode("utf-8-sig").split("\n") if line]
     given: dict[str, list[set[str]]] = defaultdict(list)
     for one in annotations:
         given[one.document].append(set(one.labels))
