@@ -18,7 +18,7 @@ class Hub(ThreadingHTTPServer):
         repositories: name -> file -> content.
         private: names of those made private.
         asked: files that were downloaded.
-        status: what every request is answered, where it is not 0.
+        status, reason: what every request is answered, where it is not 0.
         killing: a step of a push, and the process that is killed when it asks for it.
     """
 
@@ -27,7 +27,7 @@ class Hub(ThreadingHTTPServer):
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.private: set[str] = set()
         self.asked: list[str] = []
-        self.status = 0
+        self.status, self.reason = 0, ""
         self.killing: tuple[str, int] | None = None
 
     @property
@@ -61,7 +61,7 @@ class Requests(BaseHTTPRequestHandler):
         api = parts[0] == "api"
         repository = "/".join(parts[2:4] if api else parts[:2])
         if self.server.status:
-            self.answer(self.server.status)
+            self.answer(self.server.status, X_Error_Message=self.server.reason)
         elif repository not in self.server.repositories:
             self.answer(404, X_Error_Code="RepoNotFound")
         elif api and "tree" in parts:
@@ -95,7 +95,7 @@ class Requests(BaseHTTPRequestHandler):
             os.kill(self.server.killing[1], signal.SIGKILL)
             self.close_connection = True
         elif self.server.status:
-            self.answer(self.server.status)
+            self.answer(self.server.status, X_Error_Message=self.server.reason)
         elif parts[1] == "repos":
             self.create(json.loads(body))
         elif parts[1] == "validate-yaml":

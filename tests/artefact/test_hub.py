@@ -127,6 +127,10 @@ def test_mistakes_are_reported_in_one_line(hub, model):
     hub.status = 403
     with pytest.raises(StorageError, match="HF_TOKEN"):
         push(model, NAME)
+    hub.reason = "Private repository storage limit reached"
+    for hub.status in (400, 403):
+        with pytest.raises(StorageError, match=rf"answers {hub.status} \(.*storage limit reached"):
+            push(model, NAME)
 
 
 @pytest.mark.parametrize(

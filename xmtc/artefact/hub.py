@@ -131,9 +131,9 @@ def _explained(repository: str) -> Iterator[None]:
             f"{repository}: neither here nor in the Hub's cache, and {fix}, or copy the model folder to this machine"
         ) from error
     except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "try again later"
-        raise StorageError(f"{repository}: the Hub answers {status}; {fix}") from error
+        status, said = error.response.status_code, " ".join((error.server_message or "no reason given").split())
+        fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "correct this, or try later"
+        raise StorageError(f"{repository}: the Hub answers {status} ({said}); {fix}") from error
     except (HTTPError, errors.LocalTokenNotFoundError) as error:
         raise StorageError(
             f"{repository}: the Hub cannot be reached ({type(error).__name__}); check the network"
