@@ -64,9 +64,7 @@ class SweepConfig:
             if held == key:
                 raise ValueError(f"grid: {key} is set by the sweep; take it out (seeds go under `seeds`)")
             if held:
-                raise ValueError(
-                    f"grid: {key} holds {held}, which the sweep sets; give the other keys of it one by one"
-                )
+                raise ValueError(f"grid: {key} holds {held}, which the sweep sets; give its other keys one by one")
             if not values:
                 raise ValueError(f"grid: {key} has no values")
         if len(set(self.seeds)) < len(self.seeds):

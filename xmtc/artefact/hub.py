@@ -49,9 +49,7 @@ def _pulled(repository: str, revision: str | None) -> Path:
     with _explained(repository):
         settings = _settings(api, repository, revision)
         if settings is None or not (names := model_files(settings.read_bytes())):
-            raise CheckpointError(
-                f"{repository}: this repository has no model exported by xmtc; upload one with `xmtc push`"
-            )
+            raise CheckpointError(f"{repository}: no model of xmtc is there; upload one with `xmtc push`")
         commit = settings.parent.name
         return Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
 
@@ -135,9 +133,7 @@ def _explained(repository: str) -> Iterator[None]:
         fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "correct this, or try later"
         raise StorageError(f"{repository}: the Hub answers {status} ({said}); {fix}") from error
     except (HTTPError, errors.LocalTokenNotFoundError) as error:
-        raise StorageError(
-            f"{repository}: the Hub cannot be reached ({type(error).__name__}); check the network"
-        ) from error
+        raise StorageError(f"{repository}: no answer of the Hub ({type(error).__name__}); check the network") from error
     except ValueError as error:  # its client checks names, tokens and model cards
         reason = " ".join(str(error).split())
         raise ConfigError(f"{repository}: {reason}; correct the name, the model's README.md or HF_TOKEN") from error

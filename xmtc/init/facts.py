@@ -160,9 +160,7 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
     """
     good, bad = _sampled(rows)
     if not good:
-        raise DataError(
-            f"{place}: no rows; give data" if bad is None else f"{bad.where}: {bad.reason}; correct the file"
-        )
+        raise DataError(f"{place}: no rows; give data" if bad is None else f"{bad.where}: {bad.reason}; correct it")
     names = list(dict.fromkeys(name for cells in good for name in cells))
     return [_facts(name, good) for name in names]
 

@@ -112,9 +112,7 @@ def texts_to_predict(
         lines = read_lines(path)
         number, first = next(iter(lines.items()))
         if is_yaml(path):
-            raise DataError(
-                f"--input {path}: this is a configuration, not texts; use xmtc score, which reads its source"
-            )
+            raise DataError(f"--input {path}: a configuration, not texts; use xmtc score, which reads its source")
         with suppress(ValueError):
             json_object(first)
             raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")

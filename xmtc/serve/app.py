@@ -65,9 +65,7 @@ def _add_prediction(app: FastAPI) -> None:
         asked = service.model
         top_k = body.top_k or asked.default_top_k(body.threshold)
         if top_k > MAX_TOP_K:
-            raise RequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K} labels"
-            )
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K}")
         include, exclude = None if body.include is None else tuple(body.include), tuple(body.exclude)
         for name, entries in (("include", include or ()), ("exclude", exclude)):
             if len(entries) > _FILTER_ENTRIES:

@@ -199,12 +199,9 @@ def _shares(name: str, before: Mapping[str, int], now: Mapping[str, int], model:
 
 def _words(new: New) -> Table:
     mean = float(new.found["expected_f1"].mean())
-    listed = {
-        word: values
-        for word, values in new.words.items()
-        if _LEAST <= len(values) < _STOP_WORD * len(new.found["tokens"])
-    }
-    low = sorted(listed.items(), key=lambda item: sum(item[1]) - mean * len(item[1]))
+    most = _STOP_WORD * len(new.found["tokens"])
+    listed = [(word, values) for word, values in new.words.items() if _LEAST <= len(values) < most]
+    low = sorted(listed, key=lambda item: sum(item[1]) - mean * len(item[1]))
     rows = [
         [word, f"{len(values):,}", percent(float(np.mean(values)))]
         for word, values in low[:_SHOWN]
