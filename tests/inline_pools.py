@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import cloudpickle
 import pytest
 
 
@@ -12,7 +13,7 @@ class _InlinePool:
 
     def __call__(self, tasks: Iterable[tuple[Callable[..., Any], Any, Any]]) -> Iterator[Any]:
         for function, arguments, options in tasks:
-            yield pickle.loads(pickle.dumps(function))(*pickle.loads(pickle.dumps(arguments)), **options)
+            yield pickle.loads(cloudpickle.dumps(function))(*pickle.loads(pickle.dumps(arguments)), **options)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 
@@ -69,7 +70,8 @@ def test_reused_only_when_nothing_changed(tmp_path, caplog):
     assert other_words.fingerprint != shorter.fingerprint
 
 
-def test_same_corpus_from_processes_and_again(tmp_path):
+def test_same_corpus_from_processes_and_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("xmtc.data.parallel.Parallel", joblib.Parallel)
     serially = small_corpus(tmp_path, n=1200)
     config = data_config(tmp_path / "again", jsonl_source(tmp_path, documents(1200)))
     in_processes = prepare(config, None)

@@ -53,7 +53,7 @@ class Remote:
         except (ImportError, ValueError) as error:
             extra = f"pip install 'xmtc[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install fsspec's package for it"
             raise ConfigError(f"{uri}: {error}; {extra}") from error
-        except Exception as error:  # some look there at once
+        except Exception as error:  # the library has no error class; some look there at once
             raise StorageError(f"{uri}: {_words(error)}; check the address, and that it can be reached") from error
         self._root = str(root).rstrip("/")
         self._whole_files = scheme in _OBJECT_STORES
