@@ -12,7 +12,7 @@ Suffixes: B documents, P positives, T tokens, N counted tokens, D hidden width, 
 this worker, S a block of them, K ranked tokens of a label.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -64,36 +64,39 @@ class PlantSums(Sums):
 
     def values(self, width: int, seed: int, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute whitening followed by the directions that predict labels best, float64 (width, D). Collective."""
-        covariance_DD, targets_LD = self.means.covariance(), self.means.centred()
+        covariance_DD, roots_L1 = self.means.covariance(), self.means.counts_L.double().clamp(min=1).sqrt().unsqueeze(1)
         whiten_DD = inverse_root(oas(covariance_DD, float(self.means.documents)))
-        means_LD = targets_LD / self.means.counts_L.double().clamp(min=1).sqrt().unsqueeze(1)
-        between_DD = whiten_DD @ sum_of_all(means_LD.T @ means_LD) @ whiten_DD
+        means = (self.means.centred(block) / roots_L1[block] for block in _blocks(len(roots_L1)))
+        between_DD = whiten_DD @ sum_of_all(_moment(means, covariance_DD)) @ whiten_DD
         return _spread(leading(between_DD, covariance_DD, width), whiten_DD, width, seed)
 
     def token_variance(self, projection_dD: Tensor) -> Tensor:
         """Compute the mean variance of projected tokens over the projection's rows, inside documents."""
-        covariance_DD = self.tokens_DD / self.tokens.clamp(min=1)
-        return ((projection_dD @ covariance_DD) * projection_dD).sum(1).mean()
+        return ((projection_dD @ self.tokens_DD) * projection_dD).sum(1).mean() / self.tokens.clamp(min=1)
 
-    def relevance(self, ranking: TokenRanking) -> Tensor:
-        """Compute the directions of m[l], float32 (L, D), of unit length; zero for a label without ranked tokens."""
-        gains_K = torch.from_numpy(np.exp2(grades_by_rank(ranking.k)[:-1].astype(np.float32)) - 1)
-        device, found = self.by_token_VD.device, []
-        for start in range(0, len(ranking.token_ids_LK), _LABELS_PER_BLOCK):
-            ids_SK = torch.from_numpy(ranking.token_ids_LK[start : start + _LABELS_PER_BLOCK]).long()
-            gains_SK = (gains_K * (ids_SK >= 0)).to(device)
-            bags_SD = F.embedding_bag(
-                ids_SK.clamp(min=0).to(device), self.by_token_VD, mode="sum", per_sample_weights=gains_SK
-            )
-            found.append(F.normalize(bags_SD, dim=1))
-        return torch.cat(found)
+    def relevance(self, ranking: TokenRanking) -> Iterator[tuple[slice, Tensor]]:
+        """Yield blocks of labels with the directions of m[l], float64 (S, D), of unit length; zero without ranking."""
+        gains_K = torch.from_numpy(np.exp2(grades_by_rank(ranking.k)[:-1].astype(np.float32)) - 1).to(self.by_token_VD)
+        for block in _blocks(len(ranking.token_ids_LK)):
+            ids_SK = torch.from_numpy(ranking.token_ids_LK[block]).long().to(gains_K.device)
+            gains_SK = gains_K * (ids_SK >= 0)
+            bags_SD = F.embedding_bag(ids_SK.clamp(min=0), self.by_token_VD, mode="sum", per_sample_weights=gains_SK)
+            yield block, F.normalize(bags_SD, dim=1).double()
+
+
+def _blocks(labels: int) -> Iterator[slice]:
+    """Divide labels: float64 vectors of all of them would take several times the memory of the head."""
+    return (slice(start, start + _LABELS_PER_BLOCK) for start in range(0, labels, _LABELS_PER_BLOCK))
+
+
+def _moment(parts: Iterable[Tensor], like_DD: Tensor) -> Tensor:
+    """Compute Σ xᵀx over blocks x (S, D)."""
+    return sum((part_SD.T @ part_SD for part_SD in parts), start=torch.zeros_like(like_DD))
 
 
 def oas(covariance_DD: Tensor, count: float) -> Tensor:
     """Shrink a covariance of `count` documents towards a multiple of the identity (Chen et al. 2010)."""
-    width = len(covariance_DD)
-    trace = covariance_DD.trace()
-    squares = covariance_DD.square().sum()
+    width, trace, squares = len(covariance_DD), covariance_DD.trace(), covariance_DD.square().sum()
     share = (squares + trace**2) / ((count + 1) * (squares - trace**2 / width))
     share = share.nan_to_num(nan=1.0).clamp(0, 1)
     mean = (trace / width).clamp(min=1e-12)
@@ -147,22 +150,27 @@ def plant_attention(
         seed: of the rotation that spreads directions over the attention heads.
         keys: whether the key projection may change; otherwise queries are fitted to it as it is.
     """
-    weight_dD, relevance_LD = head.key_projection.weight, sums.relevance(ranking).double()
-    covariance_DD = _ridged(sums.tokens_DD / sums.tokens.clamp(min=1))
+    weight_dD, covariance_DD = head.key_projection.weight, _ridged(sums.tokens_DD / sums.tokens.clamp(min=1))
     if keys:
         whiten_DD = inverse_root(covariance_DD)
-        queries_LD = F.normalize(relevance_LD @ whiten_DD, dim=1)
-        moment_DD = shard.sum_of_all(queries_LD.T @ queries_LD)
+        queries = (F.normalize(relevance_SD @ whiten_DD, dim=1) for _, relevance_SD in sums.relevance(ranking))
+        moment_DD = shard.sum_of_all(_moment(queries, covariance_DD))
         keys_dD = _spread(leading(moment_DD, covariance_DD, len(weight_dD)), whiten_DD, len(weight_dD), seed)
         weight_dD.copy_(keys_dD * (weight_dD.double().norm() / keys_dD.norm()))
     keys_dD = weight_dD.double()
     products_dd = keys_dD @ covariance_DD @ keys_dD.T
-    queries_Ld = torch.linalg.solve(_ridged(products_dd), keys_dD @ relevance_LD.T).T
-    spread_L = ((queries_Ld @ products_dd) * queries_Ld).sum(1).clamp(min=1e-24).sqrt()
-    queries_Ld = queries_Ld / spread_L.unsqueeze(1) * relevance_LD.any(1, keepdim=True)
-    common_d = shard.sum_of_all(queries_Ld.sum(0))  # what labels attend to in general, for those without ranked tokens
+    queries_Ld = torch.empty(len(ranking.token_ids_LK), len(weight_dD), device=weight_dD.device)
+    common_d = keys_dD.new_zeros(len(weight_dD))  # what labels attend to in general, for those without ranked tokens
+    for block, relevance_SD in sums.relevance(ranking):
+        queries_Sd = torch.linalg.solve(_ridged(products_dd), keys_dD @ relevance_SD.T).T
+        spread_S = ((queries_Sd @ products_dd) * queries_Sd).sum(1).clamp(min=1e-24).sqrt()
+        queries_Sd /= spread_S.unsqueeze(1)
+        common_d += queries_Sd.sum(0)
+        queries_Ld[block] = queries_Sd
+    common_d = shard.sum_of_all(common_d)
     common_d = common_d / (common_d @ products_dd @ common_d).clamp(min=1e-24).sqrt()
-    head.plant_queries(torch.where(relevance_LD.any(1, keepdim=True), queries_Ld, common_d).float())
+    queries_Ld[~queries_Ld.any(1)] = common_d.float()
+    head.plant_queries(queries_Ld)
 
 
 def _ridged(covariance_DD: Tensor) -> Tensor:

@@ -51,10 +51,10 @@ class VectorSums(Sums):
         mean_P = self.vector_P / self.documents.clamp(min=1)
         return self.products_PP / self.documents.clamp(min=1) - torch.outer(mean_P, mean_P)
 
-    def centred(self) -> Tensor:
-        """Compute the sums of centred vectors over the documents of each label, float64 (L, P)."""
+    def centred(self, labels: slice = slice(None)) -> Tensor:
+        """Compute the sums of centred vectors over the documents of each of these labels, float64 (S, P)."""
         mean_P = self.vector_P / self.documents.clamp(min=1)
-        return self.by_label_LP.double() - self.counts_L.double().unsqueeze(1) * mean_P
+        return self.by_label_LP[labels].double() - self.counts_L[labels].double().unsqueeze(1) * mean_P
 
     def rows(self, sum_of_all: Callable[[Tensor], Tensor], *, members: int = 1, dropout: float = 0.0) -> Responses:
         """Compute w[l] = s[l] A⁻¹ (μ[l] − μ) and the mean responses to documents. Collective.
