@@ -41,7 +41,11 @@ class StorageConfig:
     """How long xmtc retries an operation on a URI, with growing pauses, before the run ends."""
 
     def path(self, kind: str, uri: str) -> Path:
-        """Return the path of a URI's local copy: `<cache>/<kind>/<readable parent>-<hash>/<name>`."""
+        """Return the path of a URI's local copy: `<cache>/<kind>/<readable parent>-<hash>/<name>`.
+
+        Raises:
+            StorageError: the URI names no file or folder.
+        """
         parent, _, name = uri.rstrip("/").rpartition("/")
         if not parent:
             raise StorageError(f"{uri!r} names no file or folder; give its address")
