@@ -92,6 +92,11 @@ class Browser:
         self.call("Page.navigate", url=address)
         self.wait(f"document.readyState === 'complete' && location.href === '{address}'")
 
+    def back(self) -> None:
+        """Return to the page before, as its button does; a script that does so may end before it answers."""
+        history = self.call("Page.getNavigationHistory")
+        self.call("Page.navigateToHistoryEntry", entryId=history["entries"][history["currentIndex"] - 1]["id"])
+
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)

@@ -130,7 +130,7 @@ def test_runs_can_be_hidden_and_chosen(browser, page):
     assert "F1 change" in browser.run("document.querySelector('#explorer thead').textContent")
     browser.call("Page.navigate", url="about:blank")
     browser.wait("location.href === 'about:blank'")
-    browser.call("Runtime.evaluate", expression="history.back()")
+    browser.back()
     browser.wait("document.getElementById('explorer') && document.readyState === 'complete'")
     chosen = browser.run("document.getElementById('run').value") == "1"  # which the browser remembers
     assert ("F1 change" in browser.run("document.querySelector('#explorer thead').textContent")) == chosen
