@@ -25,11 +25,10 @@ from xmtc.models.heads.base import PlantsProjections
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.planting import grades_by_rank
 from xmtc.training.ridge_rows import VectorSums
-from xmtc.training.sums import Sums
+from xmtc.training.sums import Sums, blocks
 
 RIDGE = 1e-3
 """λ as a share of the mean eigenvalue of C."""
-_LABELS_PER_BLOCK = 4096
 _UNDECIDED = 1e-3  # of a moment's trace
 
 
@@ -66,7 +65,7 @@ class PlantSums(Sums):
         """Compute whitening followed by the directions that predict labels best, float64 (width, D). Collective."""
         covariance_DD, roots_L1 = self.means.covariance(), self.means.counts_L.double().clamp(min=1).sqrt().unsqueeze(1)
         whiten_DD = inverse_root(oas(covariance_DD, float(self.means.documents)))
-        means = (self.means.centred(block) / roots_L1[block] for block in _blocks(len(roots_L1)))
+        means = (self.means.centred(block) / roots_L1[block] for block in blocks(len(roots_L1)))
         between_DD = whiten_DD @ sum_of_all(_moment(means, covariance_DD)) @ whiten_DD
         return _spread(leading(between_DD, covariance_DD, width), whiten_DD, width, seed)
 
@@ -77,16 +76,11 @@ class PlantSums(Sums):
     def relevance(self, ranking: TokenRanking) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of labels with the directions of m[l], float64 (S, D), of unit length; zero without ranking."""
         gains_K = torch.from_numpy(np.exp2(grades_by_rank(ranking.k)[:-1].astype(np.float32)) - 1).to(self.by_token_VD)
-        for block in _blocks(len(ranking.token_ids_LK)):
+        for block in blocks(len(ranking.token_ids_LK)):
             ids_SK = torch.from_numpy(ranking.token_ids_LK[block]).long().to(gains_K.device)
             gains_SK = gains_K * (ids_SK >= 0)
             bags_SD = F.embedding_bag(ids_SK.clamp(min=0), self.by_token_VD, mode="sum", per_sample_weights=gains_SK)
             yield block, F.normalize(bags_SD, dim=1).double()
-
-
-def _blocks(labels: int) -> Iterator[slice]:
-    """Divide labels: float64 vectors of all of them would take several times the memory of the head."""
-    return (slice(start, start + _LABELS_PER_BLOCK) for start in range(0, labels, _LABELS_PER_BLOCK))
 
 
 def _moment(parts: Iterable[Tensor], like_DD: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.prototypes import Responses, set_rows
-from xmtc.training.sums import ReadFor, Sums
+from xmtc.training.sums import ReadFor, Sums, blocks
 
 RIDGE = 0.3
 """Penalty as a share of the mean variance of a dimension. From 0.1 to 1, the trained head is equally good."""
@@ -71,20 +71,22 @@ class VectorSums(Sums):
         covariance_PP, counts_L = self.covariance(), self.counts_L.double()
         variance_P, squares_P = covariance_PP.diagonal(), self.products_PP.diagonal() / self.documents.clamp(min=1)
         penalty_P = RIDGE * variance_P.mean().clamp(min=1e-12) + dropout / (1 - dropout) * squares_P
-        means_LP = self.centred() / counts_L.clamp(min=1).unsqueeze(1)
-        rows_LP, noise = torch.empty_like(means_LP), torch.zeros_like(self.documents)
+        inverse_PP = torch.zeros_like(covariance_PP)
         for part in torch.arange(len(covariance_PP), device=covariance_PP.device).chunk(members):
-            own_PP = covariance_PP[part][:, part]
-            factor_PP = torch.linalg.cholesky(own_PP + penalty_P[part].diag())
-            rows_LP[:, part] = torch.cholesky_solve(means_LP[:, part].T, factor_PP).T
-            noise += torch.cholesky_solve(own_PP, factor_PP).trace()
-        excess = (counts_L * (rows_LP * means_LP).sum(1) - noise * (counts_L > 0)).sum()
+            own_PP = covariance_PP[part][:, part] + penalty_P[part].diag()
+            inverse_PP[part.unsqueeze(1), part] = torch.cholesky_inverse(torch.linalg.cholesky(own_PP))
+        noise, rows_LP = (inverse_PP * covariance_PP).sum(), torch.empty_like(self.by_label_LP)
+        own_L, all_L = torch.empty_like(counts_L), torch.empty_like(counts_L)
+        for block in blocks(len(counts_L)):
+            rows_SP = self.centred(block) / counts_L[block].clamp(min=1).unsqueeze(1) @ inverse_PP
+            own_L[block], all_L[block] = (rows_SP * self.by_label_LP[block]).sum(1), rows_SP @ self.vector_P
+            rows_LP[block] = rows_SP
+        excess = (own_L - counts_L * all_L / self.documents.clamp(min=1) - noise * (counts_L > 0)).sum()
         distance = (sum_of_all(excess) / sum_of_all(counts_L.sum()).clamp(min=1)).clamp(min=1e-3 * noise)
-        rows_LP *= (distance / (distance + noise / counts_L.clamp(min=1))).unsqueeze(1)
-        own_L, all_L = (rows_LP * self.by_label_LP).sum(1), rows_LP @ self.vector_P
-        positive_L = own_L / counts_L.clamp(min=1)
-        negative_L = (all_L - own_L) / (self.documents - counts_L).clamp(min=1)
-        return Responses(rows_LP.float(), positive_L.float(), negative_L.float())
+        shrink_L = distance / (distance + noise / counts_L.clamp(min=1))
+        positive_L = shrink_L * own_L / counts_L.clamp(min=1)
+        negative_L = shrink_L * (all_L - own_L) / (self.documents - counts_L).clamp(min=1)
+        return Responses(rows_LP.mul_(shrink_L.float().unsqueeze(1)), positive_L.float(), negative_L.float())
 
 
 @torch.no_grad()
@@ -103,5 +105,4 @@ def plant_ridge_rows(classifier: Classifier, read: ReadFor, prior_L: Tensor, sha
     for batch in read(sums):
         sums.add(head.vectors(classifier.read(batch), batch.mask_BT), batch, shard)
     sums.all_reduce(labels=shard.world == 1)
-    rows = sums.rows(shard.sum_of_all, members=head.members, dropout=head.dropped)
-    set_rows(head, rows, prior_L, shard, most=1.0)
+    set_rows(head, sums.rows(shard.sum_of_all, members=head.members, dropout=head.dropped), prior_L, shard, most=1.0)

@@ -1,6 +1,6 @@
 """Sums over training documents, which closed forms are computed from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,11 @@ class Sums(nn.Module):
         for name, value in self.named_buffers():
             if labels or not name.rpartition("_")[2].startswith("L"):
                 value.copy_(all_reduce_sum(value))
+
+
+def blocks(labels: int, size: int = 4096) -> Iterator[slice]:
+    """Divide labels: float64 vectors of all of them would take several times the memory of the head."""
+    return (slice(start, start + size) for start in range(0, labels, size))
 
 
 ReadFor = Callable[[Sums], Iterable[Batch]]
