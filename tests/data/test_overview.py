@@ -41,7 +41,7 @@ names = st.lists(
 )
 
 
-@given(names, st.sampled_from([";", "; ", "|", ",", ", ", "\t", "/", "\n"]), st.booleans())
+@given(names, st.sampled_from([*";；؛|,，、،\t/\n", "; ", ", ", "، "]), st.booleans())
 def test_labels_that_a_separator_joins_are_doubted(atoms, separator, alone):
     joined = [separator.join(pair) for pair in itertools.permutations(atoms, 2)] + (atoms if alone else [])
     (warning,) = combination_warning(joined)
@@ -49,7 +49,7 @@ def test_labels_that_a_separator_joins_are_doubted(atoms, separator, alone):
     assert combination_warning(atoms) == []
 
 
-@pytest.mark.parametrize("separator", [";", "|", ",", "\t", "/"])
+@pytest.mark.parametrize("separator", [*";|,\t/、،"])
 @pytest.mark.parametrize("seed", range(3))
 def test_combinations_of_rare_labels_are_doubted(seed, separator):
     random = Random(seed)

@@ -104,7 +104,7 @@ def test_a_list_column_and_one_label_a_row():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    separator=st.sampled_from([";", "|", ",", "\t", "/", "；", "，", "、"]),
+    separator=st.sampled_from([";", "|", ",", "\t", "/", "；", "，", "、", "؛", "،"]),
     picks=st.lists(st.sets(st.integers(0, 9), min_size=1, max_size=4), min_size=40, max_size=60),
 )
 def test_the_separator_of_labels_is_found(separator, picks):

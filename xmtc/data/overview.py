@@ -13,8 +13,7 @@ from xmtc.data.readers.base import quoted_cell, quoted_label
 from xmtc.data.readers.cells import near_pairs
 
 _COMMONEST, _NAMES = 5, 1000
-_SEPARATORS = {";": "';'", "|": "'|'", ",": "','", "\t": "tabs", "\n": "line breaks", "/": "'/'"}
-_MANY_PARTS = {";": 1.5, "|": 1.5, ",": 2.5, "\t": 1.5, "\n": 1.5, "/": 2.5}
+_MANY_PARTS = dict.fromkeys(";；؛|\t\n", 1.5) | dict.fromkeys(",，、،/", 2.5)
 """From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
 _REPEATED = 0.25
 """From this share of parts on that another label has too, as well."""
@@ -132,8 +131,8 @@ def _absent_warning(counts: Mapping[str, int]) -> Iterator[str]:
 
 def combination_warning(labels: Sequence[str]) -> list[str]:
     """Return a warning, or none, that documents with one label each seem to have several joined to one."""
-    for separator, name in _SEPARATORS.items():
-        parts = _parts(labels, separator)
+    for separator in _MANY_PARTS:
+        parts, name = _parts(labels, separator), {"\t": "tabs", "\n": "line breaks"}.get(separator, f"'{separator}'")
         if parts is not None:
             return [
                 f"{sum(separator in label for label in labels):,} of {len(labels):,} labels look like combinations: "

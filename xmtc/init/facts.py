@@ -18,7 +18,7 @@ from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
 
 Kind = Literal["empty", "text", "number", "list", "nested"]
-SEPARATORS = (";", "|", ",", "；", "，", "、", "\t", "\n", "/", " ")
+SEPARATORS = (";", "|", ",", "；", "，", "、", "؛", "،", "\t", "\n", "/", " ")
 """Possible separators of labels in one cell."""
 SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
