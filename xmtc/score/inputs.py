@@ -398,4 +398,4 @@ def find_document(rows: Iterable[Document | Rejected], doc_id: str) -> str:
     found = [row.text for row in rows if isinstance(row, Document) and row.doc_id == doc_id]
     if len(found) == 1:
         return found[0]
-    raise DataError(f"{len(found) or 'no'} document(s) {doc_id!r} in the files: check --doc-id and --id")
+    raise DataError(f"{len(found) or 'no'} documents are called {doc_id!r} in the files: check --doc-id and --id")
