@@ -20,7 +20,7 @@ Stamp = list[str | int]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 # Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
-# Web servers answer 405 or 501 to what they never do.
+# Web servers answer 405 or 501 to what they never do, and 401 or 403 to whom they refuse.
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
 _LASTING_NAMES, _LASTING_STATUS = ("ParamValidationError",), (401, 403, 405, 501)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
