@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -268,18 +269,33 @@ def test_mistakes_are_reported_in_one_line(tmp_path: Path, monkeypatch, capsys, 
     assert said.count("\n") == 1
 
 
-def test_patience_puts_requests_together(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_puts_requests_together(model: xmtc.Model, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xmtc.serve.batcher._PATIENCE_S", 0.4)
     with running(model, workers=1) as client, ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda text: client.post("/predict", {"texts": [text]}), TEXTS))
-        assert "xmtc_batch_texts_count 1.0" in client.get("/metrics").text
-        assert "xmtc_batch_texts_sum 4.0" in client.get("/metrics").text
+
+        def ask(texts: list[str]) -> list[Future[Any]]:
+            return [pool.submit(client.post, "/predict", {"texts": [text]}) for text in texts]
+
+        answers = ask(TEXTS[:1])
+        assert gate.begun.wait(20)
+        answers += ask(TEXTS[:2])
+        until(lambda: "xmtc_queue_texts 2.0" in client.get("/metrics").text)
+        gate.open.set()
+        assert [one.result().status_code for one in answers] == [200] * 3
+        assert [one.result().status_code for one in ask(TEXTS)] == [200] * 4
+        found = client.get("/metrics").text
+    assert "xmtc_batch_texts_count 3.0" in found, "after a pass that several requests shared, the next waits for others"
+    assert "xmtc_batch_texts_sum 7.0" in found
 
 
-def test_a_request_does_not_wait_while_two_workers_are_idle(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_client_that_asks_alone_does_not_wait(
+    model: xmtc.Model, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     monkeypatch.setattr("xmtc.serve.batcher._PATIENCE_S", 30.0)
-    with running(model, workers=2, limits=Limits(wait_seconds=10.0)) as client:
-        assert client.post("/predict", {"texts": TEXTS[:1]}).status_code == 200
+    with running(model, workers=workers, limits=Limits(wait_seconds=10.0)) as client:
+        for _ in range(2):
+            assert client.post("/predict", {"texts": TEXTS[:1]}).status_code == 200
 
 
 def test_only_a_pass_that_begins_alone_has_all_threads(model: xmtc.Model, gate: Gate) -> None:

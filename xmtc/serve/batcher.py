@@ -1,12 +1,12 @@
 """Combine the texts of several requests in one pass through the model.
 
 Requests wait in a bounded queue. A batch is an idle worker's share of the queue, within the token budget. At the last
-idle worker, the first request waits a few milliseconds for others; if all are busy, requests accumulate anyway. On a
-CPU a worker computes with one thread, as in `xmtc score`: several small passes in parallel take less time than one pass
-whose threads wait for each other. Only a pass that begins while nothing else runs or waits has up to four, if there are
-as many workers. A long request is cut into pieces, which wait one after the other: others get their turn in between,
-and a request that nobody waits for any more ends with the current piece. Only the event loop's thread accesses the
-state.
+idle worker, the first request waits a few milliseconds for others, if others were there before; if all are busy,
+requests accumulate anyway. On a CPU a worker computes with one thread, as in `xmtc score`: several small passes in
+parallel take less time than one pass whose threads wait for each other. Only a pass that begins while nothing else runs
+or waits has up to four, if there are as many workers. A long request is cut into pieces, which wait one after the
+other: others get their turn in between, and a request that nobody waits for any more ends with the current piece. Only
+the event loop's thread accesses the state.
 """
 
 import asyncio
@@ -102,6 +102,7 @@ class Batcher:
         self._idle = asyncio.Semaphore(self._workers)
         self._passes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self._shared = False  # whether the last pass answered several requests
 
     def start(self) -> None:
         """Start answering, on the event loop."""
@@ -167,6 +168,7 @@ class Batcher:
             await self._idle.acquire()
             await self._gather()
             batch, alone = self._take(), not (self._passes or self._queue)
+            self._shared = len(batch) > 1
             threads = min(self._workers, 4) if alone else 1  # a layer of one text is too little work for more
             one_pass = asyncio.create_task(self._compute(batch, threads))
             self._passes.add(one_pass)
@@ -188,7 +190,7 @@ class Batcher:
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()
-        if len(self._passes) + 1 < self._workers:
+        if len(self._passes) + 1 < self._workers or not (self._passes or self._shared):
             return
         end_s = self._queue[0].queued_s + _PATIENCE_S
         while sum(one.tokens for one in self._queue) < _BATCH_TOKENS:
