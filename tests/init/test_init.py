@@ -436,13 +436,14 @@ def test_the_encoder_trains_where_there_is_a_gpu():
     assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
 
 
-def test_the_encoder_trains_on_a_cpu_where_documents_have_one_label():
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_encoder_trains_with_a_layer_over_its_mean_where_documents_have_one_label(gpu):
     source = {"source": SOURCE, "corpus": "c", "task": "single_label"}
-    task = Task(source=source, name="news", labels=2, documents=5_000, readable=True, single=True)
+    task = Task(source=source, name="news", labels=2, documents=5_000, readable=True, single=True, gpu=gpu)
     for lengths, read in (([510, 256, 128], 128), ([160, 128], 160)):
         (trained,) = (one.config() for one in candidates(task, lengths) if one.config().trains_encoder)
         assert (trained.data.max_length, trained.trained_length) == (lengths[0], read)
-        assert trained.model.encoder.backbone.attention == "eager"
+        assert (trained.model.encoder.backbone.attention == "eager") != gpu
 
 
 def test_the_encoder_trains_on_a_cpu_where_labels_are_few():
@@ -471,10 +472,7 @@ def test_all_words_and_pairs_take_part_where_labels_are_few_and_documents_fit(la
 @pytest.mark.parametrize(
     ("recipe", "single", "planting", "finetuning", "encoder"),
     [
-        (
-            *("unfrozen", True, "a random start; planting attention is not", "the head alone, then the whole encoder"),
-            "trains too",
-        ),
+        ("trained", True, "a random start; rows planted", "the layer and the whole encoder together", "trains too"),
         ("unfrozen", False, None, "the head alone, then the whole encoder", "trains too"),
         ("attention", False, None, "the head, on hidden states from disk", "frozen"),
         ("head", True, "a random start; planted rows", "the head, on hidden states from disk", "frozen"),

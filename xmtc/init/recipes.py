@@ -87,11 +87,6 @@ class Recipe:
     epochs: Sequence[int] = ()
 
     @property
-    def trains_encoder(self) -> bool:
-        """Whether a phase trains layers of the encoder."""
-        return any("encoder_layers" in phase for phase in self.finetune.get("phases", ()))
-
-    @property
     def encodes(self) -> bool:
         """Whether documents go through the encoder."""
         return self.reads != "nothing"
@@ -173,8 +168,8 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    worth = not task.gpu and (task.single or task.labels <= _FEW_LABELS)
-    there = {"gpu": task.gpu, "trees": trees, "few documents": few, "encoder": worth}
+    worth = task.single or task.labels <= _FEW_LABELS
+    there = {"gpu": task.gpu and not worth, "trees": trees, "few documents": few, "encoder": worth}
     for recipe in (one for one in RECIPES if all(there[need] for need in one.needs)):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
@@ -184,7 +179,7 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
 def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]:
     if not recipe.encodes:
         return lengths[:1]
-    if recipe.trains_encoder and not task.gpu:
+    if "encoder" in recipe.needs:
         return lengths[:1] if task.single else [min(lengths[0], _FEW_LABELS_LENGTH)]
     if recipe.reads == "tokens" or task.single:
         return lengths
@@ -207,8 +202,9 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     data = {**task.source, "max_length": max_length}
     data["words"] = {"ngrams": 2, "most_terms": _TERMS} if task.labels <= _FEW_LABELS else {"stems": 6}
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
-    if recipe.trains_encoder and not task.gpu:
-        tree["model"]["encoder"]["attention"] = "eager"  # for so few tokens, faster than a fused kernel on a CPU
+    if "encoder" in recipe.needs:
+        if not task.gpu:
+            tree["model"]["encoder"]["attention"] = "eager"  # for so few tokens, faster than a fused kernel on a CPU
         if max_length > _WHOLE:
             tree["finetune"]["crop"], tree["model"]["overlap"] = _CROP, 0
             tree["model"]["encoder"]["window"] = _CROP + 2  # special tokens
