@@ -21,7 +21,7 @@ TEST = 1_500
 BUDGET = "60m"  # so that `init` chooses the recipe whose encoder trains
 _PHASE = {"epochs": 3, "encoder_layers": -1, "encoder_learning_rate": 1e-4, "layer_decay": 0.9}
 ARMS = {
-    "as init chooses": {},
+    "1e-4": {},
     "5e-5": {"encoder_learning_rate": 5e-5},
     "2e-4": {"encoder_learning_rate": 2e-4},
     "5 epochs": {"epochs": 5},
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--tasks", nargs="*", choices=[task.__name__ for task in TASKS])
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[13, 14, 15])
     arguments = parser.parse_args()
     lines = arguments.results.read_text(encoding="utf-8").splitlines() if arguments.results.exists() else []
     done = [json.loads(line) for line in lines]
@@ -99,29 +100,29 @@ def main() -> None:
         table = task(arguments.data).drop_duplicates("text")
         divide(table, min(TEST, len(table) // 3), folder, "csv")
         for arm in arguments.arms:
-            if any((row["task"], row["arm"]) == (task.__name__, arm) for row in done):
-                continue
+            ended = [row["seed"] for row in done if (row["task"], row["arm"]) == (task.__name__, arm)]
             settings = [f"finetune.phases=[{json.dumps({**_PHASE, **ARMS[arm]})}]"]
-            (found,) = run_xmtc(folder, BUDGET, [13], settings)
-            row = {"task": task.__name__, "arm": arm, **found}
-            with arguments.results.open("a", encoding="utf-8") as results:
-                print(json.dumps(row), file=results)
+            for found in run_xmtc(folder, BUDGET, [seed for seed in arguments.seeds if seed not in ended], settings):
+                with arguments.results.open("a", encoding="utf-8") as results:
+                    print(json.dumps({"task": task.__name__, "arm": arm, **found}), file=results)
 
 
 def print_table(rows: Sequence[dict]) -> None:
-    """Print each arm's metrics by task, in percent, and the mean difference to the first arm over its tasks."""
-    by = {(row["task"], row["arm"]): row for row in rows}
+    """Print each arm's metrics by task, the mean of its seeds, and the mean difference to the first arm over pairs.
+
+    A pair has the same task and seed. All in percent; ± are two standard errors.
+    """
+    by = {(row["arm"], row["task"], row["seed"]): np.array([100 * row[metric] for metric in METRICS]) for row in rows}
     first, tasks = next(iter(ARMS)), [task.__name__ for task in TASKS]
-    print("| setting |", " | ".join(tasks), "| mean difference, micro-F1 and macro-F1 |")
-    print("|---" * (len(tasks) + 2) + "|")
+    print("| setting |", " | ".join(tasks), "| pairs | mean difference, micro-F1 and macro-F1 |")
+    print("|---" * (len(tasks) + 3) + "|")
     for arm in ARMS:
-        done = [task for task in tasks if (task, arm) in by]
-        found = {task: " / ".join(f"{100 * by[task, arm][metric]:.1f}" for metric in METRICS) for task in done}
-        cells = [found.get(task, "") for task in tasks]
-        differences = [
-            100 * np.mean([by[task, arm][metric] - by[task, first][metric] for task in done]) for metric in METRICS
-        ]
-        print(f"| {arm} |", " | ".join(cells), f"| {differences[0]:+.2f}, {differences[1]:+.2f} |")
+        found = [[by[key] for key in by if key[:2] == (arm, task)] for task in tasks]
+        cells = [" / ".join(f"{mean:.1f}" for mean in np.mean(seeds, axis=0)) if seeds else "" for seeds in found]
+        pairs = [by[key] - by[first, *key[1:]] for key in by if key[0] == arm and (first, *key[1:]) in by]
+        means, errors = np.mean(pairs, axis=0), np.std(pairs, axis=0, ddof=1) / len(pairs) ** 0.5
+        differences = ", ".join(f"{mean:+.2f} ± {2 * error:.2f}" for mean, error in zip(means, errors, strict=True))
+        print(f"| {arm} |", " | ".join(cells), f"| {len(pairs)} | {differences} |")
 
 
 if __name__ == "__main__":
