@@ -1,6 +1,7 @@
 """Estimated memory against what tiny models are measured to take, and against published sizes of large ones."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,9 @@ from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError
 from xmtc.estimate.estimate import estimate
 from xmtc.estimate.memory import (
+    LOGITS,
+    MOMENTS,
+    TABLES,
     backbone_shape,
     label_lines,
     label_memory,
@@ -23,6 +27,8 @@ from xmtc.estimate.memory import (
 )
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
+from xmtc.training.closed_form import PlantSums
+from xmtc.training.prototypes import PrototypeSums
 from xmtc.training.unfreeze import trained_groups
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +44,7 @@ SHAPE = {
 }
 SIZE = Size(train=1000, dev=100, tokens=200, longest=600, labels=300, vocab_size=500)
 ACTIVATIONS, ROWS = "activations, head, logits", "label rows: gradients, moments"
+PLANTING, META = "planting, beyond training", torch.device("meta")
 ROW_WISE = "finetune.label_optimizer={kind: %s, learning_rate: 0.01}"
 
 
@@ -177,17 +184,17 @@ def test_tables_are_those_of_the_head(head: str, dtype: str) -> None:
     settings = minilm(head, f"model.head.row_dtype={dtype}")
     tables = settings.model.head.build(384, 500).label_tables().values()
     found = labels_of(settings, Size(longest=256, labels=500))
-    assert found.tables == sum(t.nbytes for t in tables)
+    assert found[TABLES] == sum(t.nbytes for t in tables)
     numbers, documents = sum(t.numel() for t in tables), settings.finetune.tokens_per_micro_batch // 256
-    assert found.training == 12 * numbers + 4 * 500 * len(tables)  # gradient, AdamW's two moments, a row's steps
-    assert found.logits == 12 * documents * 500
+    assert found[MOMENTS] == 12 * numbers + 4 * 500 * len(tables)  # gradient, AdamW's two moments, a row's steps
+    assert found[LOGITS] == 12 * documents * 500
 
 
 def test_replicas_take_as_much_of_each_worker_as_of_one_process() -> None:
     one, two = (minilm(f"distributed.workers={workers}") for workers in (1, 2))
     few, many = Size(longest=256, labels=500), Size(longest=256, labels=10_000)
     assert labels_of(two, few) == labels_of(one, few)
-    assert labels_of(two, many).tables == labels_of(one, many).tables / 2
+    assert labels_of(two, many)[TABLES] == labels_of(one, many)[TABLES] / 2
 
 
 @pytest.mark.parametrize("kind", ["lazy_adam", "rowwise_adagrad"])
@@ -202,14 +209,28 @@ def test_state_of_row_wise_optimizers_is_what_they_hold(kind: str) -> None:
     states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
     gradients = 4 * 32 * sum(t.numel() for t in head.label_tables().values()) / 500
     found = labels_of(settings, Size(longest=256, labels=500))
-    assert found.training - gradients == sum(t.nbytes for t in states)
+    assert found[MOMENTS] - gradients == sum(t.nbytes for t in states)
+
+
+@pytest.mark.parametrize("parts", ["[attention, values, rows]", "[rows]", "[]"])
+def test_planting_counts_where_its_sums_are_larger_than_what_trains(parts: str) -> None:
+    size = Size(longest=256, labels=1_000_000, vocab_size=30_522)
+    sampled = minilm("finetune.sampled_labels=32", ROW_WISE % "rowwise_adagrad", f"plant.parts={parts}")
+    width, rows = 384, sampled.model.head.build(384, 10).label_tables()["weights"].shape[1]
+    sums = [*PrototypeSums(size.labels, rows, META).buffers()] if parts != "[]" else []
+    projections = PlantSums(size.labels, size.vocab_size, width, META).buffers() if "values" in parts else []
+    needed = sum(t.nbytes for t in (*sums, *projections)) + (4 * size.labels * rows if sums else 0)  # and the rows
+    found = estimate(sampled, size).memory
+    training = sum(found[name] for name in ("gradients", "optimizer state", "exchange buffers", ROWS, ACTIVATIONS))
+    assert found.get(PLANTING, 0.0) == pytest.approx(max(0.0, needed - training), rel=0.01)
+    assert PLANTING not in estimate(sampled, replace(size, labels=1_000)).memory
 
 
 def test_what_is_advised_for_a_large_label_set_takes_less_at_each_step() -> None:
     advice = ("finetune.sampled_labels=512", ROW_WISE % "rowwise_adagrad", "model.head.row_dtype=bfloat16")
     flat = "model.head={kind: flat, row_dtype: bfloat16}"
     steps = [*(advice[:count] for count in range(4)), (*advice[:2], flat)]
-    totals = [labels_of(minilm(*overrides), Size(longest=256, labels=1_000_000)).total for overrides in steps]
+    totals = [sum(labels_of(minilm(*one), Size(longest=256, labels=1_000_000)).values()) for one in steps]
     assert totals == sorted(totals, reverse=True)
     assert len(set(totals)) == len(totals)
 
@@ -227,11 +248,9 @@ def test_settings_are_advised_only_where_the_label_set_does_not_fit(monkeypatch:
 
 
 def test_only_rows_that_a_step_touches_are_counted() -> None:
-    size = Size(longest=200, labels=200_000)
-    dense, sparse = (
-        estimate(minilm(), size),
-        estimate(minilm("finetune.sampled_labels=512", ROW_WISE % "rowwise_adagrad"), size),
-    )
+    size, planted = Size(longest=200, labels=200_000), "plant.parts=[]"
+    dense = estimate(minilm(planted), size)
+    sparse = estimate(minilm(planted, "finetune.sampled_labels=512", ROW_WISE % "rowwise_adagrad"), size)
     assert sparse.memory[ROWS] < 0.01 * dense.memory[ROWS]
     assert sparse.memory[ACTIVATIONS] < dense.memory[ACTIVATIONS]
     assert sparse.peak < dense.peak / 2

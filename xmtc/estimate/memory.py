@@ -3,7 +3,7 @@
 The model is built on PyTorch's meta device: it has shapes and dtypes, and no weights. Bytes are per worker.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +29,7 @@ _SHAPES: dict[str, dict[str, Any]] = read_json(Path(__file__).with_name("backbon
 """Published shapes of backbones whose files may not be on this machine."""
 _QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # per weight; NF4 with doubly quantised scales of blocks of 64
 _LOGIT_BYTES = 12  # float32: the logit, its gradient, and a value that the loss keeps for the backward pass
-
-
-@dataclass(frozen=True)
-class LabelMemory:
-    """Bytes that the label set takes on one worker.
-
-    Attributes:
-        tables: the rows: queries, classifier rows, biases.
-        training: gradients and optimizer state of the rows.
-        logits: logits of a micro-batch in training.
-    """
-
-    tables: float
-    training: float
-    logits: float
-
-    @property
-    def total(self) -> float:
-        """All together."""
-        return self.tables + self.training + self.logits
+TABLES, MOMENTS, LOGITS = "tables", "gradients and moments", "logits"
 
 
 class UnknownShapeError(ConfigError):
@@ -118,7 +99,7 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
     tables = list(classifier.head.label_tables().values()) if config.model.head.trains_rows else []
     labels = label_memory(config, classifier, size)
     if not strategy.partitions_parameters and tables:
-        own += labels.tables - sum(table.nbytes for table in tables)
+        own += labels[TABLES] - sum(table.nbytes for table in tables)
     training = strategy.training_bytes(numbers - sum(table.numel() for table in tables), world)
     found = {
         "frozen weights": strategy.weight_bytes(_frozen_bytes(config, classifier, trained), world),
@@ -128,10 +109,20 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
         "exchange buffers": training.exchange_buffers,
     }
     if tables:
-        found["label rows: gradients, moments"] = labels.training
+        found["label rows: gradients, moments"] = labels[MOMENTS]
     if config.model.head.scores:
-        found["activations, head, logits"] = _activations(config, classifier, size) + labels.logits
+        found["activations, head, logits"] = _activations(config, classifier, size) + labels[LOGITS]
+    training = sum(found.values()) - found["frozen weights"] - found["trained weights"]
+    if (planting := _planting(config, classifier, size)) > training:
+        found["planting, beyond training"] = planting - training
     return found
+
+
+def _planting(config: RunConfig, classifier: Classifier, size: Size) -> float:
+    """Estimate the sums that closed forms are computed from: `PlantSums`, and rows with one or two sums of each."""
+    labels, width = -(-size.labels // _sharing(config, size)), classifier.encoder.width
+    found = 4.0 * (labels + (size.vocab_size or 0)) * width if config.planted_projections else 0.0
+    return found + (12.0 * labels * classifier.head.weights.shape[1] if "rows" in config.planted else 0.0)
 
 
 def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter]) -> float:
@@ -151,8 +142,10 @@ def products(module: nn.Module) -> list[nn.Module]:
     return [layer for name, layer in module.named_modules() if isinstance(layer, kinds) and "lora_" not in name]
 
 
-def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> LabelMemory:
-    """Estimate what the label set takes on one worker, which holds all rows or a share.
+def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[str, float]:
+    """Estimate the bytes of the label set on one worker, which holds all rows or a share.
+
+    They are of rows (`TABLES`), their gradients and optimizer state (`MOMENTS`), and a micro-batch's `LOGITS`.
 
     Args:
         config: configuration of the run.
@@ -160,9 +153,7 @@ def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> Label
         size: size of its corpus.
     """
     finetune, tables = config.finetune, list(classifier.head.label_tables().values())
-    # A worker that holds a share of the labels scores the documents of all workers.
-    world = max(1, config.distributed.min_workers)
-    world = world if config.shares_rows(size.labels, world) else 1
+    world = _sharing(config, size)  # a worker that holds a share of the labels scores the documents of all workers
     documents = _documents(config, size) * world
     own, scored = -(-size.labels // world), -(-_scored_labels(config, size.labels, documents) // world)
     chunks = isinstance(classifier.head, ScoresByProduct) and finetune.label_optimizer is not None
@@ -175,7 +166,13 @@ def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> Label
         state = optimizer.row_state_bytes(row, bfloat16=table.dtype == torch.bfloat16)
         training += 4 * row * scored + state * own
     bytes_of_row = sum(table[0].nbytes for table in tables)
-    return LabelMemory(own * bytes_of_row, training, _LOGIT_BYTES * scored * documents)
+    return {TABLES: own * bytes_of_row, MOMENTS: training, LOGITS: _LOGIT_BYTES * scored * documents}
+
+
+def _sharing(config: RunConfig, size: Size) -> int:
+    """Count the workers that divide the label rows among them."""
+    world = max(1, config.distributed.min_workers)
+    return world if config.shares_rows(size.labels, world) else 1
 
 
 def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
@@ -268,11 +265,10 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
         found = label_memory(config, meta_classifier(config, size), size)
     except UnknownShapeError as error:
         return [f"the memory for the labels is unknown: {error}"]
-    parts = {"tables": found.tables, "gradients and moments": found.training, "logits": found.logits}
-    shown = ", ".join(f"{name} {part / GIB:,.2f}" for name, part in parts.items())
-    lines = [f"{size.labels:,} labels take {found.total / GIB:,.2f} GiB of a worker: {shown} GiB"]
+    shown, total = ", ".join(f"{name} {part / GIB:,.2f}" for name, part in found.items()), sum(found.values())
+    lines = [f"{size.labels:,} labels take {total / GIB:,.2f} GiB of a worker: {shown} GiB"]
     room = memory_of_worker(config)
-    if room is not None and found.total > room:
+    if room is not None and total > room:
         lines.append(
             f"this exceeds the {room / GIB:,.1f} GiB that a worker has here; to reduce it, set in this order "
             "finetune.sampled_labels=512 (or finetune.mining), finetune.label_optimizer={kind: rowwise_adagrad}, "

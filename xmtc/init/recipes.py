@@ -283,7 +283,7 @@ def _training_problem(config: RunConfig, size: Size, room: Room) -> str | None:
     if not config.model.head.scores:
         return None
     classifier = meta_classifier(config, size)
-    needed = label_memory(config, classifier, size).total
+    needed = sum(label_memory(config, classifier, size).values())
     if config.trains_encoder:
         needed = sum(worker_memory(config, classifier, size, world=1).values())
     return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
