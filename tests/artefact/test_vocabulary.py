@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 from test_relabel import run
 
 from named_model import NAMES, TEXTS, export
-from xmtc.artefact.export import load_model
+from xmtc.artefact.export import LABELS, LabelParts, load_model, open_model, write_model
 from xmtc.artefact.vocabulary import Change, changes_of, warning_of
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo
@@ -70,7 +70,7 @@ def test_every_kind_of_change_is_found_and_says_what_it_needs(model, vocabulary,
     assert "merged: 3 labels, such as 'L02': apply merges them into the label that replaces them" in said
     rows = [json.loads(line) for line in (tmp_path / "changes.jsonl").read_text().splitlines()]
     assert (rows[0]["kind"], rows[0]["name"].split()[0]) == ("version", "2026-11-01")
-    assert [tuple(row.values()) for row in rows[1:]] == [
+    assert [tuple(row.values())[:4] for row in rows[1:]] == [
         ("gone", "L00", [], ""),
         ("deprecated", "L01", [], ""),
         ("merged", "L02", ["L03"], NAMES[3]),
@@ -109,6 +109,26 @@ def test_what_needs_no_training_is_applied(model, vocabulary, tmp_path, monkeypa
         assert next(one.score for one in new if one.label == "new") == pytest.approx(scores["L04"], rel=1e-5)
     assert run(monkeypatch, "diff", tmp_path / "new", vocabulary, *columns) == 0
     assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == [str(vocabulary), "new", "split"]
+
+
+def test_names_in_other_languages_are_applied_too(model, vocabulary, tmp_path, monkeypatch, capsys):
+    parts = open_model(model, tmp_path / "old")
+    table = replace(parts.labels, translations={"de": ["alt"] * len(NAMES), "fr": ["vieux"] * len(NAMES)})
+    named = replace(LabelParts.of(parts, parts.classifier.head.state_dict()), labels=table)
+    write_model(model, tmp_path / "old", parts, named, "labels named.", parts.index)
+    german = {"L10": "Fische", "L11": "alt", "new": "ein neues"}
+    (tmp_path / "new.ttl").write_text(
+        vocabulary.read_text() + "".join(f'e:{one} skos:prefLabel "{name}"@de .\n' for one, name in german.items())
+    )
+    columns = ("--label", "id", "--parents", "parent_ids")
+    assert run(monkeypatch, "apply", tmp_path / "old", tmp_path / "new.ttl", *columns, "-o", tmp_path / "new") == 0
+    found = LabelTable.load(tmp_path / "new" / LABELS)
+    shown = {label: found.names_in("de")[found.index(label)] for label in (*german, "L03", "both", "L07")}
+    assert shown == german | {"L03": "", "both": "", "L07": "alt"}  # nothing is known of the label that stays
+    assert set(found.names_in("fr")) == {"vieux"}  # the vocabulary has no French
+    capsys.readouterr()
+    assert run(monkeypatch, "diff", tmp_path / "new", tmp_path / "new.ttl", *columns) == 0
+    assert "renamed" not in capsys.readouterr().err
 
 
 def test_replacements_are_followed_to_their_end():
@@ -160,7 +180,7 @@ def test_a_table_states_replacements_too(tmp_path):
     pq.write_table(table, tmp_path / "truths.parquet")
     assert LabelFileConfig(path=str(tmp_path / "truths.parquet")).read().deprecated == {"a": ()}
     assert found.version.startswith("sha256:")
-    assert asdict(Change("new", "a")) == {"kind": "new", "label": "a", "to": (), "name": ""}
+    assert asdict(Change("new", "a")) == {"kind": "new", "label": "a", "to": (), "name": "", "names": {}}
 
 
 def test_versions_are_compared_only_where_both_are_known(caplog):

@@ -3,11 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from xmtc.artefact.export import LABELS, LabelParts, open_model, write_model
 from xmtc.artefact.info import STRICT, read_description
@@ -41,6 +40,7 @@ class Change:
         label: the label, as the model has it.
         to: labels that replace it, or its new parents if it moved.
         name: its new name, or that of the label that replaces it; the version of the vocabulary.
+        names: the same by language, in those that the model and the vocabulary have; empty where there is none.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -49,6 +49,7 @@ class Change:
     label: str = ""
     to: tuple[str, ...] = ()
     name: str = ""
+    names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind in ("replaced", "merged") and len(self.to) != 1:
@@ -76,6 +77,10 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
         raise DataError("the vocabulary has none of the model's labels; say which column has them with --label")
     found = [Change("version", name=info.version)]
     parents = table.parents if info.parents else None
+
+    def names_of(label: str) -> dict[str, str]:
+        return {one: names.get(label, "") for one, names in info.translations.items() if one in table.translations}
+
     ends = {label: _ends(label, info) for label in table.labels if label in info.deprecated}
     shared = Counter(end[0] for end in ends.values() if len(end) == 1)
     for at, label in enumerate(table.labels):
@@ -83,14 +88,15 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
         if label in ends and len(ends[label]) == 1:
             end = ends[label][0]
             kind = "merged" if shared[end] > 1 or end in table else "replaced"
-            found.append(Change(kind, label, (end,), info.names.get(end, end)))
+            found.append(Change(kind, label, (end,), info.names.get(end, end), names_of(end)))
         elif label in ends:
             found.append(Change("split" if ends[label] else "deprecated", label, ends[label]))
         elif name is None:
             found.append(Change("gone", label))
         else:
-            if name != (table.names[at] or label):
-                found.append(Change("renamed", label, name=name))
+            known = {one: names[at] for one, names in table.translations.items() if one in info.translations}
+            if (name, names_of(label)) != (table.names[at] or label, known):
+                found.append(Change("renamed", label, name=name, names=names_of(label)))
             if parents is not None and set(parents[at]) != set(above):
                 found.append(Change("moved", label, above))
     new = (label for label in info.names if label not in table and label not in info.deprecated)
@@ -99,15 +105,10 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
 
 def _ends(label: str, info: LabelInfo) -> tuple[str, ...]:
     """Follow replacements to labels that are not deprecated; the vocabulary may have cycles."""
-    found, waiting, seen = [], [label], set[str]()
-    while waiting:
-        one = waiting.pop(0)
-        if one not in info.deprecated:
-            found.append(one)
-        elif one not in seen:
-            waiting += info.deprecated[one]
-        seen.add(one)
-    return tuple(dict.fromkeys(found))
+    reached = [label]
+    for one in reached:  # which grows meanwhile
+        reached += [newer for newer in info.deprecated.get(one, ()) if newer not in reached]
+    return tuple(one for one in reached if one not in info.deprecated)
 
 
 def write_changes(changes: Sequence[Change], path: Path) -> None:
@@ -158,18 +159,15 @@ def apply_changes(model: Path, changes: Sequence[Change], output: Path) -> tuple
     ids |= {kept: end for end, (kept, *_) in groups.items() if kept != end}
     merged = {kept: others for kept, *others in groups.values() if others}
     removed = [one.label for one in (*of["gone"], *of["deprecated"])]
-    steps = [
-        *([partial(merge_labels, groups=merged)] if merged else []),
-        *([partial(rename_labels, names=ids)] if ids else []),
-        *([partial(remove_labels, labels=removed)] if removed else []),
-    ]
-    notes: list[str] = []
+    steps: Any = (merge_labels, merged), (rename_labels, ids), (remove_labels, removed)
+    notes: dict[str, None] = {}
     with TemporaryDirectory() as folder:
-        for number, step in enumerate(steps):
-            done = step(model, output=Path(folder) / str(number))
-            model, notes = Path(folder) / str(number), [*notes, *done.notes]
+        for step, given in steps:
+            if given:
+                old, model = model, Path(folder) / step.__name__
+                notes |= dict.fromkeys(step(old, given, model).notes)
         _name(model, changes, output)
-    return tuple(dict.fromkeys(notes))
+    return tuple(notes)
 
 
 def _groups(table: LabelTable, merged: Sequence[Change]) -> dict[str, list[str]]:
@@ -184,15 +182,19 @@ def _name(model: Path, changes: Sequence[Change], output: Path) -> None:
     """Write a model with new names and parents, and with the version of its vocabulary."""
     parts = open_model(model, output)
     names, parents = list(parts.labels.names), list(parts.labels.parents or ())
+    translations = {language: list(given) for language, given in parts.labels.translations.items()}
     version = parts.info.vocabulary
     for one in changes:
         if one.kind == "version":
             version = one.name
-        elif one.kind in ("renamed", "replaced", "merged") and one.name:
-            names[parts.labels.index(one.label if one.kind == "renamed" else one.to[0])] = one.name
+        elif one.kind in ("renamed", "replaced", "merged"):
+            at = parts.labels.index(one.label if one.kind == "renamed" else one.to[0])
+            names[at] = one.name or names[at]
+            for language, given in translations.items():
+                given[at] = one.names.get(language, given[at])
         elif one.kind == "moved" and parents:
             parents[parts.labels.index(one.label)] = one.to
-    table = replace(parts.labels, names=names, parents=parents or None)
+    table = replace(parts.labels, names=names, parents=parents or None, translations=translations)
     parts = replace(parts, info=replace(parts.info, vocabulary=version))
     changed = replace(LabelParts.of(parts, parts.classifier.head.state_dict()), labels=table)
     write_model(model, output, parts, changed, f"labels brought to vocabulary {version}.", parts.index)
