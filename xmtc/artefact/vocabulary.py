@@ -41,6 +41,7 @@ class Change:
         to: labels that replace it, or its new parents if it moved.
         name: its new name, or that of the label that replaces it; the version of the vocabulary.
         names: the same by language, in those that the model and the vocabulary have; empty where there is none.
+        parents: those of the label that replaces it; None if they are not known.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -50,6 +51,7 @@ class Change:
     to: tuple[str, ...] = ()
     name: str = ""
     names: dict[str, str] = field(default_factory=dict)
+    parents: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind in ("replaced", "merged") and len(self.to) != 1:
@@ -88,7 +90,8 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
         if label in ends and len(ends[label]) == 1:
             end = ends[label][0]
             kind = "merged" if shared[end] > 1 or end in table else "replaced"
-            found.append(Change(kind, label, (end,), info.names.get(end, end), names_of(end)))
+            above = None if parents is None else info.parents.get(end, ())
+            found.append(Change(kind, label, (end,), info.names.get(end, end), names_of(end), above))
         elif label in ends:
             found.append(Change("split" if ends[label] else "deprecated", label, ends[label]))
         elif name is None:
@@ -192,6 +195,8 @@ def _name(model: Path, changes: Sequence[Change], output: Path) -> None:
             names[at] = one.name or names[at]
             for language, given in translations.items():
                 given[at] = one.names.get(language, given[at])
+            if parents and one.parents is not None:
+                parents[at] = one.parents
         elif one.kind == "moved" and parents:
             parents[parts.labels.index(one.label)] = one.to
     table = replace(parts.labels, names=names, parents=parents or None, translations=translations)

@@ -93,16 +93,13 @@ class Decision:
 
     def extended(self, labels: int) -> "Decision":
         """Return the decision with this many more labels, which take the threshold of all."""
-        if self.thresholds_L is None:
-            return self
-        more = np.full(labels, self.threshold, np.float32)
-        return Decision(self.threshold, np.concatenate([self.thresholds_L, more]), self.rule)
+        known_L, more = self.thresholds_L, np.full(labels, self.threshold, np.float32)
+        return self if known_L is None else replace(self, thresholds_L=np.concatenate([known_L, more]))
 
     def regrouped(self, regrouping: Regrouping) -> "Decision":
         """Return the decision with fewer labels; a merged label keeps the threshold of the label that is kept."""
-        if self.thresholds_L is None:
-            return self
-        return Decision(self.threshold, self.thresholds_L[regrouping.kept_M], self.rule)
+        known_L = self.thresholds_L
+        return self if known_L is None else replace(self, thresholds_L=known_L[regrouping.kept_M])
 
 
 def expected_labels(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
