@@ -10,6 +10,7 @@ import pytest
 
 import xmtc as package
 from xmtc.artefact.info import read_info
+from xmtc.data.fields import field_parts
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.config import PydocsConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
@@ -52,6 +53,14 @@ def test_every_structured_file_is_read_as_in_training(tmp_path):
     assert [text for _, text in other] == [row["text"] for row in ROWS]
     without = texts_to_predict(tmp_path / "rows.csv", text_columns(["text"], None), None)
     assert [place for place, _ in without] == [{"id": f"rows.csv:{n}"} for n in (1, 2, 3)]
+
+
+def test_several_columns_are_one_field_of_a_model_that_has_one(tmp_path):
+    path = tmp_path / write_all(tmp_path)[0]
+    found = texts_to_predict(path, text_columns(["title", "text"], None, DocumentColumns()), None)
+    assert [field_parts(text, 1) for _, text in found] == [[text] for text in TEXTS]
+    with pytest.raises(DataError, match="a document has 2 fields, but the model has 3"):
+        field_parts(found[0][1], 3)
 
 
 def test_a_model_remembers_its_columns_and_labels_files_by_them(whole, xmtc, tmp_path):

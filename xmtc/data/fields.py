@@ -49,12 +49,12 @@ class FieldText(str):
 
 
 def field_ends(text: str, fields: int) -> tuple[int, ...]:
-    """Return the ends of the fields of a text; a text without fields is the last one.
+    """Return the ends of the fields of a text; a text without fields is the last one, and one field takes all.
 
     Raises:
         DataError: it has another number of fields.
     """
-    ends = text.ends if isinstance(text, FieldText) else (len(text),)
+    ends = text.ends if isinstance(text, FieldText) and fields > 1 else (len(text),)
     if len(ends) not in (1, fields):
         raise DataError(f"a document has {len(ends)} fields, but the model has {fields}: give these")
     return (0,) * (fields - len(ends)) + ends
