@@ -14,7 +14,7 @@ from test_relabel import run
 
 from named_model import NAMES, TEXTS, export
 from xmtc.artefact.export import LABELS, LabelParts, load_model, open_model, write_model
-from xmtc.artefact.vocabulary import Change, changes_of, warning_of
+from xmtc.artefact.vocabulary import Change, apply_changes, changes_of, warning_of
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo
 from xmtc.data.readers.table_config import LabelFileConfig
@@ -129,6 +129,15 @@ def test_names_in_other_languages_are_applied_too(model, vocabulary, tmp_path, m
     capsys.readouterr()
     assert run(monkeypatch, "diff", tmp_path / "new", tmp_path / "new.ttl", *columns) == 0
     assert "renamed" not in capsys.readouterr().err
+
+
+def test_a_label_may_be_replaced_by_one_that_is_only_a_parent(model, tmp_path):
+    change = Change("replaced", "L04", ("top",), "the top", parents=())
+    apply_changes(model, [change], tmp_path / "new")
+    table = LabelTable.load(tmp_path / "new" / LABELS)
+    assert table.parents is not None
+    assert (table.names[table.index("top")], table.parents[table.index("top")]) == ("the top", ())
+    assert len(table.branch("top")) == len(table) == len(NAMES)
 
 
 def test_replacements_are_followed_to_their_end():

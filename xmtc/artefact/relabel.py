@@ -70,7 +70,7 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
 
 
-def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabelled:
+def rename_labels(model: Path, names: Mapping[str, str], output: Path, *, to_parents: bool = False) -> Relabelled:
     """Write a model with some labels renamed. Scores stay the same, bit for bit.
 
     If a label's readable name is the label itself, it changes too; other names stay.
@@ -79,6 +79,7 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
         model: exported model, which does not change.
         names: new labels by old label.
         output: directory of the new model; see `check_output`.
+        to_parents: whether a label may become what is so far only a parent of labels, because it means the same.
 
     Raises:
         DataError: the model has no such label, or two labels would be equal.
@@ -86,7 +87,7 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path) -> Relabe
         ConfigError: see `remove_labels`.
     """
     parts = open_model(model, output)
-    table, changed = _renamed(parts.labels, names), {old: new for old, new in names.items() if old != new}
+    table, changed = _renamed(parts.labels, names, to_parents), {old: new for old, new in names.items() if old != new}
     same = LabelParts.of(parts, parts.classifier.head.state_dict())
     write_model(model, output, parts, replace(same, labels=table), f"labels renamed: {len(changed):,}.", parts.index)
     return Relabelled(len(changed), len(table))
@@ -118,20 +119,19 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
 
 
-def _renamed(table: LabelTable, names: Mapping[str, str]) -> LabelTable:
+def _renamed(table: LabelTable, names: Mapping[str, str], to_parents: bool) -> LabelTable:
     """Rename labels in the table, including parents."""
     names = {label_of(old) or old: label_of(new) or "" for old, new in names.items()}
     ids = {table.index(old): new for old, new in names.items()}
     labels = [ids.get(i, label) for i, label in enumerate(table.labels)]
     tops = set(chain.from_iterable(table.parents or ())) - set(table.labels)
-    there = {label for i, label in enumerate(table.labels) if i not in ids} | tops
+    there = {label for i, label in enumerate(table.labels) if i not in ids} | (set() if to_parents else tops)
     for old, new in names.items():
+        label = f"label {quoted_label(old)}"
         if not new:
-            raise DataError(f"label {quoted_label(old)}: its new name is empty")
+            raise DataError(f"{label}: its new name is empty")
         if new in there:
-            raise DataError(
-                f"label {quoted_label(old)}: {quoted_label(new)} already exists; choose another name, or merge them"
-            )
+            raise DataError(f"{label}: {quoted_label(new)} already exists; choose another name, or merge them")
         there.add(new)
     shown = [new if name == old else name for name, old, new in zip(table.names, table.labels, labels, strict=True)]
     parents = table.parents and [tuple(names.get(parent, parent) for parent in above) for above in table.parents]

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal
@@ -162,12 +163,13 @@ def apply_changes(model: Path, changes: Sequence[Change], output: Path) -> tuple
     ids |= {kept: end for end, (kept, *_) in groups.items() if kept != end}
     merged = {kept: others for kept, *others in groups.values() if others}
     removed = [one.label for one in (*of["gone"], *of["deprecated"])]
-    steps: Any = (merge_labels, merged), (rename_labels, ids), (remove_labels, removed)
+    rename = partial(rename_labels, to_parents=True)
+    steps: Any = (merge_labels, merged), (rename, ids), (remove_labels, removed)
     notes: dict[str, None] = {}
     with TemporaryDirectory() as folder:
-        for step, given in steps:
+        for number, (step, given) in enumerate(steps):
             if given:
-                old, model = model, Path(folder) / step.__name__
+                old, model = model, Path(folder) / str(number)
                 notes |= dict.fromkeys(step(old, given, model).notes)
         _name(model, changes, output)
     return tuple(notes)

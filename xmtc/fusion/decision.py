@@ -98,8 +98,7 @@ class Decision:
 
     def regrouped(self, regrouping: Regrouping) -> "Decision":
         """Return the decision with fewer labels; a merged label keeps the threshold of the label that is kept."""
-        known_L = self.thresholds_L
-        return self if known_L is None else replace(self, thresholds_L=known_L[regrouping.kept_M])
+        return self if self.thresholds_L is None else replace(self, thresholds_L=self.thresholds_L[regrouping.kept_M])
 
 
 def expected_labels(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
