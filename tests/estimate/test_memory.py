@@ -157,6 +157,12 @@ def test_published_sizes(name: str, billions: float, frozen_gib: float) -> None:
     assert found / 2**30 == pytest.approx(frozen_gib, rel=0.05)
 
 
+@pytest.mark.parametrize("family", ["deberta-v2", "mpnet", "longformer"])
+def test_a_family_without_fused_attention_has_an_estimate_too(family: str) -> None:
+    settings = tiny(f"model.encoder.from_config.model_type={family}")
+    assert meta_classifier(settings, SIZE).encoder.width == 128
+
+
 def test_an_unknown_backbone() -> None:
     assert backbone_shape(config("eurlex57k_bigru")) is None
     with pytest.raises(ConfigError, match="nobody/knows"):

@@ -72,7 +72,7 @@ def meta_classifier(config: RunConfig, size: Size) -> Classifier:
     if encoder.backbone is not None and shape is not None:
         # A causal mask does not change shapes, and the check of `bidirectional` needs weights.
         encoder = encoder.with_backbone(
-            replace(encoder.backbone, from_config=shape, quantize=None, bidirectional=False, attention="sdpa")
+            replace(encoder.backbone, from_config=shape, quantize=None, bidirectional=False, attention="eager")
         )
     with torch.device("meta"):
         return replace(config.model, encoder=encoder).build(vocab_size, size.labels)
