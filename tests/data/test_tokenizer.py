@@ -1,4 +1,5 @@
 import pytest
+from transformers import AutoConfig
 
 from corpora import MINILM, small_corpus
 from xmtc.data.config import TrainedTokenizerConfig
@@ -26,6 +27,23 @@ def test_unknown_names_say_so(tmp_path):
     with pytest.raises(ConfigError, match=r"'none'.*all-MiniLM-L6-v2"):
         load_pretrained("packaged:none")
     with pytest.raises(ConfigError, match="cannot be loaded"):
+        load_pretrained(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        ("bert", "has no vocabulary: copy"),
+        ("roberta", "has no vocabulary: copy"),
+        ("xlnet", "has no vocabulary: copy"),
+        ("mpnet", "has no vocabulary: copy"),
+        ("ctrl", "cannot be loaded"),
+        ("roformer", "cannot be loaded"),
+    ],
+)
+def test_a_folder_without_the_tokenizers_files_says_so(family, message, tmp_path):
+    AutoConfig.for_model(family).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=message):
         load_pretrained(str(tmp_path))
 
 

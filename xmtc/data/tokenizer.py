@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -14,6 +15,7 @@ from xmtc.errors import ConfigError, DataError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 _MARK = "▁"
+_NO_WORD = re.compile(r"\W*|<.*>|\[.*\]")
 
 
 def load_pretrained(name: str) -> PreTrainedTokenizerFast:
@@ -23,17 +25,20 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
         name: folder, hub id, or `packaged:<model>`.
 
     Raises:
-        ConfigError: it cannot be loaded, or has no fast (Rust) version.
+        ConfigError: it cannot be loaded, has no fast (Rust) version, or no vocabulary.
     """
+    path = resolve_pretrained(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained(name), trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except Exception as error:  # without its files, some classes raise a bare Exception
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "
             f"{name} --local-dir FOLDER` on a machine with network access, and give the copied folder as the name."
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError(f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs")
+    if all(map(_NO_WORD.fullmatch, tokenizer.get_vocab().keys() - tokenizer.get_added_vocab())):
+        raise ConfigError(f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder")
     return _without_truncation(tokenizer)
 
 
