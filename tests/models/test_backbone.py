@@ -109,6 +109,24 @@ def test_windows_default_to_the_positions_up_to_a_cap():
         build("bert", window=65)
 
 
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("data2vec-text", {}),
+        ("ibert", {}),
+        ("luke", {}),
+        ("xmod", {"languages": ["en_XX"], "default_language": "en_XX"}),
+        ("esm", {"pad_token_id": 1, "position_embedding_type": "absolute", "token_dropout": False}),
+    ],
+)
+def test_a_full_window_has_positions(family, settings):
+    shape = tiny("bert", model_type=family, max_position_embeddings=66, **settings)
+    backbone = HuggingFaceConfig(from_config=shape).build(VOCAB)
+    assert backbone.window == 64
+    batch = whole_documents([64])
+    assert backbone(batch.input_ids_WU, batch.attention_mask_WU).shape == (1, 64, 32)
+
+
 def test_no_kernel_is_chosen_that_plans_every_shape_anew():
     torch.backends.cuda.enable_cudnn_sdp(True)
     HuggingFaceConfig(from_config=tiny("bert")).build(VOCAB)

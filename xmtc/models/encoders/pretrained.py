@@ -30,9 +30,21 @@ _OFFSET_POSITIONS = {
     "mpnet",
     "longformer",
     "roberta-prelayernorm",
+    "data2vec-text",
+    "esm",
+    "ibert",
+    "luke",
+    "xmod",
 }
 
-_BLOCK_LISTS = ("layers", "encoder.layer", "encoder.layers", "h", "transformer.layer", "transformer.layers")
+_BLOCK_LISTS = (
+    "layers",
+    "encoder.layer",
+    "encoder.layers",
+    "h",
+    "transformer.layer",
+    "transformer.layers",
+)
 
 
 def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
