@@ -127,6 +127,24 @@ def test_a_full_window_has_positions(family, settings):
     assert backbone(batch.input_ids_WU, batch.attention_mask_WU).shape == (1, 64, 32)
 
 
+@pytest.mark.parametrize(
+    ("shape", "layers"),
+    [
+        (tiny("bert", model_type="albert"), 2),  # its layers share their weights
+        (tiny("bert", model_type="opt", ffn_dim=64, word_embed_proj_dim=32), 3),
+        ({"model_type": "xlnet", "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, 3),
+    ],
+    ids=["albert", "opt", "xlnet"],
+)
+def test_families_with_other_names_for_their_layers_train(shape, layers):
+    backbone = HuggingFaceConfig(from_config=shape).build(VOCAB)
+    assert len(backbone.layers()) == layers
+    assert backbone.window > 8
+    batch = whole_documents([12, 7])
+    backbone(batch.input_ids_WU, batch.attention_mask_WU).square().sum().backward()
+    assert all(any(p.grad is not None for p in layer.parameters()) for layer in backbone.layers())
+
+
 def test_no_kernel_is_chosen_that_plans_every_shape_anew():
     torch.backends.cuda.enable_cudnn_sdp(True)
     HuggingFaceConfig(from_config=tiny("bert")).build(VOCAB)

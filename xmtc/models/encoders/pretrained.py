@@ -44,6 +44,9 @@ _BLOCK_LISTS = (
     "h",
     "transformer.layer",
     "transformer.layers",
+    "decoder.layers",
+    "encoder.albert_layer_groups",
+    "layer",
 )
 
 
@@ -161,6 +164,8 @@ def _kernel(settings: HuggingFaceConfig) -> str | None:
 def longest_window(transformer_config: PreTrainedConfig) -> int:
     """Return the model's number of positions; if it has no limit, the longest default window."""
     positions = getattr(transformer_config, "max_position_embeddings", None) or LONGEST_DEFAULT_WINDOW
+    if positions < 0:  # XLNet's -1
+        return LONGEST_DEFAULT_WINDOW
     if transformer_config.model_type in _OFFSET_POSITIONS:
         positions -= (transformer_config.pad_token_id or 0) + 1
     return positions
