@@ -73,6 +73,44 @@ def test_the_first_token_is_pooled_where_it_sees_the_others(family):
         replace(model, encoder=seeing).build(VOCAB, 3)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"model_type": "bloom", "hidden_size": 32, "n_layer": 2, "n_head": 4},
+        {"model_type": "openai-gpt", "n_embd": 32, "n_layer": 2, "n_head": 4},
+        {"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8},
+    ],
+    ids=lambda shape: shape["model_type"],
+)
+def test_a_decoder_that_does_not_say_so_is_recognised(shape):
+    assert HuggingFaceConfig(from_config=shape).build(VOCAB).first_token_is_blind
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "message"),
+    [
+        ("convbert", {"embedding_size": 16, "conv_kernel_size": 3, "head_ratio": 2}, "differently beside padding"),
+        ("fnet", {}, "differently beside padding"),
+        ("yoso", {}, "differently beside padding"),
+        ("nystromformer", {"num_landmarks": 4, "segment_means_seq_len": 64}, "cannot read a text of three tokens"),
+        ("xmod", {"languages": ["en_XX"]}, "cannot read a text of three tokens"),
+        ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 16, "do_layer_norm_before": False}, "another width"),
+    ],
+)
+def test_a_family_whose_states_would_be_wrong_is_refused(family, settings, message):
+    shape = tiny("bert", model_type=family, **settings)
+    with pytest.raises(ConfigError, match=rf"from_config: {family} .*{message}"):
+        HuggingFaceConfig(from_config=shape).build(VOCAB)
+
+
+def test_a_long_text_has_the_same_states_each_time_in_bigbird():
+    shape = tiny("bert", model_type="big_bird", block_size=4, num_random_blocks=1)
+    backbone, batch = HuggingFaceConfig(from_config=shape).build(VOCAB).eval(), whole_documents([64])
+    with torch.no_grad():
+        first, second = (backbone(batch.input_ids_WU, batch.attention_mask_WU) for _ in range(2))
+    torch.testing.assert_close(first, second, atol=0, rtol=0)
+
+
 @pytest.mark.parametrize("family", ["mistral", "bert"])
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=2, dropout=0.0)])
 def test_recomputation_changes_no_gradient(family, lora):
@@ -137,6 +175,8 @@ def test_a_full_window_has_positions(family, settings):
     ids=["albert", "opt", "xlnet"],
 )
 def test_families_with_other_names_for_their_layers_train(shape, layers):
+    with torch.device("meta"):
+        HuggingFaceConfig(from_config=shape).build(VOCAB)
     backbone = HuggingFaceConfig(from_config=shape).build(VOCAB)
     assert len(backbone.layers()) == layers
     assert backbone.window > 8

@@ -22,7 +22,7 @@ from typing_extensions import override
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.encoders.base import FOLDER, Encoder
-from xmtc.models.encoders.pretrained import blocks_of, quiet
+from xmtc.models.encoders.pretrained import blocks_of, is_causal, quiet
 from xmtc.models.module_files import part, read_weights, whole
 
 _PACKED = ("llama", "mistral", "qwen2", "qwen3", "phi3", "phi", "gpt2")  # of which a test knows that they can
@@ -41,7 +41,7 @@ class HuggingFaceBackbone(Encoder):
 
     def __init__(self, model: PreTrainedModel, settings: HuggingFaceConfig, window: int) -> None:
         super().__init__(model.config.hidden_size, window)
-        self.causal = any(getattr(module, "is_causal", False) for module in model.modules())
+        self.causal = is_causal(model, settings)
         self.pad_token_id: int = model.config.pad_token_id or 0
         self.name = settings.name if settings.from_config is None else None
         fused = model.config._attn_implementation == "flash_attention_2"
