@@ -1,5 +1,6 @@
 """Hugging Face backbones: every family, windows, masks, bidirectional decoders, bad settings."""
 
+import json
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -239,6 +240,35 @@ def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_pa
 def test_what_cannot_be_loaded_says_how_to_fix_it(settings, message):
     with pytest.raises(ConfigError, match=message):
         HuggingFaceConfig(**settings).build(VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "model.safetensors",
+            b"version https://git-lfs",
+            "copy the whole folder",
+        ),
+        ("model.safetensors", None, "copy the whole folder"),
+        ("config.json", b"{}", "copy the whole folder"),
+        ("config.json", json.dumps(tiny("bert", vocab_size=VOCAB, intermediate_size=48)).encode(), "lacks 6 weights"),
+        ("config.json", json.dumps({"model_type": "clip"}).encode(), "clip is not a model of text alone"),
+        ("adapter_config.json", b"{}", "merge_and_unload"),
+    ],
+)
+def test_a_damaged_folder_says_what_is_wrong(name, content, message, tmp_path):
+    HuggingFaceConfig(from_config=tiny("bert")).build(VOCAB).transformer.save_pretrained(tmp_path)
+    if name.startswith("adapter"):
+        (tmp_path / "config.json").unlink()
+    (tmp_path / name).write_bytes(content) if content else (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=rf"model\.encoder.*{message}"):
+        HuggingFaceConfig(name=str(tmp_path)).build(VOCAB)
+
+
+def test_a_configuration_without_padding_id_builds():
+    shape = {"model_type": "codegen", "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}
+    assert HuggingFaceConfig(from_config=shape).build(VOCAB).pad_token_id == 0
 
 
 @pytest.mark.parametrize(

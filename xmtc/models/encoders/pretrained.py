@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -80,12 +81,16 @@ def _transformer_config(settings: HuggingFaceConfig, vocab_size: int) -> PreTrai
         loaded = _load(settings.name, AutoConfig.from_pretrained, resolve_pretrained(settings.name))
     if loaded.is_encoder_decoder:
         raise ConfigError(f"model.encoder: {loaded.model_type} is an encoder-decoder; use an encoder or a decoder")
+    if not hasattr(loaded, "vocab_size"):
+        raise ConfigError(f"model.encoder: {loaded.model_type} is not a model of text alone; use one that is")
     if vocab_size > loaded.vocab_size:
         raise ConfigError(
-            f"the corpus's tokenizer has {vocab_size} token ids and the backbone {settings.name} only "
-            f"{loaded.vocab_size}: prepare the corpus with the backbone's tokenizer"
+            f"model.encoder: the tokenizer has {vocab_size} token ids and the backbone {settings.name} only "
+            f"{loaded.vocab_size}: set data.tokenizer=null, or, if tokens were added to the backbone's own tokenizer, "
+            f"save the backbone again after `resize_token_embeddings({vocab_size})`"
         )
     loaded.use_cache = False
+    loaded.__dict__.setdefault("pad_token_id", None)  # CodeGen and others lack it
     for key in [k for k, v in loaded.to_dict().items() if _is_dropout(k, v) and settings.dropout is not None]:
         setattr(loaded, key, settings.dropout)
     return loaded
@@ -116,12 +121,15 @@ def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfi
         dtype=_dtype(settings),
         attn_implementation=_kernel(settings),
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         **kwargs,
     )
     _keep_trainable(model)
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
-        raise ConfigError(f"model.encoder.name: {settings.name} lacks {len(missing)} weights, such as {missing[0]}")
+    if wrong := sorted(info["missing_keys"] | {name for name, *_ in info["mismatched_keys"]}):
+        raise ConfigError(
+            f"model.encoder.name: {settings.name} lacks {len(wrong)} weights in the shapes of its config.json, such as "
+            f"{wrong[0]}"
+        )
     return model
 
 
@@ -192,11 +200,20 @@ def _load(name: str, load: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         with quiet():
             return load(*args, trust_remote_code=False, **kwargs)
-    except (OSError, ValueError, ImportError) as error:
-        raise ConfigError(
-            f"model.encoder.name: cannot load {name!r}: {str(error).splitlines()[0]} If this machine cannot reach the "
-            f"hub, run `hf download {name} --local-dir FOLDER` on one that can, and give the copied folder as the name."
-        ) from error
+    except Exception as error:  # of safetensors, of pickle, of any configuration's own checks
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"model.encoder.name: cannot load {name!r}: {reason} {_remedy(Path(name))}") from error
+
+
+def _remedy(folder: Path) -> str:
+    if (folder / "adapter_config.json").is_file():
+        return "The folder holds PEFT adapters: merge them into their model (`merge_and_unload`), and save that."
+    if folder.is_dir():
+        return "If a file is missing or damaged, copy the whole folder of the model again."
+    return (
+        f"If this machine cannot reach the hub, run `hf download {folder} --local-dir FOLDER` on one that can, and "
+        "give the copied folder as the name."
+    )
 
 
 @contextmanager
@@ -258,7 +275,7 @@ def is_causal(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
     fused = model.config._attn_implementation == "flash_attention_2"  # only on a GPU, where the model is not yet
     if fused or any(p.is_meta for p in model.parameters()) or (settings.quantize and not settings.bidirectional):
         return declared
-    pad = getattr(model.config, "pad_token_id", None) or 0
+    pad = model.config.pad_token_id or 0
     ids_WU = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, pad]], device=model.device)
     mask_WU = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]], device=model.device)
     training = model.training
@@ -270,8 +287,8 @@ def is_causal(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
         difference = (states_WUD[2, :3] - alone_UD).norm() / alone_UD.norm()
     except Exception as error:
         raise ConfigError(
-            f"{key} cannot read a text of three tokens in {settings.dtype} ({str(error).splitlines()[0]}); use dtype: "
-            "float32 or another architecture"
+            f"{key} cannot read a text of three tokens in {settings.dtype} ({str(error).splitlines()[0]}); use another "
+            "architecture" + " or dtype: float32" * (settings.dtype != "float32")
         ) from error
     model.train(training)
     if difference > torch.finfo(states_WUD.dtype).eps ** 0.5:
