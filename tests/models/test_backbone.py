@@ -235,6 +235,7 @@ def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_pa
         ({"from_config": {"model_type": "no_such_family"}}, r"from_config: .*no_such_family"),
         ({"from_config": {"model_type": "t5"}}, "t5 is an encoder-decoder"),
         ({"from_config": tiny("bert", vocab_size=50)}, "tokenizer has 100 token ids and the backbone .* only 50"),
+        ({"from_config": tiny("bert", model_type="mpnet"), "gradient_checkpointing": 1}, "mpnet does not support it"),
     ],
 )
 def test_what_cannot_be_loaded_says_how_to_fix_it(settings, message):

@@ -69,6 +69,9 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
         model = _pretrained(settings, transformer_config)
     if settings.bidirectional:
         _make_bidirectional(model)
+    if settings.gradient_checkpointing and not model.supports_gradient_checkpointing:
+        kind = transformer_config.model_type
+        raise ConfigError(f"model.encoder.gradient_checkpointing: {kind} does not support it; set it to 0")
     if settings.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False}, every_n_layers=settings.gradient_checkpointing)
     return model, window
