@@ -16,6 +16,7 @@ from tiny_runs import load, losses, metrics
 from xmtc import pipeline
 from xmtc.config.plain import differences, to_plain
 from xmtc.data.manifest import Manifest
+from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.pipeline import train_run
@@ -208,6 +209,15 @@ def test_a_pretrained_backbone_takes_tokenizers_that_number_tokens_as_it_does(wh
     for command in (check, pipeline.prepare_stage):
         with pytest.raises(ConfigError, match=r"data\.tokenizer: .*corpus/tokenizer"):
             command(tokenizer(whole.folder / "corpus" / "tokenizer"))
+
+
+def test_a_backbone_without_weights_is_refused_before_a_corpus_is_prepared(whole, tmp_path):
+    load_pretrained("packaged:all-MiniLM-L6-v2").save_pretrained(tmp_path)
+    shape = Path(resolve_pretrained("packaged:all-MiniLM-L6-v2")) / "config.json"
+    shutil.copy(shape, tmp_path)
+    name = ("model.encoder.from_config=null", f"model.encoder.name={tmp_path}", "data.tokenizer=null")
+    with pytest.raises(ConfigError, match=r"model\.encoder\.name: .*no file named model\.safetensors"):
+        check(load(whole.config, *name))
 
 
 def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_path):

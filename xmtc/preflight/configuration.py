@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from xmtc.config.base import set_keys
+from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.errors import ConfigError
@@ -17,6 +19,7 @@ from xmtc.stages.initial_model import other_tokenizer
 from xmtc.storage.fetch import remote_parts
 
 logger = logging.getLogger(__name__)
+_SMALL = 2**31  # bytes of weights that every machine loads in a few seconds
 
 
 def check(config: RunConfig) -> None:
@@ -29,6 +32,7 @@ def check(config: RunConfig) -> None:
     _check_row_dtype(config)
     _check_fields(config)
     check_tokenizer(config)
+    _check_weights(config)
     with suppress(UnknownShapeError):  # workers may have the backbone
         meta_classifier(config, Size())
     if (start := config.model.init_from) is not None:
@@ -100,6 +104,18 @@ def check_tokenizer(config: RunConfig) -> None:
         f"data.tokenizer: {chosen.describe()} does not match the token ids of the pretrained weights of {key}.name: "
         f"{backbone.name}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
     )
+
+
+def _check_weights(config: RunConfig) -> None:
+    """Load a small backbone that is in a folder here, to refuse a damaged one before a corpus is prepared."""
+    backbone, tokenizer = config.model.encoder.backbone, config.data.tokenizer
+    if backbone is None or backbone.from_config is not None or backbone.quantize or "flash" in backbone.attention:
+        return
+    folder = Path(resolve_pretrained(backbone.name))
+    weights = [path for ending in ("safetensors", "bin") for path in folder.glob(f"*.{ending}")]
+    if folder.is_dir() and sum(path.stat().st_size for path in weights) < _SMALL:
+        name = None if tokenizer is None else tokenizer.pretrained
+        backbone.build(len(load_pretrained(name or backbone.name)))
 
 
 def _fits(tokenizer: str, backbone: str) -> bool:
