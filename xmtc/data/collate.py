@@ -103,10 +103,8 @@ class Collator:
         self._prefix, self._suffix = np.array(prefix, dtype=np.int32), np.array(suffix, dtype=np.int32)
         self._capacity, self._overlap = window - len(prefix) - len(suffix), overlap
         if not 0 <= overlap < self._capacity:
-            raise ConfigError(
-                f"windows of {window} tokens hold {self._capacity} without special tokens, but overlap by {overlap}: "
-                "the overlap must be less"
-            )
+            windows = f"windows of {window} tokens hold {self._capacity} without special tokens"
+            raise ConfigError(f"{windows}, but overlap by {overlap}: the overlap must be less")
         self._documents, self._hidden, self._fixed, self._crop = documents, hidden, fixed, crop
         # Padding is masked everywhere, so any id works if the tokenizer has no padding token.
         self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
@@ -123,10 +121,8 @@ class Collator:
             spans = [max(len(content) - self._crop, 0) + 1 for content in contents]
             starts = np.random.default_rng(seed).integers(spans)
             contents = [content[start:][: self._crop] for content, start in zip(contents, starts, strict=True)]
-        cuts = [
-            cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))
-            for content in contents
-        ]
+        around = len(self._prefix), len(self._suffix)
+        cuts = [cut(len(content), self._capacity, self._overlap, *around) for content in contents]
         token_ids_BT, mask_BT = self._pad_rows([self._wrapped(content) for content in contents])
         whole = all(len(one.starts_W) == 1 for one in cuts)
         windows_WU = (token_ids_BT, mask_BT) if whole else self._windows(contents, cuts)
@@ -157,13 +153,9 @@ class Collator:
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
     def _windows(self, contents: list[NDArray[np.int32]], cuts: list[Cut]) -> tuple[Tensor, Tensor]:
-        return self._pad_rows(
-            [
-                self._wrapped(content[start : start + one.length])
-                for content, one in zip(contents, cuts, strict=True)
-                for start in one.starts_W
-            ]
-        )
+        pairs = zip(contents, cuts, strict=True)
+        parts = [content[start : start + one.length] for content, one in pairs for start in one.starts_W]
+        return self._pad_rows([self._wrapped(part) for part in parts])
 
     def _pairs(self, documents: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         labels = [self._documents.label_ids(int(document)) for document in documents]

@@ -30,7 +30,7 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     path = resolve_pretrained(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except Exception as error:  # without its files, some classes raise a bare Exception
+    except Exception as error:  # the library has no error class
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "
             f"{name} --local-dir FOLDER` on a machine with network access, and give the copied folder as the name."
@@ -39,10 +39,6 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
         raise ConfigError(f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs")
     if all(map(_NO_WORD.fullmatch, tokenizer.get_vocab().keys() - tokenizer.get_added_vocab())):
         raise ConfigError(f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder")
-    return _without_truncation(tokenizer)
-
-
-def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
     # all-MiniLM's tokenizer.json says "truncate to 128"; lengths are our own business
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()

@@ -80,7 +80,6 @@ def cut(content: int, capacity: int, overlap: int, prefix: int, suffix: int) -> 
     tokens = np.arange(content)
     window = np.searchsorted(borders, tokens, side="right")
     window_T = np.concatenate([np.zeros(prefix, np.int64), window, np.full(suffix, windows - 1)])
-    offset_T = np.concatenate(
-        [np.arange(prefix), prefix + tokens - starts[window], prefix + length + np.arange(suffix)]
-    )
+    inner = prefix + tokens - starts[window]
+    offset_T = np.concatenate([np.arange(prefix), inner, prefix + length + np.arange(suffix)])
     return Cut(starts, length, window_T, offset_T)

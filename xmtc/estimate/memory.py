@@ -71,9 +71,8 @@ def meta_classifier(config: RunConfig, size: Size) -> Classifier:
     vocab_size = size.vocab_size or int((shape or {}).get("vocab_size", 30_000))
     if encoder.backbone is not None and shape is not None:
         # A causal mask does not change shapes, and the check of `bidirectional` needs weights.
-        encoder = encoder.with_backbone(
-            replace(encoder.backbone, from_config=shape, quantize=None, bidirectional=False, attention="eager")
-        )
+        plain = replace(encoder.backbone, quantize=None, bidirectional=False, attention="eager", from_config=shape)
+        encoder = encoder.with_backbone(plain)
     with torch.device("meta"):
         return replace(config.model, encoder=encoder).build(vocab_size, size.labels)
 

@@ -114,8 +114,7 @@ def _check_weights(config: RunConfig) -> None:
     folder = Path(resolve_pretrained(backbone.name))
     weights = [path for ending in ("safetensors", "bin") for path in folder.glob(f"*.{ending}")]
     if folder.is_dir() and sum(path.stat().st_size for path in weights) < _SMALL:
-        name = None if tokenizer is None else tokenizer.pretrained
-        backbone.build(len(load_pretrained(name or backbone.name)))
+        backbone.build(len(load_pretrained((tokenizer and tokenizer.pretrained) or backbone.name)))
 
 
 def _fits(tokenizer: str, backbone: str) -> bool:

@@ -92,9 +92,7 @@ class HuggingFaceBackbone(Encoder):
     @property
     def transformer(self) -> PreTrainedModel:
         """The Transformers model, without PEFT's wrapper."""
-        if isinstance(self.model, PreTrainedModel):
-            return self.model
-        base = self.model.get_base_model()
+        base = self.model if isinstance(self.model, PreTrainedModel) else self.model.get_base_model()
         assert isinstance(base, PreTrainedModel)
         return base
 
@@ -140,9 +138,8 @@ class HuggingFaceBackbone(Encoder):
 
 def _save_adapter(path: Path, model: PeftModel, tensors: Mapping[str, Tensor], base: str | None) -> None:
     lora = {name: tensor for name, tensor in tensors.items() if "lora_" in name}
-    adapter = get_peft_model_state_dict(
-        model, state_dict=whole(part(lora, "model."), "encoder.model."), save_embedding_layers=False
-    )
+    state = whole(part(lora, "model."), "encoder.model.")
+    adapter = get_peft_model_state_dict(model, state_dict=state, save_embedding_layers=False)
     path.parent.mkdir()
     save_file(adapter, path, metadata={"format": "pt"})
     settings = replace(model.peft_config["default"], base_model_name_or_path=base, inference_mode=True)
@@ -170,11 +167,8 @@ def infer_target_modules(model: nn.Module, *, all_linear: bool = False) -> list[
     Raises:
         ConfigError: there is no such layer.
     """
-    targets = set()
-    for name, module in model.named_modules():
-        block = _BLOCK.match(name)
-        if block and _is_linear(module) and (all_linear or _ATTENTION.search(block["inner"])):
-            targets.add(block["inner"])
+    blocks = (_BLOCK.match(name) for name, module in model.named_modules() if _is_linear(module))
+    targets = {b["inner"] for b in blocks if b and (all_linear or _ATTENTION.search(b["inner"]))}
     if not targets:
         kind = type(model).__name__
         raise ConfigError(f"no linear attention layers found in {kind}: name them in model.encoder.lora.target_modules")

@@ -74,10 +74,8 @@ def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:
     base = settings.base.build(vocab_size)
     layers = base.transformer.config.num_hidden_layers
     if settings.variant != "cls_attention" and settings.last_layers > layers:
-        raise ConfigError(
-            f"model.encoder.last_layers: {settings.last_layers}, but model.encoder.base has {layers} layers; give at "
-            f"most {layers}"
-        )
+        cure = f"model.encoder.base has {layers} layers; give at most {layers}"
+        raise ConfigError(f"model.encoder.last_layers: {settings.last_layers}, but {cure}")
     if settings.variant != "cls_max" and base.width % settings.heads:
         raise ConfigError(
             f"model.encoder.heads: {settings.heads} does not divide the encoder's width {base.width}; give a divisor"

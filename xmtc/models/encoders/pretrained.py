@@ -1,9 +1,11 @@
 """Load Transformers models, pretrained or with random weights. Code in a model's folder is never run."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +25,12 @@ from xmtc.models.encoders.partitioned_loading import fetch, load_partitioned, wi
 LONGEST_DEFAULT_WINDOW = 4096
 
 # These count positions from padding_idx + 1, so that many rows of their tables are unused.
-_OFFSET_POSITIONS = {
-    "roberta",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "camembert",
-    "mpnet",
-    "longformer",
-    "roberta-prelayernorm",
-    "data2vec-text",
-    "esm",
-    "ibert",
-    "luke",
-    "xmod",
-}
-
-_BLOCK_LISTS = (
-    "layers",
-    "encoder.layer",
-    "encoder.layers",
-    "h",
-    "transformer.layer",
-    "transformer.layers",
-    "decoder.layers",
-    "encoder.albert_layer_groups",
-    "layer",
+_OFFSET_POSITIONS = re.compile(
+    "(xlm-)?roberta(-xl|-prelayernorm)?|camembert|mpnet|longformer|data2vec-text|esm|ibert|luke|xmod"
 )
+
+# Where a model has the list of its layers.
+_STACKS, _LISTS = ("", "encoder.", "transformer.", "decoder."), ("layers", "layer", "h", "albert_layer_groups")
 
 
 def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
@@ -60,18 +42,16 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
     torch.backends.cuda.enable_cudnn_sdp(False)
     transformer_config = _transformer_config(settings, vocab_size)
     window = _window(settings, transformer_config)
-    loading = Loading.current()
     if settings.from_config is not None:
         model = _random(settings, transformer_config)
-    elif loading is not None and settings.lora is not None:
+    elif (loading := Loading.current()) is not None and settings.lora is not None:
         model = _partitioned(settings, transformer_config, loading)
     else:
         model = _pretrained(settings, transformer_config)
     if settings.bidirectional:
         _make_bidirectional(model)
     if settings.gradient_checkpointing and not model.supports_gradient_checkpointing:
-        kind = transformer_config.model_type
-        raise ConfigError(f"model.encoder.gradient_checkpointing: {kind} does not support it; set it to 0")
+        raise ConfigError(f"model.encoder.gradient_checkpointing: {type(model).__name__} has none; set it to 0")
     if settings.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False}, every_n_layers=settings.gradient_checkpointing)
     return model, window
@@ -87,11 +67,9 @@ def _transformer_config(settings: HuggingFaceConfig, vocab_size: int) -> PreTrai
     if not hasattr(loaded, "vocab_size"):
         raise ConfigError(f"model.encoder: {loaded.model_type} is not a model of text alone; use one that is")
     if vocab_size > loaded.vocab_size:
-        raise ConfigError(
-            f"model.encoder: the tokenizer has {vocab_size} token ids and the backbone {settings.name} only "
-            f"{loaded.vocab_size}: set data.tokenizer=null, or, if tokens were added to the backbone's own tokenizer, "
-            f"save the backbone again after `resize_token_embeddings({vocab_size})`"
-        )
+        sizes = f"the tokenizer has {vocab_size} token ids and the backbone {settings.name} only {loaded.vocab_size}"
+        cure = f"if it is the backbone's own, save the backbone again after `resize_token_embeddings({vocab_size})`"
+        raise ConfigError(f"model.encoder: {sizes}: set data.tokenizer=null, or, {cure}")
     loaded.use_cache = False
     loaded.__dict__.setdefault("pad_token_id", None)  # CodeGen and others lack it
     for key in [k for k, v in loaded.to_dict().items() if _is_dropout(k, v) and settings.dropout is not None]:
@@ -107,43 +85,29 @@ def _window(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -
 
 
 def _random(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
-    kwargs = _without_pooler(transformer_config) | {"attn_implementation": _kernel(settings)}
-    return _load(settings.name, AutoModel.from_config, transformer_config, dtype=_dtype(settings), **kwargs)
+    return _load(settings.name, AutoModel.from_config, transformer_config, **_arguments(settings, transformer_config))
 
 
 def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
-    kwargs: dict[str, Any] = _without_pooler(transformer_config)
+    kwargs = _arguments(settings, transformer_config) | {"config": transformer_config, "ignore_mismatched_sizes": True}
     if settings.quantize:
         where = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
         kwargs |= {"quantization_config": _quantization(settings), "device_map": {"": where}}
-    model, info = _load(
-        settings.name,
-        AutoModel.from_pretrained,
-        resolve_pretrained(settings.name),
-        config=transformer_config,
-        dtype=_dtype(settings),
-        attn_implementation=_kernel(settings),
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        **kwargs,
-    )
+    path = resolve_pretrained(settings.name)
+    model, info = _load(settings.name, AutoModel.from_pretrained, path, output_loading_info=True, **kwargs)
     _keep_trainable(model)
     if wrong := sorted(info["missing_keys"] | {name for name, *_ in info["mismatched_keys"]}):
-        raise ConfigError(
-            f"model.encoder.name: {settings.name} lacks {len(wrong)} weights in the shapes of its config.json, such as "
-            f"{wrong[0]}"
-        )
+        what = f"{len(wrong)} weights in the shapes of its config.json, such as {wrong[0]}"
+        raise ConfigError(f"model.encoder.name: {settings.name} lacks {what}")
     return model
 
 
-def _partitioned(
-    settings: HuggingFaceConfig, transformer_config: PreTrainedConfig, loading: Loading
-) -> PreTrainedModel:
+def _partitioned(settings: HuggingFaceConfig, shape: PreTrainedConfig, loading: Loading) -> PreTrainedModel:
     """Load frozen pretrained weights, partitioned over the workers."""
     folder = _load(settings.name, lambda name, **_: fetch(name), resolve_pretrained(settings.name))
     with without_weights():
-        model = _random(settings, transformer_config)
-    load_partitioned(model, folder, _dtype(settings), loading)
+        model = _random(settings, shape)
+    load_partitioned(model, folder, getattr(torch, settings.dtype), loading)
     BlockGathering(model, blocks_of(model))
     return model.eval()
 
@@ -153,16 +117,8 @@ def _quantization(settings: HuggingFaceConfig) -> BitsAndBytesConfig:
         raise ConfigError("model.encoder.quantize needs bitsandbytes: pip install 'xmtc[quantize]'")
     if settings.quantize == "int8":
         return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )
-
-
-def _dtype(settings: HuggingFaceConfig) -> torch.dtype:
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[settings.dtype]
+    nested = {"bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": torch.bfloat16}
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", **nested)
 
 
 def _kernel(settings: HuggingFaceConfig) -> str | None:
@@ -174,10 +130,9 @@ def _kernel(settings: HuggingFaceConfig) -> str | None:
 
 def longest_window(transformer_config: PreTrainedConfig) -> int:
     """Return the model's number of positions; if it has no limit, the longest default window."""
-    positions = getattr(transformer_config, "max_position_embeddings", None) or LONGEST_DEFAULT_WINDOW
-    if positions < 0:  # XLNet's -1
-        return LONGEST_DEFAULT_WINDOW
-    if transformer_config.model_type in _OFFSET_POSITIONS:
+    positions = max(0, getattr(transformer_config, "max_position_embeddings", None) or 0)  # XLNet has -1
+    positions = positions or LONGEST_DEFAULT_WINDOW
+    if _OFFSET_POSITIONS.fullmatch(transformer_config.model_type):
         positions -= (transformer_config.pad_token_id or 0) + 1
     return positions
 
@@ -203,9 +158,13 @@ def _load(name: str, load: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         with quiet():
             return load(*args, trust_remote_code=False, **kwargs)
-    except Exception as error:  # of safetensors, of pickle, of any configuration's own checks
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"model.encoder.name: cannot load {name!r}: {reason} {_remedy(Path(name))}") from error
+    except Exception as error:  # the library has no error class
+        problem = f"cannot load {name!r}: {_first_line(error)} {_remedy(Path(name))}"
+        raise ConfigError(f"model.encoder.name: {problem}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _remedy(folder: Path) -> str:
@@ -213,10 +172,8 @@ def _remedy(folder: Path) -> str:
         return "The folder holds PEFT adapters: merge them into their model (`merge_and_unload`), and save that."
     if folder.is_dir():
         return "If a file is missing or damaged, copy the whole folder of the model again."
-    return (
-        f"If this machine cannot reach the hub, run `hf download {folder} --local-dir FOLDER` on one that can, and "
-        "give the copied folder as the name."
-    )
+    copy = f"run `hf download {folder} --local-dir FOLDER` on one that can, and give the copied folder as the name."
+    return f"If this machine cannot reach the hub, {copy}"
 
 
 @contextmanager
@@ -233,11 +190,12 @@ def quiet() -> Iterator[None]:
             hf_logging.enable_progress_bar()
 
 
-def _without_pooler(transformer_config: PreTrainedConfig) -> dict[str, bool]:
-    """Return `add_pooling_layer=False` if the architecture accepts it, because nothing would train a pooler."""
+def _arguments(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> dict[str, Any]:
+    """Return what both loaders take. Nothing would train a pooler, so the architecture leaves it out if it can."""
+    given = {"attn_implementation": _kernel(settings), "dtype": getattr(torch, settings.dtype)}
     architecture = AutoModel._model_mapping[type(transformer_config)]
     takes_it = "add_pooling_layer" in inspect.signature(architecture.__init__).parameters
-    return {"add_pooling_layer": False} if takes_it else {}
+    return given | ({"add_pooling_layer": False} if takes_it else {})
 
 
 def _is_dropout(key: str, value: object) -> bool:
@@ -273,13 +231,11 @@ def is_causal(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
         ConfigError: the architecture keeps its causal mask in spite of `bidirectional`, cannot read a text, or reads
             it differently beside padding.
     """
-    key = f"model.encoder{'.name' if settings.from_config is None else '.from_config'}: {model.config.model_type}"
-    declared = any(getattr(module, "is_causal", False) for module in model.modules())
+    kind, declared = model.config.model_type, any(getattr(module, "is_causal", False) for module in model.modules())
     fused = model.config._attn_implementation == "flash_attention_2"  # only on a GPU, where the model is not yet
     if fused or any(p.is_meta for p in model.parameters()) or (settings.quantize and not settings.bidirectional):
         return declared
-    pad = model.config.pad_token_id or 0
-    ids_WU = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, pad]], device=model.device)
+    ids_WU = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, model.config.pad_token_id or 0]], device=model.device)
     mask_WU = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]], device=model.device)
     training = model.training
     model.eval()
@@ -288,21 +244,18 @@ def is_causal(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
             states_WUD = model(input_ids=ids_WU, attention_mask=mask_WU).last_hidden_state
             alone_UD = model(input_ids=ids_WU[2:, :3], attention_mask=mask_WU[2:, :3]).last_hidden_state[0]
         difference = (states_WUD[2, :3] - alone_UD).norm() / alone_UD.norm()
-    except Exception as error:
-        raise ConfigError(
-            f"{key} cannot read a text of three tokens in {settings.dtype} ({str(error).splitlines()[0]}); use another "
-            "architecture" + " or dtype: float32" * (settings.dtype != "float32")
-        ) from error
+    except Exception as error:  # the library has no error class
+        problem = f"{kind} cannot read a text of three tokens in {settings.dtype} ({_first_line(error)})"
+        other = "architecture" if settings.dtype == "float32" else "dtype or architecture"
+        raise ConfigError(f"model.encoder: {problem}; use another {other}") from error
     model.train(training)
     if difference > torch.finfo(states_WUD.dtype).eps ** 0.5:
-        raise ConfigError(f"{key} reads a text differently beside padding; use another architecture")
+        raise ConfigError(f"model.encoder: {kind} reads a text differently beside padding; use another architecture")
     if states_WUD.shape[2] != model.config.hidden_size:
-        raise ConfigError(f"{key} has states of another width than its hidden_size; use another model")
+        raise ConfigError(f"model.encoder: {kind} has states of another width than its hidden_size; use another model")
     causal = torch.equal(states_WUD[0, 0], states_WUD[1, 0])
     if causal and settings.bidirectional:
-        raise ConfigError(
-            f"model.encoder.bidirectional: {model.config.model_type} keeps its causal mask; set it to false"
-        )
+        raise ConfigError(f"model.encoder.bidirectional: {kind} keeps its causal mask; set it to false")
     return causal
 
 
@@ -312,13 +265,9 @@ def blocks_of(transformer: nn.Module) -> nn.ModuleList:
     Raises:
         ConfigError: the architecture uses an unknown name for them.
     """
-    for path in _BLOCK_LISTS:
-        try:
-            found = transformer.get_submodule(path)
-        except AttributeError:
-            continue
-        if isinstance(found, nn.ModuleList):
+    modules = dict(transformer.named_modules())
+    for path in map("".join, product(_STACKS, _LISTS)):
+        if isinstance(found := modules.get(path), nn.ModuleList):
             return found
-    raise ConfigError(
-        f"model.encoder: cannot find the layers of {type(transformer).__name__}; use another architecture"
-    )
+    kind = type(transformer).__name__
+    raise ConfigError(f"model.encoder: cannot find the layers of {kind}; use another architecture")
