@@ -102,7 +102,8 @@ def main() -> None:
         for arm in arguments.arms:
             ended = [row["seed"] for row in done if (row["task"], row["arm"]) == (task.__name__, arm)]
             settings = [f"finetune.phases=[{json.dumps({**_PHASE, **ARMS[arm]})}]"]
-            for found in run_xmtc(folder, BUDGET, [seed for seed in arguments.seeds if seed not in ended], settings):
+            missing = [seed for seed in arguments.seeds if seed not in ended]
+            for found in run_xmtc(folder, BUDGET, missing, settings) if missing else ():
                 with arguments.results.open("a", encoding="utf-8") as results:
                     print(json.dumps({"task": task.__name__, "arm": arm, **found}), file=results)
 
