@@ -87,6 +87,12 @@ def test_a_rule_gives_all_its_labels_unless_a_number_is_given(directory):
     assert model.default_top_k("top_k=200") == 200
 
 
+def test_a_models_own_rule_is_the_decision_in_use_whatever_outcomes_it_keeps(directory):
+    model = xmtc.Model.from_pretrained(directory, device="cpu")
+    model.decision = Decision(0.0003, None, "budget=20")
+    assert model.predict(TEXTS, threshold="budget=20") == model.predict(TEXTS, threshold="tuned")
+
+
 def test_single_label_scores_are_a_distribution(tmp_path):
     model = xmtc.Model.from_pretrained(export(tmp_path / "m", FlatConfig(), "single_label"), device="cpu")
     for predictions in model.predict(TEXTS, top_k=1000):

@@ -304,14 +304,13 @@ class Model:
         return Predictions(found, Expected(*decision.expected(ids_K, scores_K).tolist()))
 
     def decision_of(self, threshold: Threshold) -> Decision:
-        """Return the decision of a rule, tuned on first use; for any other threshold, the model's.
+        """Return the decision of a rule, tuned on first use; for its own rule or any other threshold, the model's.
 
         Raises:
             ConfigError: a rule for a single-label model, or for a model without outcomes of dev.
         """
-        if not isinstance(threshold, str) or threshold == "tuned":
-            return self.decision
-        return self._decide_by(threshold)
+        in_use = not isinstance(threshold, str) or threshold in ("tuned", self.decision.rule)
+        return self.decision if in_use else self._decide_by(threshold)
 
     def _tuned(self, rule: str) -> Decision:
         return tuned_decision(self.outcomes, rule, self.labels, self.info.name)
