@@ -23,6 +23,7 @@ from trial_model import LABELS, TEXTS, export
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.predict.arguments import as_bar
+from xmtc.predict.predictor import Model
 from xmtc.score.batch import BlockScorer
 from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
 from xmtc.score.job import Settings, publish
@@ -102,6 +103,16 @@ def test_a_single_label_model_gives_its_best_label_where_thresholds_are_tuned(so
         assert [[word["text"] for word in words] for words in row["evidence"]] == [
             [word["text"] for word in whole["evidence"][0]]
         ]
+
+
+def test_a_rule_that_the_model_cannot_have_is_refused_before_anything_is_scored(model, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(Model, "scored", None)
+    for answer in (
+        lambda: score(model, source, tmp_path / "out", replace(FP32, threshold="macro")),
+        lambda: Model.from_pretrained(model, device="cpu").predict(TEXTS, threshold="macro"),
+    ):
+        with pytest.raises(ConfigError, match="trial: has no rules"):
+            answer()
 
 
 @pytest.mark.parametrize("head", [LabelAttentionConfig(width=16, heads=2), FlatConfig()], ids=lambda head: head.kind)

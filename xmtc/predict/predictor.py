@@ -225,6 +225,7 @@ class Model:
         self.labels.names_in(language)
         limit, least, texts = as_threshold(threshold), as_count(least, "least", 0), self.texts(texts)
         only, found = self.limits_of(include, exclude, shortlist)
+        self.decision_of(limit)  # refuses a rule before hours of scoring
         documents = self.documents(texts)
         top_k = self.default_top_k(limit) if top_k is None else as_count(top_k, "top_k")
         options: Any = {"top_k": top_k, "threshold": limit, "least": least}

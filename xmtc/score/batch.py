@@ -93,7 +93,7 @@ class BlockScorer:
 
     Raises:
         DataError: a label that the model does not know.
-        ConfigError: a shortlist together with evidence or included labels.
+        ConfigError: a shortlist together with evidence or included labels, or a rule that the model cannot have.
     """
 
     def __init__(self, parts: ModelParts, settings: Settings, device: torch.device, workers: int) -> None:
@@ -106,6 +106,7 @@ class BlockScorer:
         self.model = Model(parts, device, tokens_per_batch=tokens, bfloat16=bfloat16)
         if settings.reranker is not None:
             self.model.rerank_by(settings.reranker)
+        self.decision = self.model.decision_of(settings.threshold)
         self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)
         self.cut = False  # whether a document had more labels
         self.workers = self.model.batches_at_once(workers)
@@ -148,12 +149,11 @@ class BlockScorer:
         scores_NK: NDArray[np.float32],
         reasons: Mapping[int, Sequence[Explanation]],
     ) -> pa.Table:
-        kept_NK, decision = self._kept(ids_NK, scores_NK), self.model.decision_of(self.settings.threshold)
-        settings, chosen_NK = self.settings, decision.chosen(ids_NK, scores_NK)
+        kept_NK, settings = self._kept(ids_NK, scores_NK), self.settings
+        chosen_NK, expected_N3 = self.decision.chosen(ids_NK, scores_NK), self.decision.expected(ids_NK, scores_NK)
         if isinstance(settings.threshold, str) and not self.cut and chosen_NK[:, settings.top_k :].any():
             self.cut = True
             logger.warning("--top-k %d: some documents have more predicted labels, and lose them", settings.top_k)
-        expected_N3 = decision.expected(ids_NK, scores_NK)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         columns = [
             pa.array(block.doc_ids, pa.string()),
