@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corpora import serial, write_jsonl
 from xmtc.data.readers import Document, ReaderConfig, Rejected, files
+from xmtc.data.readers.columns import category_terms
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.pydocs import docstrings, python_files
 from xmtc.data.readers.table_config import LabelFileConfig
@@ -384,6 +385,12 @@ def test_columns_that_cannot_be_told_apart(tmp_path):
         reader(kind="csv", files={"train": str(path)}, columns={"label_separator": ""})
     with pytest.raises(ValidationError, match="'a=b': the name of a category has no '='"):
         reader(kind="csv", files={"train": str(path)}, columns={"categories": ["a=b"]})
+
+
+def test_a_category_of_whole_numbers_is_the_same_in_a_column_with_gaps():
+    for cell in (12, 12.0, "12", "12.0", ["12.0", None]):
+        assert category_terms({"year": cell, "text": "a"}, ["year", "type"]) == ["year=12"]
+    assert category_terms({"year": "12.10"}, ["year"]) == ["year=12.10"]
 
 
 def test_xc_repository_json(tmp_path):

@@ -18,6 +18,7 @@ SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "t
 """What a split column may say -> the split."""
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
+_WHOLE = re.compile(r"(=-?\d+)\.0$")
 T = TypeVar("T")
 NUMERIC = re.compile(r"\s*[-+$€£]?\d[\d.,:/-]*(?:[eE][-+]?\d+|[T ]\d+:[\d:.+-]*Z?)?\s*%?")
 """One number or date; a text may consist of several."""
@@ -152,10 +153,13 @@ class NumericColumns:
 def category_terms(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     """Write the values of categories as terms, such as `type=Directive`. A category may be missing.
 
+    `12.0` is 12: pandas writes it to CSV where another row has none.
+
     Raises:
         ValueError: a cell holds no values; see `labels_of`.
     """
-    return [f"{name}={value}" for name in names if name in row for value in _read(labels_of, name, row)[0]]
+    there = [name for name in names if name in row]
+    return [_WHOLE.sub(r"\1", f"{name}={value}") for name in there for value in _read(labels_of, name, row)[0]]
 
 
 def _read(convert: Callable[[Any], T], column: str, row: Mapping[str, Any]) -> T:
