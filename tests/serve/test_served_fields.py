@@ -132,6 +132,14 @@ def test_a_queue_may_lack_categories_or_have_only_texts(tmp_path: Path) -> None:
     assert (text, categories_of(text)) == ("fish", ("type=Notice",))
 
 
+def test_documents_of_a_queue_have_the_ids_of_training(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("nr,head,body\n7,A,fish\n")
+    assert list(read_documents(tmp_path / "q.csv", COLUMNS)) == ["7"]
+    (tmp_path / "q.csv").write_text("nr,id,text\n7,8,fish\n")
+    assert list(read_documents(tmp_path / "q.csv", COLUMNS)) == ["7"]
+    assert list(read_documents(tmp_path / "q.csv", DocumentColumns())) == ["8"]
+
+
 def test_labels_are_found_by_names_in_other_languages(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     german = ["Tiere", "Kabeljau", "", "Recht", "Steuerrecht", "Stahl"]
     monkeypatch.setattr(model, "labels", replace(model.labels, translations={"de": german}))

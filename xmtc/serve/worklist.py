@@ -81,7 +81,7 @@ class Worklist:
 
 
 def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dict[str, str]:
-    """Read identifiers and texts from a file with the columns of training, or `text`, and, optionally, `id`.
+    """Read identifiers and texts from a file with the columns of training, or `text`, and, optionally, an id or `id`.
 
     Raises:
         DataError: the file cannot be read, or has no documents or too many.
@@ -103,7 +103,8 @@ def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dic
 
 def _columns(file: InputFile, trained_on: DocumentColumns | None) -> TextColumns:
     """Choose the columns: the first that the first row has; at last `text` alone."""
-    tried = [text_columns(text, doc_id, trained_on) for text in (None, ["text"]) for doc_id in ("id", None)]
+    ids = ((trained_on and trained_on.id) or "id", "id", None)
+    tried = [text_columns(text, doc_id, trained_on) for text in (None, ["text"]) for doc_id in ids]
     for columns in tried[:-1]:
         with suppress(DataError):  # a table without that column
             if not isinstance(next(iter(read_rows(file, columns)), None), Rejected):
