@@ -297,3 +297,9 @@ def test_queues_of_several_kinds(tmp_path: Path) -> None:
         (tmp_path / "q.jsonl").write_text(content)
         with pytest.raises(DataError, match=words):
             read_documents(tmp_path / "q.jsonl")
+
+
+def test_a_queue_may_be_a_folder(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"text": "fish {name}"}}\n')
+    assert list(read_documents(tmp_path).values()) == ["fish a", "fish b"]

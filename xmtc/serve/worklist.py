@@ -81,14 +81,14 @@ class Worklist:
 
 
 def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dict[str, str]:
-    """Read identifiers and texts from a file with the columns of training, or `text`, and, optionally, an id or `id`.
+    """Read identifiers and texts from a file or folder with the columns of training, or `text` and, optionally, `id`.
 
     Raises:
         DataError: the file cannot be read, or has no documents or too many.
     """
-    (file,) = input_files([str(path)])
     documents: dict[str, str] = {}
-    for row in read_rows(file, _columns(file, trained_on)):
+    files = input_files([str(path)])
+    for row in itertools.chain.from_iterable(read_rows(file, _columns(file, trained_on)) for file in files):
         if isinstance(row, Rejected):
             raise DataError(f"--queue {row.where}: {row.reason}")
         if row.doc_id in documents:
