@@ -68,7 +68,10 @@ def test_a_query_of_polars_is_no_table_yet() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"b", "a"}, {"a": 1, "b": 0}, pd.DataFrame({"a": [1, 0], "b": [0, 1]}), pa.table({"a": [1], "b": [0]}), "ab"],
+    [
+        *({"b", "a"}, {"a": 1, "b": 0}, pd.DataFrame({"a": [1, 0], "b": [0, 1]}), pa.table({"a": [1], "b": [0]})),
+        *("ab", np.array("ab"), np.array(1)),
+    ],
     ids=lambda wrong: type(wrong).__name__,
 )
 def test_what_is_no_column_is_refused(wrong: Any) -> None:

@@ -49,9 +49,10 @@ def values_of(column: Any) -> list[Any]:
     Raises:
         DataError: it is no column, or has no order.
     """
-    if isinstance(column, str | bytes | set | frozenset) or not isinstance(column, Iterable) or column_names(column):
+    one = isinstance(column, str | bytes | set | frozenset) or column_names(column)
+    if one or isinstance(cells := plain(column), str) or not isinstance(cells, Iterable):  # an array may be one text
         raise DataError(f"a {type(column).__name__} is not an ordered list of texts or labels")
-    cells, name = list(plain(column)), str(getattr(column, "column_name", ""))
+    cells, name = list(cells), str(getattr(column, "column_name", ""))
     names = _class_names(getattr(column, "source", None), name)
     return cells if names is None else converted(name, cells, lambda cell: named(cell, names))
 
