@@ -533,6 +533,15 @@ def test_budgets_that_are_none(text):
         seconds_of(text)
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"x\.yaml: cannot be written"):
+        write_config(str(tmp_path / "absent.csv"), Answers(), output=tmp_path / "file" / "x.yaml")
+    with pytest.raises(DataError, match="absent"):
+        write_config(str(tmp_path / "absent.csv"), Answers(), output=tmp_path / "x.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_names_that_no_run_can_have(tmp_path):
     with pytest.raises(ConfigError, match=r"--name \.\./x"):
         write_config(str(tmp_path / "none.csv"), Answers(), name="../x")

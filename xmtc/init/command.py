@@ -234,12 +234,8 @@ def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> S
             f"{label_file}: has no label of {roles.labels!r}, such as {quoted_label(next(iter(found.label_counts)))}: "
             "write them alike, name another column with --labels, or move the file away"
         )
-    settings: Settings = {}
-    if roles.task == "single_label" and found.bare:
-        settings["without_labels"] = "drop"
-    if found.rejected:
-        settings["on_bad_row"] = "skip"
-    return settings
+    settings: Settings = {"without_labels": "drop"} if roles.task == "single_label" and found.bare else {}
+    return settings | ({"on_bad_row": "skip"} if found.rejected else {})
 
 
 def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
@@ -324,6 +320,8 @@ def write_config(
     output = output or Path(f"{name}.yaml")
     if output.exists():
         raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
+    write_text(output, "")
+    output.unlink()  # it can be written: the machine is measured for a minute now
     plan = make_plan(data, answers, seconds, name)
     write_text(output, plan.text())
     print("\n".join(summary(plan)))
