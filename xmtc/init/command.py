@@ -82,7 +82,7 @@ def seconds_of(budget: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([hms])", text)
     seconds = sum(float(number) * {"h": 3600, "m": 60, "s": 1}[unit] for number, unit in parts)
     if not seconds or re.sub(r"\d+(?:\.\d+)?\s*[hms]\s*", "", text):
-        raise ConfigError(f"--budget {budget}: give hours, minutes or seconds above 0, such as 10m, 1h or 1h30m")
+        raise ConfigError(f"budget {budget}: give hours, minutes or seconds above 0, such as 10m, 1h or 1h30m")
     return seconds
 
 
@@ -162,7 +162,7 @@ def summary(plan: Plan) -> list[str]:
     lines.append(f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens")
     lines.append(f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})")
     if not choice.fits:
-        lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger --budget")
+        lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger budget")
     return lines
 
 
@@ -217,17 +217,17 @@ def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> S
     if found.total < _LEAST:
         raise DataError(
             f"{place}: {found.total} documents with text (and {found.rejected} bad rows); at least {_LEAST} are "
-            "needed for training and measuring; name other columns with --text and --labels, or give more data"
+            "needed for training and measuring; name other columns of texts and labels, or give more data"
         )
     if found.labels_per_document == found.labels and not found.bare:
         raise DataError(
             f"{place}: every document has the same labels in {roles.labels!r}, so there is nothing to learn; name "
-            "another column with --labels, or write the labels of ones if these are vectors of zeros and ones"
+            "another column of labels, or write the labels of ones if these are vectors of zeros and ones"
         )
     if found.label_counts.total() == found.labels:
         raise DataError(
             f"{place}: no label of {roles.labels!r} has two documents, so none can be learnt; give lists if labels are "
-            "joined, or --label-separator, or another column with --labels"
+            "joined, --label-separator in the command, or another column of labels"
         )
     if label_file is not None and not found.named:
         raise DataError(
