@@ -13,7 +13,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-DocumentText = Annotated[str, Field(min_length=1, description="A document.")]
+DocumentText = Annotated[str, Field(description="A document.")]
 _Value = str | int | float | bool
 DocumentFields = Annotated[
     dict[str, _Value | list[_Value | None] | None],
