@@ -102,11 +102,11 @@ class BlockScorer:
         if device.type == "cpu":
             keep_freed_memory()
         self.settings, self.labels = settings, pa.array(parts.labels.labels, pa.string())
-        tokens, bfloat16 = settings.tokens_per_batch, settings.bfloat16
-        self.model = Model(parts, device, tokens_per_batch=tokens, bfloat16=bfloat16)
+        self.model = Model(parts, device, tokens_per_batch=settings.tokens_per_batch, bfloat16=settings.bfloat16)
         if settings.reranker is not None:
             self.model.rerank_by(settings.reranker)
         self.decision = self.model.decision_of(settings.threshold)
+        self._kept = partial(self.model.kept, threshold=settings.threshold, top_k=settings.top_k)
         self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)
         self.cut = False  # whether a document had more labels
         self.workers = self.model.batches_at_once(workers)
@@ -137,10 +137,6 @@ class BlockScorer:
         scores_NK = np.maximum.reduce([scores_NK for _, scores_NK, _ in results])
         reasons = {row: reasons for _, _, found in results for row, reasons in found.items()}
         return self._table(block, ids_NK, scores_NK, reasons)
-
-    def _kept(self, ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Mark the best labels that reach their thresholds."""
-        return self.model.kept(ids, scores, self.settings.threshold, top_k=self.settings.top_k)
 
     def _table(
         self,
