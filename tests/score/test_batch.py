@@ -20,7 +20,9 @@ import torch
 import xmtc
 from score_jobs import COLUMNS, FP32, contents, read_output, score, write_rows
 from trial_model import LABELS, TEXTS, export
+from xmtc.artefact.export import write_decision
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError
+from xmtc.fusion.decision import Decision
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.predict.arguments import as_bar
 from xmtc.predict.predictor import Model
@@ -89,6 +91,16 @@ def test_predicted_labels_beyond_the_limit_are_named(model, source, tmp_path, ca
         score(model, source, tmp_path / str(top_k), Settings(top_k=top_k, columns=COLUMNS, threshold="tuned"))
         assert caplog.text.count("predicted labels") == bool(said)
         assert said in caplog.text
+
+
+@pytest.mark.parametrize("rule", ["micro", "samples", "top_k=1"])
+def test_a_block_of_bad_rows_alone_is_empty_whatever_the_rule(tmp_path, rule):
+    model = export(tmp_path / "model")
+    write_decision(model / "thresholds.json", Decision(0.0, None, rule))
+    (tmp_path / "in.jsonl").write_text('{"id": "a"}\n' * 3 + '{"id": "b", "text": "kidney"}\n')
+    manifest = score(model, tmp_path / "in.jsonl", tmp_path / "out", replace(FP32, threshold="tuned"))
+    assert (manifest["documents"], manifest["rejected"]) == (1, 3)
+    assert read_output(tmp_path / "out")["doc_id"].to_pylist() == ["b"]
 
 
 def test_a_single_label_model_gives_its_best_label_where_thresholds_are_tuned(source, tmp_path):

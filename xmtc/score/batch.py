@@ -118,7 +118,7 @@ class BlockScorer:
     def score(self, block: TokenBlock) -> pa.Table:
         """Predict the labels of a block's documents, in order: columns `PREDICTIONS` and, if requested, evidence."""
         if not block.doc_ids:
-            return self._table(block, np.empty((0, 0), np.int32), np.empty((0, 0), np.float32), {})
+            return self._table(block, np.empty((0, 1), np.int32), np.empty((0, 1), np.float32), {})
         settings, words = self.settings, self.model.words(block.documents)
         batches = evaluation_batches(block.documents.lengths, settings.tokens_per_batch)
         workers = max(1, min(self.workers, len(batches)))
