@@ -95,6 +95,7 @@ class Setting:
         arms: in the order in which they run.
         epochs: of stage 1.
         columns: of the data set's files, if they are not those of the base.
+        max_length: of documents, if it is not that of the base.
     """
 
     base: str
@@ -103,6 +104,7 @@ class Setting:
     arms: Sequence[str]
     epochs: int = 5
     columns: Mapping[str, Any] | None = None
+    max_length: int | None = None
 
 
 def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
@@ -111,11 +113,12 @@ def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
 
 SETTINGS = {
     "q": Setting("quickstart.yaml", "quickstart", None, (*CLOSED, "closed_shuffled")),
-    "c": Setting("eurlex57k_attention.yaml", "codiesp", None, CLOSED, columns={"id": "doc_id", "text": "text"}),
+    "c": Setting("eurlex57k_attention.yaml", "codiesp", None, CLOSED, 5, {"id": "doc_id", "text": "text"}, 510),
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long", *CLOSED[2:])),
     "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS), epochs=3),
     "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
     "g500": _eurlex(500, (*PARTS, *QUESTIONS, *CLOSED[2:])),
+    "l500": replace(_eurlex(500, ("prototypes", "chosen")), max_length=1024),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
 }
 
@@ -129,9 +132,10 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         work: where halves of dev, corpora and runs go.
     """
     setting = SETTINGS[name]
+    corpus = f"{setting.data}-{setting.documents}-{Path(setting.base).stem}-{setting.max_length or ''}".rstrip("-")
     overrides = {
         "name": name,
-        "data.corpus": str(work / "corpora" / f"{setting.data}-{setting.documents}-{Path(setting.base).stem}"),
+        "data.corpus": str(work / "corpora" / corpus),
         "track.directory": str(work / "runs"),
         "model.scorers": SCORERS,
         "model.fusion.kind": "linear",
@@ -156,7 +160,9 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         overrides |= {"data.source.files": files, "data.source.labels.path": str(folder / "labels.parquet")}
         overrides |= {"data.limit.train": setting.documents, "data.limit.dev": None}
         if setting.columns is not None:
-            overrides |= {"data.source.columns": setting.columns, "data.max_length": 510}
+            overrides |= {"data.source.columns": setting.columns}
+        if setting.max_length is not None:
+            overrides |= {"data.max_length": setting.max_length}
     return load_config(RunConfig, CONFIGS / setting.base, [f"{key}={json.dumps(v)}" for key, v in overrides.items()])
 
 
