@@ -113,7 +113,14 @@ def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
 
 SETTINGS = {
     "q": Setting("quickstart.yaml", "quickstart", None, (*CLOSED, "closed_shuffled")),
-    "c": Setting("eurlex57k_attention.yaml", "codiesp", None, CLOSED, 5, {"id": "doc_id", "text": "text"}, 510),
+    "c": Setting(
+        "eurlex57k_attention.yaml",
+        "codiesp",
+        None,
+        CLOSED,
+        columns={"id": "doc_id", "text": "text"},
+        max_length=510,
+    ),
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long", *CLOSED[2:])),
     "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS), epochs=3),
     "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
@@ -132,7 +139,7 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         work: where halves of dev, corpora and runs go.
     """
     setting = SETTINGS[name]
-    corpus = f"{setting.data}-{setting.documents}-{Path(setting.base).stem}-{setting.max_length or ''}".rstrip("-")
+    corpus = f"{setting.data}-{setting.documents}-{Path(setting.base).stem}-{setting.max_length}"
     overrides = {
         "name": name,
         "data.corpus": str(work / "corpora" / corpus),
