@@ -92,10 +92,10 @@ class Guard:
                 if body is not None:
                     await _run_until_gone(self.app, scope, body, receive, send_with_headers)
         except RequestError as refused:
-            response = problem_response(refused.status, refused.detail)
+            response = problem_response(refused.status_code, refused.detail)
             response.headers["Connection"] = "close"  # the rest of the request is not read
             await response(scope, receive, send_with_headers)
-            return refused.status
+            return refused.status_code
         return statuses[0]
 
     @contextmanager

@@ -27,12 +27,8 @@ _MESSAGES = {
 _BROKEN = "the server cannot do this now; its log says why"
 
 
-class RequestError(Exception):
+class RequestError(HTTPException):
     """Ends a request with this status and message."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.detail = status, detail
 
 
 def problem_response(status: int, detail: str) -> JSONResponse:
@@ -47,11 +43,11 @@ def problem_response(status: int, detail: str) -> JSONResponse:
 def add_handlers(app: FastAPI) -> None:
     """Convert every error of a request to a problem response."""
 
-    @app.exception_handler(RequestError)
+    @app.exception_handler(HTTPException)
     async def of_request(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestError)
-        status = _unprocessable(request) if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
-        return problem_response(status, error.detail)
+        assert isinstance(error, HTTPException)
+        bad = error.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+        return problem_response(_unprocessable(request) if bad else error.status_code, error.detail)
 
     @app.exception_handler(XmtcError)
     async def of_user(request: Request, error: Exception) -> JSONResponse:
@@ -66,11 +62,6 @@ def add_handlers(app: FastAPI) -> None:
     async def of_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         return problem_response(_unprocessable(request), _words(error.errors()))
-
-    @app.exception_handler(HTTPException)
-    async def of_route(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        return problem_response(error.status_code, error.detail)
 
 
 def _unprocessable(request: Request) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import HTTPException, Request, Response
+from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
@@ -22,7 +22,7 @@ class _StrictRequest(Request):
         try:
             return json.loads(await self.body(), object_pairs_hook=once_each)
         except RepeatedKeyError as error:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
 
 
 class StrictRoute(APIRoute):

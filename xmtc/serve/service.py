@@ -204,7 +204,7 @@ class Service:
             try:
                 return (await self.predict([text], PredictOptions(TOP_K)))[0]
             except RequestError as refused:
-                if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                if refused.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
                     return None
                 await asyncio.sleep(RETRY_SECONDS)
             except XmtcError:
