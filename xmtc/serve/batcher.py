@@ -80,6 +80,9 @@ class Piece:
     queued_s: float = field(default_factory=time.monotonic)
 
 
+Answers = dict[Piece, list[Predictions] | XmtcError]
+
+
 class Batcher:
     """Answers requests in batches. A request is answered by one model, whatever happens meanwhile.
 
@@ -219,25 +222,22 @@ class Batcher:
             tokens += _BATCH_TOKENS if one.options.evidence else one.tokens
         return batch
 
-    def _answer(self, batch: Sequence[Piece], threads: int) -> list[list[Predictions] | XmtcError]:
+    def _answer(self, batch: Sequence[Piece], threads: int) -> Answers:
         """Compute the answer to each request, in the model's thread."""
         torch.set_num_threads(threads)
-        answers: dict[int, list[Predictions] | XmtcError] = {}
         groups: dict[object, list[Piece]] = {}
         for one in batch:
             groups.setdefault((id(one.model), one.options.pass_key), []).append(one)
-        for group in groups.values():
-            answers |= {id(one): answer for one, answer in zip(group, self._answer_group(group), strict=True)}
-        return [answers[id(one)] for one in batch]
+        return {one: answer for group in groups.values() for one, answer in self._answer_group(group).items()}
 
-    def _answer_group(self, group: Sequence[Piece]) -> list[list[Predictions] | XmtcError]:
+    def _answer_group(self, group: Sequence[Piece]) -> Answers:
         """Answer requests that share a pass. If the model refuses a text, only that text's request fails."""
         try:
-            return list(self._score(group))
+            return dict(zip(group, self._score(group), strict=True))
         except XmtcError as error:
             if len(group) == 1:
-                return [error]
-        return [answer for one in group for answer in self._answer_group([one])]
+                return {group[0]: error}
+        return {one: answer for some in group for one, answer in self._answer_group([some]).items()}
 
     def _score(self, group: Sequence[Piece]) -> list[list[Predictions]]:
         model, first = group[0].model, group[0].options
@@ -275,15 +275,15 @@ def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]
         yield piece
 
 
-def _deliver(batch: Sequence[Piece], call: asyncio.Future[list[list[Predictions] | XmtcError]]) -> None:
+def _deliver(batch: Sequence[Piece], call: asyncio.Future[Answers]) -> None:
     """Give every request its answer. If the pass failed, log the failure and tell the clients."""
     if (failure := call.exception()) is not None:
         logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)
         refusal = RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log says why")
-        answers = [refusal] * len(batch)
+        answers = dict.fromkeys(batch, refusal)
     else:
         answers = call.result()
-    for one, answer in zip(batch, answers, strict=True):
+    for one, answer in answers.items():
         if one.answer.done():  # the request has timed out in the meantime
             continue
         if isinstance(answer, BaseException):
