@@ -46,7 +46,7 @@ class Folder:
         path = self.path / name
         return read_file(path) if path.exists() else None
 
-    def put(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes) -> None:
         """Write a file, replacing an existing one.
 
         After a lost connection two workers may write the same block: each has a temporary file.
@@ -98,10 +98,6 @@ class Bucket(Remote):
         """Raise StorageError if nothing can be written here; leaves nothing."""
         self.write(TEMPORARY, b"")
         self.remove(TEMPORARY)
-
-    def put(self, name: str, content: bytes) -> None:
-        """Write a file, replacing an existing one."""
-        self.write(name, content)
 
     def holds(self, name: str, size: int, sha256: str) -> bool:
         """Whether a file had its size when it was listed; the store has verified the sender's checksum on upload."""

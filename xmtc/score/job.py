@@ -189,7 +189,7 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
             names, before = set(), None
     if before is None:
         with writing(job.output):
-            job.output.put(JOB, job.description)
+            job.output.write(JOB, job.description)
     if MANIFEST in names:
         logger.info(
             "%s: this job is complete; only damaged parts are scored again (use --overwrite to score everything again)",
@@ -235,8 +235,8 @@ def publish(job: Job, block: str, table: pa.Table, rejected: Sequence[Rejected])
     released = sum(table["release"].to_pylist()) if "release" in table.column_names else None
     record = Record(block, table.num_rows, len(content), sha256, reasons, released)
     with writing(f"{job.output}/{record.part}"):
-        job.output.put(record.part, content)
-        job.output.put(f"{DONE}/{block}.json", json.dumps(asdict(record)).encode())
+        job.output.write(record.part, content)
+        job.output.write(f"{DONE}/{block}.json", json.dumps(asdict(record)).encode())
     return record
 
 
@@ -270,8 +270,8 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
         totals["released"] = sum(record.released or 0 for record in records)
     manifest = job.identity() | totals | {"parts": parts}
     with writing(job.output):
-        job.output.put(REJECTED, _parquet(pa.table(columns, schema=SCHEMA)))
-        job.output.put(MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        job.output.write(REJECTED, _parquet(pa.table(columns, schema=SCHEMA)))
+        job.output.write(MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         for name in job.output.names():
             if name.startswith(f"{DONE}/") or name.endswith(TEMPORARY):
                 job.output.remove(name)
@@ -309,9 +309,9 @@ def _listed(output: Destination) -> list[Record]:
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     """Describe what differs between two jobs' identities; None if nothing does."""
-    for part, name in (("format", "format"), ("model", "model"), ("input", "input")):
+    for part in ("format", "model", "input"):
         if before.get(part) != now[part]:
-            return name
+            return part
     earlier = before.get("settings", {})
     changed = [key for key, value in now["settings"].items() if earlier.get(key) != value]
     return ", ".join(changed) or None
