@@ -36,10 +36,8 @@ logger = logging.getLogger(__name__)
 _LAYOUTS = {
     "iv": Layout(
         "note/discharge.csv",
-        "hosp/diagnoses_icd.csv",
-        "hosp/procedures_icd.csv",
-        "hosp/d_icd_diagnoses.csv",
-        "hosp/d_icd_procedures.csv",
+        codes={"diagnosis": "hosp/diagnoses_icd.csv", "procedure": "hosp/procedures_icd.csv"},
+        names={"diagnosis": "hosp/d_icd_diagnoses.csv", "procedure": "hosp/d_icd_procedures.csv"},
         code="icd_code",
         version="icd_version",
         order=("note_seq", "charttime"),
@@ -47,10 +45,8 @@ _LAYOUTS = {
     ),
     "iii": Layout(
         "NOTEEVENTS.csv",
-        "DIAGNOSES_ICD.csv",
-        "PROCEDURES_ICD.csv",
-        "D_ICD_DIAGNOSES.csv",
-        "D_ICD_PROCEDURES.csv",
+        codes={"diagnosis": "DIAGNOSES_ICD.csv", "procedure": "PROCEDURES_ICD.csv"},
+        names={"diagnosis": "D_ICD_DIAGNOSES.csv", "procedure": "D_ICD_PROCEDURES.csv"},
         code="icd9_code",
         version=None,
         order=("chartdate", "charttime", "row_id"),
@@ -70,6 +66,7 @@ class MimicReader(Reader):
     def __init__(self, settings: MimicConfig) -> None:
         self._settings = settings
         self._root, self._layout = Path(settings.directory), _LAYOUTS[settings.release]
+        self._kinds: tuple[CodeKind, ...] = ("diagnosis", "procedure") if settings.procedures else ("diagnosis",)
 
     @override
     def fingerprint(self) -> str:
@@ -115,16 +112,11 @@ class MimicReader(Reader):
         return _find(Path(self._settings.notes or self._settings.directory) / self._layout.notes)
 
     def _code_tables(self) -> list[tuple[CodeKind, Path]]:
-        root, layout = self._root, self._layout
-        tables: list[tuple[CodeKind, Path]] = [("diagnosis", _find(root / layout.diagnoses))]
-        return [*tables, ("procedure", _find(root / layout.procedures))] if self._settings.procedures else tables
+        return [(kind, _find(self._root / self._layout.codes[kind])) for kind in self._kinds]
 
     def _name_tables(self) -> list[tuple[CodeKind, Path]]:
-        root, layout = self._root, self._layout
-        tables: list[tuple[CodeKind, str]] = [("diagnosis", layout.diagnosis_names)]
-        if self._settings.procedures:
-            tables.append(("procedure", layout.procedure_names))
-        return [(kind, path) for kind, name in tables for path in _candidates(root / name) if path.is_file()]
+        root, names = self._root, self._layout.names
+        return [(kind, path) for kind in self._kinds for path in _candidates(root / names[kind]) if path.is_file()]
 
     def _splits(self, notes: Notes, codes: Codes) -> Column:
         """Give the split by admission; some may be left out."""

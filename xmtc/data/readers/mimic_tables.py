@@ -1,6 +1,6 @@
 """Notes and codes of MIMIC's admissions, read in blocks."""
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,8 @@ class Layout:
     """Where a release keeps what. Columns are found without regard to case.
 
     Attributes:
-        notes, diagnoses, procedures, diagnosis_names, procedure_names: files, without `.gz`.
+        notes: file, without `.gz`.
+        codes, names: files of the admissions' codes, and of the codes' names, by kind.
         code, version: columns; version None if all codes are ICD-9.
         order: columns that put the notes of an admission in order, after its addenda have gone to the end.
         note_kind: column that tells addenda.
@@ -31,10 +32,8 @@ class Layout:
     """
 
     notes: str
-    diagnoses: str
-    procedures: str
-    diagnosis_names: str
-    procedure_names: str
+    codes: Mapping[CodeKind, str]
+    names: Mapping[CodeKind, str]
     code: str
     version: str | None
     order: tuple[str, ...]
