@@ -84,20 +84,16 @@ class Spool:
         spelled = _Spellings(info.names, fold=config.fold_label_case)
         for row in rows:
             self.read += 1
-            if isinstance(row, Document):
-                labels = dict.fromkeys(spelled[label] for label in row.labels)
-                row = replace(row, labels=tuple(filter(None, labels)))
-            bad = _problem(row, info, config)
-            if bad is None and isinstance(row, Document):
-                if row.labels or config.without_labels != "drop":
-                    self._add(row)
-                else:
-                    self.dropped_bare += 1
-            elif bad is not None:
-                self.first_rejected = self.first_rejected or f"{bad.where}: {bad.reason}"
+            row = _checked(row, spelled, info, config) if isinstance(row, Document) else row
+            if isinstance(row, Rejected):
+                self.first_rejected = self.first_rejected or f"{row.where}: {row.reason}"
                 if config.on_bad_row == "error":
                     raise DataError(f"{self.first_rejected}; correct the row, or set data.on_bad_row: skip")
                 self.rejected += 1
+            elif row.labels or config.without_labels != "drop":
+                self._add(row)
+            else:
+                self.dropped_bare += 1
             task.advance()
         self._flush()
 
@@ -176,9 +172,9 @@ class _Spellings(dict[str, str]):
         return self[label]
 
 
-def _problem(row: Document | Rejected, info: LabelInfo, config: DataConfig) -> Rejected | None:
-    if isinstance(row, Rejected):
-        return row
+def _checked(row: Document, spelled: _Spellings, info: LabelInfo, config: DataConfig) -> Document | Rejected:
+    """Spell the labels of a document as the corpus does, or say why it is none."""
+    row = replace(row, labels=tuple(filter(None, dict.fromkeys(spelled[label] for label in row.labels))))
     where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
@@ -193,4 +189,4 @@ def _problem(row: Document | Rejected, info: LabelInfo, config: DataConfig) -> R
         return Rejected(
             where, f"label {quoted_cell(unknown[0])} is not in the label file (closed: false admits it){near}"
         )
-    return None
+    return row
