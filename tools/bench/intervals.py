@@ -19,7 +19,7 @@ from scipy import sparse
 from xmtc.data.bins import bin_mask
 from xmtc.data.corpus import Corpus
 from xmtc.evaluate.bootstrap import bootstrap
-from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
+from xmtc.evaluate.classification import Outcome, label_scores
 from xmtc.evaluate.predictions import match
 from xmtc.evaluate.store import read_predictions
 
@@ -43,8 +43,7 @@ def subset(outcome: Outcome, rows_M: NDArray[np.int64]) -> Outcome:
 
 def macro_f1(outcome: Outcome, groups: dict[str, NDArray[np.bool_]]) -> NDArray[np.float64]:
     """Macro-F1 of each group: (G,)."""
-    counts = [count[:, None].astype(np.float64) for count in (outcome.right_L, outcome.predicted_L, outcome.gold_L)]
-    return label_scores(LabelSums(*counts, np.array(list(groups.values()), np.float64)))["macro_f1"][:, 0]
+    return label_scores(outcome.label_sums(np.array(list(groups.values()))))["macro_f1"][:, 0]
 
 
 def between(runs: list[Outcome], groups: dict[str, NDArray[np.bool_]], size: int) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from planting_outcomes import Gold, Predicted
 from planting_settings import BINS, SEEDS, SETTINGS, SIGNALS, STAGE_1
 from xmtc.data.bins import bin_mask
 from xmtc.evaluate.bootstrap import bootstrap
-from xmtc.evaluate.classification import LabelSums, label_scores
+from xmtc.evaluate.classification import label_scores
 
 KEYS = ("1-5/macro_f1", "macro_f1", "ndcg@5", "micro_f1")
 TITLES = ("macro-F1, 1–5 documents", "macro-F1", "nDCG@5", "micro-F1")
@@ -155,13 +155,7 @@ class Results:
             groups["1-5/"] = bin_mask("1-5", self.gold.counts_L)
             ratios, outcome = predicted.ratios(self.gold), predicted.outcome(self.gold)
             drawn = bootstrap(ratios, outcome, groups, self.resamples, seed=0)
-            right_L1, predicted_L1, gold_L1 = (
-                count_L[:, None].astype(np.float64)
-                for count_L in (outcome.right_L, outcome.predicted_L, outcome.gold_L)
-            )
-            scores = label_scores(
-                LabelSums(right_L1, predicted_L1, gold_L1, np.array(list(groups.values()), np.float64))
-            )
+            scores = label_scores(outcome.label_sums(np.array(list(groups.values()))))
             values = {key: one.value for key, one in ratios.items()}
             values |= {prefix + key: float(scores[key][g, 0]) for g, prefix in enumerate(groups) for key in scores}
             self._replicates[name] = {key: 100 * (drawn[key] + values[key] - drawn[key].mean()) for key in KEYS}

@@ -59,6 +59,13 @@ class Outcome:
         )
         return right_N, predicted_N, gold_N
 
+    def label_sums(self, masks_GL: NDArray[np.bool_]) -> "LabelSums":
+        """Count labels over groups of them; labels that are neither gold nor predicted add nothing to any sum."""
+        used = np.union1d(self.predicted.indices, self.gold.indices)
+        counts = (self.right_L, self.predicted_L, self.gold_L)
+        right_L1, predicted_L1, gold_L1 = (count_L[used, None].astype(np.float64) for count_L in counts)
+        return LabelSums(right_L1, predicted_L1, gold_L1, masks_GL[:, used], masks_GL.sum(1, dtype=np.float64))
+
 
 def _documents_by_label(matrix: sparse.csr_array) -> NDArray[np.int32]:
     return np.bincount(matrix.indices, minlength=shape_of(matrix)[1]).astype(np.int32)
@@ -83,7 +90,7 @@ class LabelSums:
         right_LR: NDArray[np.floating],
         predicted_LR: NDArray[np.floating],
         gold_LR: NDArray[np.floating],
-        masks_GL: NDArray[np.floating],
+        masks_GL: NDArray[np.floating | np.bool_],
         labels_G: NDArray[np.float64] | None = None,
         support_L1: NDArray[np.floating] | None = None,
     ) -> None:

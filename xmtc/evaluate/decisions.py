@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from xmtc.data.labels import LabelTable
-from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
+from xmtc.evaluate.classification import Outcome, label_scores
 from xmtc.evaluate.judged import Judged
 from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
 from xmtc.fusion.decision import EXPECTED, OWN_RULES, Decision, Outcomes
@@ -100,9 +100,7 @@ def compare_rules(
 
 
 def _measured(outcome: Outcome) -> dict[str, float]:
-    columns = (outcome.right_L, outcome.predicted_L, outcome.gold_L)
-    right_L1, predicted_L1, gold_L1 = (column_L[:, None].astype(np.float64) for column_L in columns)
-    scores = label_scores(LabelSums(right_L1, predicted_L1, gold_L1, np.ones((1, len(gold_L1)))))
+    scores = label_scores(outcome.label_sums(np.ones((1, shape_of(outcome.gold)[1]), np.bool_)))
     names = ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "macro_f1_predicted")
     right_N, predicted_N, gold_N = outcome.document_counts()
     samples_N = np.where(predicted_N + gold_N == 0, 1, 2 * right_N / np.maximum(predicted_N + gold_N, 1))

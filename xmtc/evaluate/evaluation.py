@@ -19,7 +19,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.evaluate import details
 from xmtc.evaluate.bootstrap import Replicates, bootstrap
-from xmtc.evaluate.classification import LabelSums, label_scores
+from xmtc.evaluate.classification import label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import release_curve
 from xmtc.evaluate.histogram import ScoreHistogram
@@ -159,14 +159,7 @@ class _Measured:
         self.values = {name: ratio.value for name, ratio in self.ratios.items()} | self._label_values()
 
     def _label_values(self) -> dict[str, float]:
-        outcome = self._judged.outcome
-        used = np.union1d(outcome.predicted.indices, outcome.gold.indices)  # others add nothing to any sum
-        right_L1, predicted_L1, gold_L1 = (
-            count_L[used, None].astype(np.float64) for count_L in (outcome.right_L, outcome.predicted_L, outcome.gold_L)
-        )
-        masks_GL = np.array([mask_L[used] for mask_L in self.groups.values()], np.float64)
-        labels_G = np.array([mask_L.sum() for mask_L in self.groups.values()], np.float64)
-        scores = label_scores(LabelSums(right_L1, predicted_L1, gold_L1, masks_GL, labels_G))
+        scores = label_scores(self._judged.outcome.label_sums(np.array(list(self.groups.values()))))
         return {prefix + name: float(scores[name][g, 0]) for g, prefix in enumerate(self.groups) for name in scores}
 
     def resampled(self, resamples: int, documents: EvaluatedDocuments) -> Replicates | None:
