@@ -13,6 +13,7 @@ from torch import Tensor
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.calibration import Calibration
 
+_LIMIT, _BINS = 16.0, 512  # logits beyond ± the limit fall into the outer bins
 _BLOCK = 4096  # labels whose areas are computed at a time
 
 
@@ -43,18 +44,15 @@ class ScoreHistogram:
     Args:
         labels: L.
         device: where counting is done; that of the logits.
-        limit: logits beyond ± this fall into the outer bins.
-        bins: H.
 
     Attributes:
         calibration: of the logits, if it was fitted after they were counted; the areas are those of calibrated ones.
     """
 
-    def __init__(self, labels: int, *, device: torch.device | str = "cpu", limit: float = 16.0, bins: int = 512):
-        self.limit, self.bins = limit, bins
+    def __init__(self, labels: int, *, device: torch.device | str = "cpu"):
         self.calibration: Calibration | None = None
-        self.all_LH = torch.zeros(labels, bins, dtype=torch.int32, device=device)
-        self.gold_LH = torch.zeros(labels, bins, dtype=torch.int32, device=device)
+        self.all_LH = torch.zeros(labels, _BINS, dtype=torch.int32, device=device)
+        self.gold_LH = torch.zeros_like(self.all_LH)
 
     def update(self, logits_BL: Tensor, gold: sparse.csr_array) -> None:
         """Count a block.
@@ -63,11 +61,9 @@ class ScoreHistogram:
             logits_BL: any floating type, no gradient needed.
             gold: boolean (B, L), the same documents in the same order.
         """
-        scaled_BL = (logits_BL.detach().float().clamp(-self.limit, self.limit) + self.limit) * (
-            self.bins / (2 * self.limit)
-        )
-        cells_BL = scaled_BL.long().clamp_(max=self.bins - 1)
-        cells_BL += torch.arange(cells_BL.shape[1], device=cells_BL.device) * self.bins
+        scaled_BL = (logits_BL.detach().float().clamp(-_LIMIT, _LIMIT) + _LIMIT) * (_BINS / (2 * _LIMIT))
+        cells_BL = scaled_BL.long().clamp_(max=_BINS - 1)
+        cells_BL += torch.arange(cells_BL.shape[1], device=cells_BL.device) * _BINS
         rows, labels = (torch.from_numpy(index.astype("int64")).to(cells_BL.device) for index in gold.nonzero())
         self._count(self.all_LH, cells_BL.reshape(-1))
         self._count(self.gold_LH, cells_BL[rows, labels])
@@ -87,7 +83,7 @@ class ScoreHistogram:
         if self.calibration is not None:
             maps_L2 = torch.stack([self.calibration.scale_L, self.calibration.offset_L], 1)
         maps_G2, group_L = maps_L2.double().unique(dim=0, return_inverse=True)
-        sums_2GH, found = torch.zeros(2, len(maps_G2), self.bins, dtype=torch.float64), []
+        sums_2GH, found = torch.zeros(2, len(maps_G2), _BINS, dtype=torch.float64), []
         for group_C, counts in zip(group_L.split(_BLOCK), self._blocks(), strict=True):
             found.append(_areas(*counts))
             sums_2GH.index_add_(1, group_C, torch.stack(counts))
@@ -103,7 +99,7 @@ class ScoreHistogram:
 
         A bin reaches from edge to edge. Pairs whose bins do not overlap are certain, and others may go either way.
         """
-        edges = torch.linspace(-self.limit, self.limit, self.bins + 1, dtype=torch.float64)
+        edges = torch.linspace(-_LIMIT, _LIMIT, _BINS + 1, dtype=torch.float64)
         edges[0], edges[-1] = -torch.inf, torch.inf
         low_GH, high_GH = (maps_G2[:, :1] * ends_H + maps_G2[:, 1:] for ends_H in (edges[:-1], edges[1:]))
         won, lost = _no_more(other_GH, high_GH, low_GH), _no_more(other_GH, -low_GH, -high_GH)
