@@ -59,10 +59,7 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
     ids_NK = predictions.label_ids_NK  # padding reads the last label's calibration, and is left out later
     scale_NK, offset_NK = calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
     scores_NK = expit(_logits(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
-    order_NK = np.argsort(-np.where(ids_NK < 0, -1, scores_NK), axis=1, kind="stable")
-    return SparsePredictions(
-        np.take_along_axis(ids_NK, order_NK, axis=1), np.take_along_axis(scores_NK, order_NK, axis=1)
-    )
+    return SparsePredictions(ids_NK, scores_NK).sorted_by(-np.where(ids_NK < 0, -1, scores_NK))
 
 
 def _logits(scores: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ Shapes: N documents, K kept predictions, L labels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,10 +57,13 @@ class SparsePredictions:
     def only(self, wanted_L: NDArray[np.bool_]) -> "SparsePredictions":
         """Drop the labels that are not wanted."""
         ids_NK = np.where((self.label_ids_NK >= 0) & wanted_L[self.label_ids_NK], self.label_ids_NK, -1)
-        order_NK = np.argsort(ids_NK < 0, axis=1, kind="stable")
-        return SparsePredictions(
-            np.take_along_axis(ids_NK, order_NK, 1), np.take_along_axis(self.scores_NK, order_NK, 1)
-        )
+        return SparsePredictions(ids_NK, self.scores_NK).sorted_by(ids_NK < 0)
+
+    def sorted_by(self, keys_NK: NDArray[Any]) -> "SparsePredictions":
+        """Order each row by ascending keys."""
+        order_NK = np.argsort(keys_NK, axis=1, kind="stable")
+        ids_NK = np.take_along_axis(self.label_ids_NK, order_NK, 1)
+        return SparsePredictions(ids_NK, np.take_along_axis(self.scores_NK, order_NK, 1))
 
     def check(self, labels: int, doc_ids: Sequence[str] | None = None, source: str = "predictions") -> None:
         """Refuse label ids beyond `labels`, scores that are no probabilities or not descending, repeated labels.
