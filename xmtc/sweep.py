@@ -27,6 +27,7 @@ from xmtc.config.yaml_tree import Node
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate import layout
 from xmtc.evaluate.metrics import all_metrics, metrics_of
+from xmtc.evaluate.summary import markdown_table
 from xmtc.files import read_json, reading, write_text
 from xmtc.pipeline import prepare_stage
 from xmtc.preflight.configuration import check
@@ -301,10 +302,9 @@ def write_comparison(output: Path, rows: Sequence[CellResult], settings: SweepCo
 
 def _markdown(rows: Sequence[CellResult], settings: SweepConfig) -> str:
     heads = [*settings.grid, *settings.metrics, "training, s", "runs", "first run"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(_cells(row, settings.metrics)) + " |" for row in rows]
+    table = markdown_table(heads, [_cells(row, settings.metrics) for row in rows])
     seeds = "over seeds (Student's t)" if len(settings.seeds) > 1 else "over documents (bootstrap), of one seed"
-    lines += ["", f"Metrics of dev in percent, means with 95 % intervals {seeds}."]
+    lines = [table, f"Metrics of dev in percent, means with 95 % intervals {seeds}."]
     for row in rows:
         lines += [f"Failed: {words_of(row.values)}, seed {seed}: {why}" for seed, why in row.failed.items()]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """The metrics as a table for people: on the terminal and in Markdown."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -54,6 +54,11 @@ def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Tabl
 
 def markdown_summary(metrics: Mapping[str, Any], title: str) -> str:
     """Make the summary in Markdown, for a pull request."""
-    lines = [f"### {title}", "", "| metric | value, % | of |", "|---|---|---|"]
-    lines += [f"| {name} | {value} | {behind} |" for name, value, behind in summary_rows(metrics)]
+    return f"### {title}\n\n{markdown_table(('metric', 'value, %', 'of'), summary_rows(metrics))}"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Make a table in Markdown; a bar in a cell does not end it."""
+    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in (columns, *rows)]
+    lines.insert(1, "|" + "---|" * len(columns))
     return "\n".join(lines) + "\n"

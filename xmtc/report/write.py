@@ -12,7 +12,7 @@ from markupsafe import Markup
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.evaluate import layout
 from xmtc.evaluate.spreadsheet import to_csv
-from xmtc.evaluate.summary import markdown_summary
+from xmtc.evaluate.summary import markdown_summary, markdown_table
 from xmtc.files import check_page, replacing_directory, write_text, writing
 from xmtc.report.charts import environment, swatch
 from xmtc.report.compare import other_documents
@@ -94,7 +94,7 @@ def _publish(
     _check_names(tables)
     context |= {"css": _asset("report.css"), "js": _asset("report.js"), "sections": sections}
     write_text(output, environment().get_template("report.html").render(context))
-    shown = [*summaries, *(_markdown(table) for table in tables if table.in_summary)]
+    shown = [*summaries, *(markdown_table(table.columns, table.rows) for table in tables if table.in_summary)]
     with writing(folder), replacing_directory(folder) as partial:
         (partial / layout.SUMMARY).write_text("\n".join(shown), encoding="utf-8")
         for table in tables:
@@ -142,12 +142,6 @@ def _facts(run: RunResults) -> str:
 
 def _asset(name: str) -> Markup:
     return Markup((files("xmtc.report") / "assets" / name).read_text(encoding="utf-8"))
-
-
-def _markdown(table: Table) -> str:
-    lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-    rows = [[cell.replace("|", r"\|") for cell in row] for row in table.rows]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def _check_folder(folder: Path) -> None:
