@@ -134,14 +134,12 @@ class Manifest:
         """
         with reading(place, fix="delete its folder and prepare the corpus again", what="damaged"):
             found = parse_json(text)
-        if not isinstance(found, dict) or found.get("kind") != _KIND:
-            raise DataError(f"{place}: not the manifest of an xmtc corpus")
-        if found.get("format") != FORMAT:
-            theirs = found.get("format")
-            raise DataError(
-                f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; delete its folder and prepare it again"
-            )
-        with reading(place, fix="delete its folder and prepare the corpus again", what="damaged"):
+            if not isinstance(found, dict) or found.get("kind") != _KIND:
+                raise DataError(f"{place}: not the manifest of an xmtc corpus")
+            if (theirs := found.get("format")) != FORMAT:
+                raise DataError(
+                    f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; delete its folder and prepare it again"
+                )
             return TypeAdapter(Manifest).validate_python(found)
 
     def files(self) -> list[FileInfo]:

@@ -167,15 +167,13 @@ def _read_columns(path: Path) -> pa.Table:
         return pa.concat_tables([_read_columns(part) for part in _parts(path)])
     if not path.exists():
         raise DataError(f"{path}: no such predictions file")
-    fix = "predictions are Parquet with doc_id, labels, scores"
-    with reading(path, fix=fix, what="not a Parquet file"):
+    with reading(path, fix="predictions are Parquet with doc_id, labels, scores", what="not a Parquet file"):
         schema = pq.read_schema(path)
-    for name, wanted in _COLUMNS.items():
-        if name not in schema.names:
-            raise DataError(f"{path}: no column {name!r}; predictions need {_NEEDED}")
-        if not wanted(schema.field(name).type):
-            raise DataError(f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}")
-    with reading(path, fix=fix, what="not a Parquet file"):
+        for name, wanted in _COLUMNS.items():
+            if name not in schema.names:
+                raise DataError(f"{path}: no column {name!r}; predictions need {_NEEDED}")
+            if not wanted(schema.field(name).type):
+                raise DataError(f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}")
         return pq.read_table(path, columns=list(_COLUMNS))
 
 
