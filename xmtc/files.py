@@ -257,6 +257,11 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
+    """Replace a file whole with JSON; see `write_text`."""
+    write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent) + "\n")
+
+
 def check_page(path: Path) -> None:
     """Make sure that a page may be written: to a new place, or over an earlier page of xmtc.
 

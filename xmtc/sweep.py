@@ -28,7 +28,7 @@ from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate import layout
 from xmtc.evaluate.metrics import all_metrics, metrics_of
 from xmtc.evaluate.summary import markdown_table
-from xmtc.files import read_json, reading, write_text
+from xmtc.files import read_json, reading, write_json, write_text
 from xmtc.pipeline import prepare_stage
 from xmtc.preflight.configuration import check
 from xmtc.report.runs import report_runs
@@ -293,7 +293,7 @@ def write_comparison(output: Path, rows: Sequence[CellResult], settings: SweepCo
     rows = sorted(rows, key=lambda row: sign * row.metrics[first] if first in row.metrics else math.inf)
     output.mkdir(parents=True, exist_ok=True)
     content = {"seeds": settings.seeds, "metrics": settings.metrics, "cells": [asdict(row) for row in rows]}
-    write_text(output / "sweep.json", json.dumps(content, indent=2) + "\n")
+    write_json(output / "sweep.json", content, indent=2)
     write_text(output / "sweep.md", _markdown(rows, settings))
     best = [Path(row.runs[0]) for row in rows if row.runs][:MAX_RUNS]
     if best:

@@ -1,6 +1,5 @@
 """`manifest.json` of a corpus: what is in it, from what it was made, and whether it is whole."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -9,7 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from xmtc.errors import DataError
-from xmtc.files import file_sha256, holding, parse_json, reading, write_text
+from xmtc.files import file_sha256, holding, parse_json, reading, write_json
 
 FORMAT = 7
 NAME = "manifest.json"
@@ -110,7 +109,7 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Write `manifest.json` into `directory`."""
-        write_text(directory / NAME, json.dumps(asdict(self), indent=1) + "\n")
+        write_json(directory / NAME, asdict(self), indent=1)
 
     @staticmethod
     def load(directory: Path) -> "Manifest":

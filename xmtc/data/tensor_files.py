@@ -1,6 +1,5 @@
 """Read and write files of vocabularies and scorers: safetensors and JSON. A sparse matrix is four tensors."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,22 +12,13 @@ from scipy import sparse
 
 from xmtc import files
 from xmtc.errors import CheckpointError
-from xmtc.files import reading, replacing, write_text, writing
+from xmtc.files import reading, replacing, writing
 
 Tensors = Mapping[str, NDArray[Any]]
 _AGAIN = "export the model again"
 _PARTS = ("data", "indices", "indptr")
 """Arrays of a sparse matrix."""
 T = TypeVar("T")
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
-    write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:

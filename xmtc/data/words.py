@@ -26,8 +26,9 @@ from xmtc.data.analyzer import ANALYZER, word_spans, words_of
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.config import WordsConfig
 from xmtc.data.fields import ONE_FIELD, categories_of, field_parts
-from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
+from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, DataError
+from xmtc.files import write_json
 
 logger = logging.getLogger(__name__)
 _CODE = re.compile(r"[\d_]")  # in identifiers, which are not inflected

@@ -3,7 +3,6 @@
 Shapes: N documents, K kept predictions, L labels.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import read_json, reading, replacing, write_text, writing
+from xmtc.files import read_json, reading, replacing, write_json, write_text, writing
 
 _BLOCK = 1 << 15
 
@@ -59,9 +58,9 @@ def write_evaluation(
             table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
             identity = {"identity": evaluation.replicates.identity}
             _write_table(folder / layout.REPLICATES, table.replace_schema_metadata(identity))
-        write_text(folder / layout.DETAILS, json.dumps(evaluation.details, allow_nan=False))
+        write_json(folder / layout.DETAILS, evaluation.details)
         write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
-        write_text(folder / layout.METRICS, json.dumps(evaluation.metrics, indent=2, allow_nan=False) + "\n")
+        write_json(folder / layout.METRICS, evaluation.metrics, indent=2)
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from xmtc.data.arrays import Matrix
-from xmtc.data.tensor_files import read_object, read_tensors, write_json, write_tensors
+from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
+from xmtc.files import write_json
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.combination import Combination
 from xmtc.fusion.config import CombinationKind, FusionConfig

@@ -3,7 +3,6 @@
 import dataclasses
 import fcntl
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -23,7 +22,7 @@ from typing_extensions import override
 from xmtc.config import yaml_tree
 from xmtc.config.plain import config_hash, differences, redacted, to_plain
 from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
-from xmtc.files import read_file, reading, write_text, writing
+from xmtc.files import read_file, reading, write_json, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
 
 _LOCK_FILE = ".lock"
@@ -232,7 +231,7 @@ class RunState(AbstractContextManager["RunState"]):
         if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(self._lock.fileno())):
             raise StorageError(f"{self.directory}: removed or replaced while this run worked in it; start it again")
         plain = TypeAdapter(RunRecord).dump_python(self.record, mode="json")
-        write_text(RunDirectory(self.directory).record, json.dumps(plain, indent=2) + "\n")
+        write_json(RunDirectory(self.directory).record, plain, indent=2)
 
     def close(self) -> None:
         """Release the lock: another process may work in the directory."""

@@ -1,6 +1,5 @@
 """Measure each scorer alone, and the fusion without it, on dev."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from xmtc.evaluate import layout
 from xmtc.evaluate.predictions import SparsePredictions
-from xmtc.files import write_text
+from xmtc.files import write_json
 from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.ensemble import Ensemble
@@ -72,7 +71,7 @@ class Ablation:
                 task.advance(1)
         if self.ranked is not None:
             result.setdefault("without", {})[RERANKER] = self._measured(self.candidates(logits_NK, reranked=False))
-        write_text(self.worker.paths.evaluation("dev") / layout.SCORERS, json.dumps(result, indent=2) + "\n")
+        write_json(self.worker.paths.evaluation("dev") / layout.SCORERS, result, indent=2)
 
     def arms(self) -> Mapping[tuple[str, str], Arm]:
         """Return what is fused, by group and name."""

@@ -5,7 +5,6 @@ the sum of the differences of its shares (total variation); both lie from 0 to 1
 drift.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from xmtc.data.analyzer import words_of
 from xmtc.data.languages import languages_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.summary import percent
-from xmtc.files import write_text
+from xmtc.files import write_json
 from xmtc.fusion.decision import CONSIDERED
 from xmtc.predict.predictor import Model
 from xmtc.predict.statistics import STATISTICS, Statistics, kinds_of, of_answers, of_tokens, of_words
@@ -227,4 +226,4 @@ def write_numbers(path: Path, rows: Sequence[Change], new: New, bound: float) ->
     """Write the changes as JSON."""
     found = {row.name: {**vars(row), "drift": row.drifts(bound)} for row in rows}
     content = {"documents": len(new.found["tokens"]), "without_tokens": new.skipped, "bound": bound, "changes": found}
-    write_text(path, json.dumps(content | {"drift": any(row.drifts(bound) for row in rows)}, indent=2) + "\n")
+    write_json(path, content | {"drift": any(row.drifts(bound) for row in rows)}, indent=2)
