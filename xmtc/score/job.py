@@ -21,6 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from xmtc.data.readers import Rejected
 from xmtc.errors import DataError
@@ -99,9 +101,8 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Describe what must be unchanged for a job to continue. Engine, number of workers and locations may change."""
         files = [{"name": file.name, "digest": file.digest} for file in self.files]
-        settings = asdict(self.settings)
-        return json.loads(
-            json.dumps({"format": FORMAT, "model": self.model_digest, "input": files, "settings": settings})
+        return to_jsonable_python(
+            {"format": FORMAT, "model": self.model_digest, "input": files, "settings": self.settings}
         )
 
 
@@ -283,9 +284,8 @@ def _finished(output: Destination, names: set[str]) -> list[Record]:
     records = {record.block: record for record in _listed(output)}
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         for content in filter(None, pool.map(output.read, sorted(filter(_is_record, names)))):
-            found = parse_json(content)
-            rejected = tuple((where, reason) for where, reason in found["rejected"])
-            records[found["block"]] = Record(**{**found, "rejected": rejected})
+            record = TypeAdapter(Record).validate_json(content)
+            records[record.block] = record
         ordered = [record for _, record in sorted(records.items())]
         whole = pool.map(lambda record: output.holds(record.part, record.size, record.sha256), ordered)
         return [record for record, there in zip(ordered, whole, strict=True) if there]
