@@ -41,8 +41,8 @@ def evaluate(worker: Worker) -> None:
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)
     assert dev is not None, "a corpus has dev documents"
-    known = scored.ensemble, outcomes, metrics, dev
-    run_collectively(lambda: export(worker, trained, *known, index), here=worker.is_first)
+    write = partial(export, worker, trained, scored.ensemble, outcomes, metrics, dev, index)
+    run_collectively(write, here=worker.is_first)
 
 
 def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
