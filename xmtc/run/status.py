@@ -32,8 +32,7 @@ def print_status(run: Path) -> None:
         for line in _stage_lines(name, record, log):
             console.print(printable(line), markup=False)
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
-        saved = sorted(directory.glob("step_*")) if directory.is_dir() else []
-        if saved:
+        if saved := sorted(directory.glob("step_*")):
             console.print(f"  last checkpoint: {saved[-1]}")
 
 
