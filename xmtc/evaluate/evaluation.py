@@ -23,7 +23,7 @@ from xmtc.evaluate.classification import label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import release_curve
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.evaluate.judged import BinRankings, Judged
+from xmtc.evaluate.judged import Judged
 from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, bin_metrics, metrics_of
 from xmtc.evaluate.per_label import most_confused, per_label_table
 from xmtc.evaluate.predictions import Gold, SparsePredictions, shape_of
@@ -151,7 +151,7 @@ class _Measured:
         self._judged, self._metrics, self._bin_metrics = judged, metrics_of(task), bin_metrics(task)
         self.ratios = {m.name: m.compute(judged) for m in self._metrics if isinstance(m, DocumentMetric)}
         for name, mask_L in judged.bins.items():
-            rankings = BinRankings(judged, mask_L)
+            rankings = judged.rankings(mask_L)
             some = [metric for metric in self._bin_metrics if isinstance(metric, DocumentMetric)]
             self.ratios |= {f"{name}/{metric.name}": metric.compute(rankings) for metric in some}
         everything = {"": np.ones(shape_of(judged.gold)[1], np.bool_)}

@@ -1,6 +1,6 @@
 """Predictions next to the truth: what metrics of documents are computed from.
 
-Shapes: N documents, K kept predictions, L labels, P right predictions of a bin.
+Shapes: N documents, K kept predictions, L labels, P right predictions of some labels.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from xmtc.evaluate.classification import Outcome
 from xmtc.evaluate.histogram import Auc, ScoreHistogram
@@ -34,7 +33,16 @@ def ideal_gains(k: int, gold_counts_N: NDArray[np.integer]) -> NDArray[np.float6
 
 
 class Rankings:
-    """Documents with their numbers of gold labels, and the ranks at which predictions are right.
+    """The rankings of some labels: gold labels of each document, and the ranks at which predictions are right.
+
+    Other labels leave the ranking as well as the gold set (as EURLEX57K's authors do for few and zero labels); the
+    ranking is that of the kept predictions.
+
+    Args:
+        predictions: (N, K) best first.
+        hits_NK: which are right.
+        gold: boolean (N, L).
+        mask_L: the labels.
 
     Attributes:
         counts_N: gold labels of each document.
@@ -43,27 +51,47 @@ class Rankings:
         every_N: 1 for every document; float32.
     """
 
-    def __init__(self, counts_N: NDArray[np.integer]) -> None:
-        self.counts_N = counts_N
-        self.at_least_one_N = np.maximum(counts_N, 1)
-        self.with_gold_N = (counts_N > 0).astype(np.float32)
-        self.every_N = np.ones(len(counts_N), np.float32)
+    def __init__(
+        self, predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, mask_L: NDArray[np.bool_]
+    ) -> None:
+        # as float64, because a matrix product of booleans is a boolean
+        self.counts_N = np.asarray(gold.astype(np.float64) @ mask_L.astype(np.float64)).astype(np.int64)
+        self.at_least_one_N = np.maximum(self.counts_N, 1)
+        self.with_gold_N = (self.counts_N > 0).astype(np.float32)
+        self.every_N = np.ones(len(self.counts_N), np.float32)
+        self._documents_P, self._ranks_P, self._ranks_of_all_P = _right_ranks(predictions, hits_NK, mask_L)
 
     def right(self, k: int) -> NDArray[np.integer]:
         """Count the gold labels among the k best: (N,)."""
-        raise NotImplementedError
+        return np.bincount(self._documents_P[self._ranks_P <= k], minlength=len(self.counts_N))
 
     def right_of_all(self, k: int) -> NDArray[np.integer]:
-        """Count the gold labels among the k best of all labels, also where the ranking is of a bin's: (N,)."""
-        return self.right(k)
+        """Count the gold labels among the k best of all labels, also where the ranking is of some: (N,)."""
+        return np.bincount(self._documents_P[self._ranks_of_all_P <= k], minlength=len(self.counts_N))
 
     def gains(self, k: int) -> NDArray[np.float64]:
         """Compute Σ 1/log2(rank + 1) over the gold labels among the k best: (N,)."""
-        raise NotImplementedError
+        best_P = self._ranks_P <= k
+        gained_P = discounts(k)[self._ranks_P[best_P] - 1]
+        return np.bincount(self._documents_P[best_P], gained_P, minlength=len(self.counts_N)).astype(np.float64)
 
     def ideal_gains(self, k: int) -> NDArray[np.float64]:
         """Compute the greatest possible `gains`; a document without gold labels counts as if it had one."""
         return ideal_gains(k, self.at_least_one_N)
+
+
+def _right_ranks(
+    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], mask_L: NDArray[np.bool_]
+) -> tuple[NDArray[np.integer], ...]:
+    """Find the document of each right prediction of some labels, its rank among them and its rank of all: (P,)."""
+    found = []
+    for start in range(0, len(predictions), _BLOCK):
+        ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
+        inside_BK = mask_L[ids_BK] & (ids_BK >= 0)
+        documents, columns = np.nonzero(inside_BK & hits_NK[start : start + _BLOCK])
+        ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int32)
+        found.append((documents + start, ranks_BK[documents, columns], columns + 1))
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
 class ScoreCounts:
@@ -162,19 +190,15 @@ class Judged(Rankings):
         bins: Mapping[str, NDArray[np.bool_]],
         histogram: ScoreHistogram | None = None,
     ) -> None:
-        super().__init__(np.diff(gold.indptr))
         self.predictions, self.chosen_NK, self.gold, self.bins = predictions, chosen_NK, gold, bins
         self.hits_NK = match(predictions.label_ids_NK, gold)
+        super().__init__(predictions, self.hits_NK, gold, np.ones(len(inverse_propensities_L), np.bool_))
         self.outcome = Outcome.of(predictions, chosen_NK, self.hits_NK, gold)
         self._inverse_propensities_L, self._histogram = inverse_propensities_L, histogram
 
-    @override
-    def right(self, k: int) -> NDArray[np.integer]:
-        return self.hits_NK[:, :k].sum(axis=1, dtype=np.int32)
-
-    @override
-    def gains(self, k: int) -> NDArray[np.float64]:
-        return self.discounted(self.hits_NK, k)
+    def rankings(self, mask_L: NDArray[np.bool_]) -> Rankings:
+        """Rank some labels alone."""
+        return Rankings(self.predictions, self.hits_NK, self.gold, mask_L)
 
     @staticmethod
     def discounted(values_NK: NDArray[Any], k: int) -> NDArray[np.float64]:
@@ -202,50 +226,6 @@ class Judged(Rankings):
     def score_counts(self) -> ScoreCounts:
         """Where scores and right predictions fall, by bin too."""
         return ScoreCounts(self.predictions, self.hits_NK, self.bins)
-
-
-class BinRankings(Rankings):
-    """Rankings of a bin's labels.
-
-    The other labels leave the ranking as well as the gold set (as EURLEX57K's authors do for few and zero labels); the
-    ranking is that of the kept predictions.
-
-    Args:
-        judged: all labels.
-        mask_L: the labels of the bin.
-    """
-
-    def __init__(self, judged: Judged, mask_L: NDArray[np.bool_]) -> None:
-        # as float64, because a matrix product of booleans is a boolean
-        counts_N = np.asarray(judged.gold.astype(np.float64) @ mask_L.astype(np.float64)).astype(np.int64)
-        super().__init__(counts_N)
-        self._documents_P, self._ranks_P, self._ranks_of_all_P = _right_in_bin(judged, mask_L)
-
-    @override
-    def right(self, k: int) -> NDArray[np.integer]:
-        return np.bincount(self._documents_P[self._ranks_P <= k], minlength=len(self.counts_N))
-
-    @override
-    def right_of_all(self, k: int) -> NDArray[np.integer]:
-        return np.bincount(self._documents_P[self._ranks_of_all_P <= k], minlength=len(self.counts_N))
-
-    @override
-    def gains(self, k: int) -> NDArray[np.float64]:
-        best_P = self._ranks_P <= k
-        gained_P = discounts(k)[self._ranks_P[best_P] - 1]
-        return np.bincount(self._documents_P[best_P], gained_P, minlength=len(self.counts_N)).astype(np.float64)
-
-
-def _right_in_bin(judged: Judged, mask_L: NDArray[np.bool_]) -> tuple[NDArray[np.integer], ...]:
-    """Find the document of each right prediction of a bin, its rank within the bin and its rank of all: (P,) each."""
-    found = []
-    for start in range(0, len(judged.predictions), _BLOCK):
-        ids_BK = judged.predictions.label_ids_NK[start : start + _BLOCK]
-        inside_BK = mask_L[ids_BK] & (ids_BK >= 0)
-        documents, columns = np.nonzero(inside_BK & judged.hits_NK[start : start + _BLOCK])
-        ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int32)
-        found.append((documents + start, ranks_BK[documents, columns], columns + 1))
-    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
 def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDArray[np.float64]:
