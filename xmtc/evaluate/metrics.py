@@ -160,7 +160,9 @@ def all_metrics() -> tuple[Metric, ...]:
     return (*_BUILT_IN, *installed_objects(GROUP, Metric, [metric.name for metric in _BUILT_IN]))
 
 
-def _precision(k: int) -> Metric:
+def precision(k: int) -> Metric:
+    """Make P@k."""
+
     def compute(judged: "Judged") -> Ratio:
         """(1/N) Σ_d (1/k) Σ_{r≤k} y_r"""
         return Ratio.of(judged.right(k) / k, judged.every_N)
@@ -168,7 +170,9 @@ def _precision(k: int) -> Metric:
     return DocumentMetric(f"p@{k}", f"P@{k}", compute, summary=("multi_label",) if k in (1, 3, 5) else ())
 
 
-def _recall(k: int) -> Metric:
+def recall(k: int) -> Metric:
+    """Make R@k."""
+
     def compute(rankings: "Rankings") -> Ratio:
         """(1/N_G) Σ_d (1/|G|) Σ_{r≤k} y_r"""
         return Ratio.of(rankings.right_of_all(k) / rankings.at_least_one_N, rankings.with_gold_N)
@@ -181,7 +185,9 @@ def _r_precision(rankings: "Rankings") -> Ratio:
     return Ratio.of(rankings.right(5) / rankings.at_least_one_N.clip(max=5), rankings.with_gold_N)
 
 
-def _ndcg(k: int) -> Metric:
+def ndcg(k: int) -> Metric:
+    """Make nDCG@k."""
+
     def compute(rankings: "Rankings") -> Ratio:
         """(1/N_G) Σ_d [Σ_{r≤k} y_r / log₂(r+1)] / [Σ_{r≤min(k,|G|)} 1 / log₂(r+1)]"""
         return Ratio.of(rankings.gains(k) / rankings.ideal_gains(k), rankings.with_gold_N)
@@ -334,10 +340,10 @@ _BUILT_IN: tuple[Metric, ...] = (
     DocumentMetric(
         "accuracy", "accuracy = micro-F1", _accuracy, only="single_label", summary=("single_label",), single_label=True
     ),
-    *(_precision(k) for k in (1, 3, 5, 8)),
-    *(_recall(k) for k in (5, 10)),
+    *(precision(k) for k in (1, 3, 5, 8)),
+    *(recall(k) for k in (5, 10)),
     DocumentMetric("rp@5", "RP@5", _r_precision, needs_gold=True, bin_place=4),
-    *(_ndcg(k) for k in (1, 3, 5)),
+    *(ndcg(k) for k in (1, 3, 5)),
     *(_propensity_scored_precision(k) for k in (1, 3, 5)),
     *(_propensity_scored_ndcg(k) for k in (1, 3, 5)),
     LabelMetric("micro_f1", "micro-F1", _micro_f1, summary=("multi_label",), bin_place=2),
