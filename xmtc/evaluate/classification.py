@@ -59,6 +59,12 @@ class Outcome:
         )
         return right_N, predicted_N, gold_N
 
+    def f1_N(self) -> NDArray[np.float32]:
+        """Compute the F1 of each document's labels; two empty sets have F1 1."""
+        right_N, predicted_N, gold_N = self.document_counts()
+        empty_N = predicted_N + gold_N == 0
+        return (2 * right_N + empty_N) / (predicted_N + gold_N + empty_N)
+
     def label_sums(self, masks_GL: NDArray[np.bool_]) -> "LabelSums":
         """Count labels over groups of them; labels that are neither gold nor predicted add nothing to any sum."""
         used = np.union1d(self.predicted.indices, self.gold.indices)

@@ -102,10 +102,9 @@ def compare_rules(
 def _measured(outcome: Outcome) -> dict[str, float]:
     scores = label_scores(outcome.label_sums(np.ones((1, shape_of(outcome.gold)[1]), np.bool_)))
     names = ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "macro_f1_predicted")
-    right_N, predicted_N, gold_N = outcome.document_counts()
-    samples_N = np.where(predicted_N + gold_N == 0, 1, 2 * right_N / np.maximum(predicted_N + gold_N, 1))
     found = {name: float(scores[name][0, 0]) for name in names}
-    return found | {"samples_f1": float(samples_N.mean()), "predicted_per_doc": float(predicted_N.mean())}
+    _, predicted_N, _ = outcome.document_counts()
+    return found | {"samples_f1": float(outcome.f1_N().mean()), "predicted_per_doc": float(predicted_N.mean())}
 
 
 def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:

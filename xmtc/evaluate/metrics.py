@@ -269,9 +269,7 @@ def _macro_f1_harmonic(sums: "LabelSums") -> "NDArray[np.floating]":
 
 def _samples_f1(judged: "Judged") -> Ratio:
     """Mean F1 of a document's label set; two empty sets have F1 1."""
-    right_N, predicted_N, gold_N = judged.outcome.document_counts()
-    empty_N = predicted_N + gold_N == 0
-    return Ratio.of((2 * right_N + empty_N) / (predicted_N + gold_N + empty_N), judged.every_N)
+    return Ratio.of(judged.outcome.f1_N(), judged.every_N)
 
 
 def _exact_match(judged: "Judged") -> Ratio:
