@@ -27,7 +27,7 @@ from xmtc.config.yaml_tree import Node
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.evaluate import layout
 from xmtc.evaluate.metrics import all_metrics, metrics_of
-from xmtc.evaluate.summary import markdown_table
+from xmtc.evaluate.summary import markdown_table, percent
 from xmtc.files import read_json, reading, write_json, write_text
 from xmtc.pipeline import prepare_stage
 from xmtc.preflight.configuration import check
@@ -312,9 +312,7 @@ def _markdown(rows: Sequence[CellResult], settings: SweepConfig) -> str:
 
 def _cells(row: CellResult, metrics: Sequence[str]) -> list[str]:
     shown = [json.dumps(value) for value in row.values.values()]
-    for key in metrics:
-        interval = f" [{100 * row.ci95[key][0]:.1f}, {100 * row.ci95[key][1]:.1f}]" if row.ci95.get(key) else ""
-        shown.append(f"{100 * row.metrics[key]:.1f}{interval}" if key in row.metrics else "–")
+    shown += [percent(row.metrics.get(key), row.ci95.get(key) or None) for key in metrics]
     shown.append("–" if row.train_s is None else f"{row.train_s:,.0f}")
     first = Path(row.runs[0]).name if row.runs else "–"  # as the report calls the cell
     return [*shown, f"{len(row.runs)} of {len(row.runs) + len(row.failed)}", first]
