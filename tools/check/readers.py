@@ -334,9 +334,10 @@ def read(case: Case, folder: Path) -> tuple[list[str], list[frozenset[str]]]:
     rows = list(reader.read(lambda function, items: map(function, items), Progress(enabled=False)))
     spool.fill(rows, reader.label_info(), config=config, task=Progress(enabled=False).task("read"))
     chosen = select(spool, reader.label_info(), reader.provides(), config)
-    offsets, flat = spool.label_lists
-    lists = [chosen.label_of[flat[offsets[i] : offsets[i + 1]]] for i in chosen.rows["train"]]
-    labels = [frozenset(chosen.labels.labels[int(i)] for i in one if i >= 0) for one in lists]
+    matrix = chosen.label_matrix[chosen.rows["train"]]
+    labels = [
+        frozenset(chosen.labels.labels[int(i)] for i in ids) for ids in np.split(matrix.indices, matrix.indptr[1:-1])
+    ]
     return list(spool.texts(chosen.rows["train"])), labels
 
 

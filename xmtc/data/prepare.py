@@ -220,21 +220,16 @@ class _Work:
 
 
 def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]:
-    offsets, flat = spool.label_lists
     hashes = spool.hashes
     for split, rows in chosen.rows.items():
         size = int(np.clip(-(-len(rows) // _SHARDS_PER_SPLIT), _MIN_ROWS, _MAX_ROWS))
         size = max(min(size, (2**31 - 1) // longest), 1)  # Arrow's offsets inside a shard are int32
         for index, start in enumerate(range(0, len(rows), size)):
             part = rows[start : start + size]
-            lists = [_label_ids(flat[offsets[row] : offsets[row + 1]], chosen.label_of) for row in part]
-            ends = np.cumsum([0] + [len(one) for one in lists])
-            yield ShardTask(split, index, spool.pieces(part), ends, np.concatenate(lists), hashes[part])
-
-
-def _label_ids(provisional: NDArray[np.int32], label_of: NDArray[np.int32]) -> NDArray[np.int32]:
-    ids = label_of[provisional]
-    return np.unique(ids[ids >= 0])
+            labels = chosen.label_matrix[part]
+            yield ShardTask(
+                split, index, spool.pieces(part), labels.indptr, labels.indices.astype(np.int32), hashes[part]
+            )
 
 
 def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Counts:

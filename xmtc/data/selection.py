@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from xmtc.data.config import DataConfig, SplitConfig
 from xmtc.data.labels import LabelTable
@@ -31,13 +32,13 @@ class Selection:
     Attributes:
         rows: split -> int64 sorted rows of the spool.
         labels: the label table.
-        label_of: int32, label id of each provisional label; -1 if the label is dropped.
+        label_matrix: True where a document of the spool has a label of the table, boolean (N, L).
         duplicates, over_limit, dropped_labels, without_labels: as in `Counts`.
     """
 
     rows: dict[str, NDArray[np.int64]]
     labels: LabelTable
-    label_of: NDArray[np.int32]
+    label_matrix: sparse.csr_array
     duplicates: int
     over_limit: int
     dropped_labels: int
@@ -74,15 +75,15 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         raise DataError(
             f"no training documents among the {len(hashes)} documents read{rejected}; see data.source and data.split"
         )
-    table, label_of, dropped = _label_table(spool, limited, info, settings.min_label_documents)
-    bare_N = _without_labels(spool, label_of)
+    table, matrix_NL, dropped = _label_table(spool, limited, info, settings.min_label_documents)
+    bare_N = np.diff(matrix_NL.indptr) == 0
     without = spool.dropped_bare + sum(int(bare_N[part].sum()) for part in limited.values())
     if settings.one_label:
         _check_several(table)
     if settings.one_label or settings.without_labels == "drop":
         limited = {name: part[~bare_N[part]] for name, part in limited.items()}
     kept = {name: part for name, part in limited.items() if len(part)}
-    return Selection(kept, table, label_of, repeated, over_limit, dropped, without)
+    return Selection(kept, table, matrix_NL, repeated, over_limit, dropped, without)
 
 
 def _divide(
@@ -114,13 +115,12 @@ def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
 
 def _label_table(
     spool: Spool, rows: dict[str, NDArray[np.int64]], info: LabelInfo, least: int
-) -> tuple[LabelTable, NDArray[np.int32], int]:
-    """Make the chosen documents' label table, the map from provisional ids, and the number of dropped labels."""
-    offsets, flat = spool.label_lists
-    every = spool.labels
+) -> tuple[LabelTable, sparse.csr_array, int]:
+    """Make the chosen documents' label table, the documents' labels in it, and the number of dropped labels."""
+    matrix, every = spool.label_matrix, spool.labels
     if not info.names and all(_WHOLE_FLOAT.fullmatch(label) for label in every):
         every = [label.removesuffix(".0") for label in every]
-    counts = {name: _counts(offsets, flat, part, len(every)) for name, part in rows.items()}
+    counts = {name: np.bincount(matrix[part].indices, minlength=len(every)) for name, part in rows.items()}
     train = counts["train"]
     rare = (train > 0) & (train < least)
     kept = np.flatnonzero((sum(counts.values()) > 0) & ~rare)
@@ -128,8 +128,8 @@ def _label_table(
     if not train[ids].any():
         why = f"no label has {least} training documents" if rare.any() else "the training documents have no labels"
         raise DataError(f"{why}; see data.min_label_documents and data.source")
-    label_of = np.full(len(every), -1, dtype=np.int32)
-    label_of[ids] = np.arange(len(ids))
+    matrix = matrix[:, ids]
+    matrix.sort_indices()
     labels = [every[i] for i in ids]
     if pairs := near_pairs((label for label in labels if label not in info.names), info.names):
         what = f"{quoted_label(pairs[0][1])} is not, but {quoted_label(pairs[0][0])} is"
@@ -141,14 +141,7 @@ def _label_table(
         language: [given.get(label, "") for label in labels] for language, given in sorted(info.translations.items())
     }
     table = LabelTable(labels, names, train[ids], parents, others, translations)
-    return table, label_of, int(rare.sum())
-
-
-def _without_labels(spool: Spool, label_of: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Mark the documents (N,) that have no label, or only dropped ones."""
-    offsets, flat = spool.label_lists
-    kept_before = np.concatenate([[0], np.cumsum(label_of[flat] >= 0)])
-    return np.diff(kept_before[offsets]) == 0
+    return table, matrix, int(rare.sum())
 
 
 def _check_several(table: LabelTable) -> None:
@@ -159,11 +152,3 @@ def _check_several(table: LabelTable) -> None:
             f"data.task: single_label, but every training document has the label {label}: there is "
             "nothing to tell apart; see data.source and data.min_label_documents"
         )
-
-
-def _counts(
-    offsets: NDArray[np.int64], flat: NDArray[np.int32], rows: NDArray[np.int64], labels: int
-) -> NDArray[np.int64]:
-    chosen = np.zeros(len(offsets) - 1, dtype=bool)
-    chosen[rows] = True
-    return np.bincount(flat[np.repeat(chosen, np.diff(offsets))], minlength=labels).astype(np.int64)

@@ -48,14 +48,14 @@ class ShardTask:
     Attributes:
         split, index: split of the shard, and its index there.
         pieces: spool files and the rows to take from each, in order.
-        label_offsets: int64 (rows + 1,), where each row's labels begin in `label_ids`, int32.
+        label_offsets: (rows + 1,), where each row's labels begin in `label_ids`, int32.
         text_hashes: uint64 (rows,), equal for equal texts.
     """
 
     split: str
     index: int
     pieces: Sequence[Piece]
-    label_offsets: NDArray[np.int64]
+    label_offsets: NDArray[np.integer]
     label_ids: NDArray[np.int32]
     text_hashes: NDArray[np.uint64]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
+from scipy import sparse
 
 from xmtc.data.config import DataConfig
 from xmtc.data.fields import categories_of, field_ends
@@ -134,9 +135,10 @@ class Spool:
         return np.array(self._hashes, dtype=np.uint64)
 
     @property
-    def label_lists(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Offsets (N + 1,) and flat provisional label ids."""
-        return np.array(self._label_offsets, dtype=np.int64), np.array(self._label_ids, dtype=np.int32)
+    def label_matrix(self) -> sparse.csr_array:
+        """True where a document has a label, boolean (N, provisional labels)."""
+        offsets, ids = np.array(self._label_offsets, np.int64), np.array(self._label_ids, np.int32)
+        return sparse.csr_array((np.ones(len(ids), np.bool_), ids, offsets), (len(offsets) - 1, len(self._known)))
 
     def pieces(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
         """Find where sorted `rows` are: files and the rows inside each."""
