@@ -63,11 +63,9 @@ class Members:
         found: dict[str, type] = {}
         for point in entry_points(self.group):
             if point.name in self.builtin or point.name in found:
-                raise ConfigError(
-                    f"{_package(point)}: its entry point {self.group}: {point.name} takes a kind that exists already; "
-                    "uninstall the package, or rename the kind in it"
-                )
-            found[point.name] = _load(point, self.group)
+                fix = "uninstall the package, or rename the kind in it"
+                raise ConfigError(f"{_place(point)} takes a kind that exists already; {fix}")
+            found[point.name] = _settings_class(point)
         return found
 
     @property
@@ -112,22 +110,6 @@ def kind_of(config: type) -> str:
     return kinds[0]
 
 
-def loaded(point: importlib.metadata.EntryPoint, group: str) -> tuple[Any, str]:
-    """Load the object of an entry point. Return it with its package and version, such as `my-package 1.2`.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
-    package = _package(point)
-    try:
-        return point.load(), package
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"{package}: its entry point {group}: {point.name} = {point.value} cannot be imported: {error}; repair or "
-            "uninstall the package"
-        ) from error
-
-
 def installed_objects(group: str, contract: type[T], taken: Sequence[str]) -> list[T]:
     """Load a group of objects that have no settings, such as metrics and sections of the report.
 
@@ -141,18 +123,14 @@ def installed_objects(group: str, contract: type[T], taken: Sequence[str]) -> li
     """
     found: dict[str, T] = {}
     for point in entry_points(group):
-        given, package = loaded(point, group)
+        given = _loaded(point)
         item = given() if isinstance(given, type) else given
         if not isinstance(item, contract):
-            raise ConfigError(
-                f"{package}: its entry point {group}: {point.name} is no {contract.__name__}; see "
-                f"{contract.__module__}.{contract.__name__}"
-            )
+            name = contract.__name__
+            raise ConfigError(f"{_place(point)} is no {name}; see {contract.__module__}.{name}")
         if item.name in (*taken, *found):
-            raise ConfigError(
-                f"{package}: its entry point {group}: {point.name} has the name {item.name!r}, which another one has; "
-                "uninstall the package, or rename it there"
-            )
+            fix = "uninstall the package, or rename it there"
+            raise ConfigError(f"{_place(point)} has the name {item.name!r}, which another one has; {fix}")
         found[item.name] = item
     return list(found.values())
 
@@ -161,14 +139,26 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def _load(point: importlib.metadata.EntryPoint, group: str) -> type:
-    config, package = loaded(point, group)
+def _place(point: importlib.metadata.EntryPoint) -> str:
+    """Name an entry point, with its package, in a message."""
+    return f"{_package(point)}: its entry point {point.group}: {point.name}"
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> Any:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        why = f"cannot be imported: {error}; repair or uninstall the package"
+        raise ConfigError(f"{_place(point)} = {point.value} {why}") from error
+
+
+def _settings_class(point: importlib.metadata.EntryPoint) -> type:
+    """Load the configuration class that an entry point names, if its kind is the point's name."""
+    config = _loaded(point)
     try:
         kind = kind_of(config)
     except TypeError as error:
-        raise ConfigError(f"{package}: its entry point {group}: {point.name}: {error}") from error
+        raise ConfigError(f"{_place(point)}: {error}") from error
     if kind != point.name:
-        raise ConfigError(
-            f"{package}: its entry point {group}: {point.name} names a class whose kind is {kind!r}; make them equal"
-        )
+        raise ConfigError(f"{_place(point)} names a class whose kind is {kind!r}; make them equal")
     return config
