@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
 from xmtc.data.readers import Document, ReaderSettings, Rejected
+from xmtc.data.readers.base import sound
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table import TableReader
@@ -378,15 +379,12 @@ def read_inputs(
 
 
 def texts_of(rows: Iterable[Document | Rejected]) -> Iterator[tuple[str, str]]:
-    """Yield identifier and text of each document.
+    """Return identifier and text of each document.
 
     Raises:
         DataError: a row is not a document.
     """
-    for row in rows:
-        if isinstance(row, Rejected):
-            raise DataError(f"{row.where}: {row.reason}")
-        yield row.doc_id, row.text
+    return ((row.doc_id, row.text) for row in sound(rows))
 
 
 def find_document(rows: Iterable[Document | Rejected], doc_id: str) -> str:

@@ -4,10 +4,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xmtc.config.problems import suggestion
 from xmtc.data.fields import ONE_FIELD
+from xmtc.errors import DataError
 
 if TYPE_CHECKING:
     from xmtc.data.parallel import MapUnordered
@@ -17,6 +18,7 @@ SPLITS = ("train", "dev", "test")
 _LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
 _IDENTIFIER, _MAX_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
 _NAME_WORDS = 4
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,18 @@ class ReaderSettings(Protocol):
     def build(self) -> Reader:
         """Build the reader. Import the implementation in this method, so that reading a configuration stays fast."""
         ...
+
+
+def sound(rows: Iterable[T | Rejected]) -> Iterator[T]:
+    """Yield rows of which none may be left out.
+
+    Raises:
+        DataError: a row is bad.
+    """
+    for row in rows:
+        if isinstance(row, Rejected):
+            raise DataError(f"{row.where}: {row.reason}")
+        yield row
 
 
 def check_characters(*texts: str) -> None:

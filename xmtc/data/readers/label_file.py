@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xmtc.data.readers.base import LabelInfo, Rejected, quoted_cell
+from xmtc.data.readers.base import LabelInfo, quoted_cell, sound
 from xmtc.data.readers.cells import ONE, label_of, labels_of
 from xmtc.data.readers.files import missing_column
 from xmtc.data.readers.skos import REPLACEMENTS, SKOS_FORMATS, SkosTable
-from xmtc.data.readers.table import Row, TableFormat
 from xmtc.data.readers.table_config import JsonlConfig, LabelFileConfig, ending_of, format_of
 from xmtc.errors import DataError
 
@@ -34,7 +33,7 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
     syntax = SKOS_FORMATS.get(ending_of(path))
     format = SkosTable(syntax, settings.name) if syntax else format_of(path, JsonlConfig)
     published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, {}, {}, Counter()), set[str]()
-    for number, row in enumerate(sound_rows(format, path), start=1):
+    for number, row in enumerate(sound(format.rows(path, None)), start=1):
         columns.update(row.cells)
         if settings.label not in row.cells:
             raise missing_column(path, settings.label, row.cells, _NAME_IT)
@@ -102,15 +101,3 @@ def _others(cells: Mapping[str, Any]) -> Iterator[str]:
     columns = {column: value for column, value in cells.items() if _NAMES.fullmatch(column)}
     several = labels_of(columns.pop("alt_names", None))[0]
     yield from dict.fromkeys(name for name in (*several, *map(label_of, columns.values())) if name)
-
-
-def sound_rows(format: TableFormat, path: Path) -> Iterator[Row]:
-    """Yield the rows of a file; a bad row is an error.
-
-    Raises:
-        DataError: the file cannot be read, or a row is bad.
-    """
-    for row in format.rows(path, None):
-        if isinstance(row, Rejected):
-            raise DataError(f"{row.where}: {row.reason}")
-        yield row

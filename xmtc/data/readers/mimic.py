@@ -18,11 +18,10 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns, sound
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.config import MimicConfig, SplitConfig
 from xmtc.data.readers.files import content_hash
-from xmtc.data.readers.label_file import sound_rows
 from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes
 from xmtc.data.readers.stream_csv import Column
 from xmtc.data.readers.table_config import CsvConfig, format_of
@@ -153,7 +152,7 @@ def read_split_file(path: Path) -> Column:
         DataError: the file cannot be read, lacks a column, names another split, or two of them for an admission.
     """
     found: dict[int, str] = {}
-    for row in sound_rows(format_of(path, CsvConfig), path):
+    for row in sound(format_of(path, CsvConfig).rows(path, None)):
         admission, split = row.cells.get("hadm_id", row.cells.get("_id")), row.cells.get("split")
         if admission is None or split is None:
             raise DataError(f"{row.where}: needs the columns hadm_id (or _id) and split; {shown_columns(row.cells)}")

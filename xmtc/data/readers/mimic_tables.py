@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.base import Rejected, sound
 from xmtc.data.readers.config import IcdVersion
 from xmtc.data.readers.stream_csv import Column, Rows, stream_columns
 from xmtc.errors import DataError
@@ -185,9 +185,7 @@ def whole_numbers(column: Column, path: Path) -> Column:
 
 def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> Iterator[Rows]:
     """Yield admissions, kind, sequence numbers and dotted codes, a block at a time."""
-    for block in stream_columns(path, _code_columns(layout, "hadm_id", "seq_num")):
-        if isinstance(block, Rejected):
-            raise DataError(f"{block.where}: {block.reason}")
+    for block in sound(stream_columns(path, _code_columns(layout, "hadm_id", "seq_num"))):
         block = _of_version(block, layout, version)
         block = block[(block["hadm_id"] != "") & (block[layout.code] != "")]
         codes = block[layout.code].astype("category")

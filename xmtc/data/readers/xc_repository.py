@@ -13,13 +13,12 @@ from pathlib import Path
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, quoted_cell
+from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, quoted_cell, sound
 from xmtc.data.readers.cells import label_of
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.config import XcForm, XcRepositoryConfig
 from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
-from xmtc.data.readers.label_file import sound_rows
 from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
@@ -191,7 +190,7 @@ def _names_of_uids(path: Path) -> dict[str, str]:
         DataError: the file cannot be read, or two labels have the same `uid`.
     """
     names: dict[str, str] = {}
-    for index, row in enumerate(sound_rows(JsonLines(), path)):
+    for index, row in enumerate(sound(JsonLines().rows(path, None))):
         uid = label_of(row.cells.get("uid")) or str(index)
         if uid in names:
             raise DataError(
