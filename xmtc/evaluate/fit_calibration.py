@@ -42,7 +42,7 @@ def fit_calibration(
     """
     used_NK = predictions.label_ids_NK >= 0
     ids_P, right_P = predictions.label_ids_NK[used_NK], match(predictions.label_ids_NK, gold)[used_NK]
-    logits_P = _logits(predictions.scores_NK[used_NK])
+    logits_P = logits_of(predictions.scores_NK[used_NK])
     scale_L, offset_L = np.empty((2, len(train_counts_L)), np.float32)
     shared = _fit(logits_P, right_P) or _IDENTITY
     scale_L[:], offset_L[:] = shared
@@ -58,11 +58,12 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
         return predictions
     ids_NK = predictions.label_ids_NK  # padding reads the last label's calibration, and is left out later
     scale_NK, offset_NK = calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
-    scores_NK = expit(_logits(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
+    scores_NK = expit(logits_of(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
     return SparsePredictions(ids_NK, scores_NK).sorted_by(-np.where(ids_NK < 0, -1, scores_NK))
 
 
-def _logits(scores: NDArray[np.float32]) -> NDArray[np.float64]:
+def logits_of(scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Recover logits from probabilities of float32."""
     return logit(np.clip(scores.astype(np.float64), _EDGE, 1 - _EDGE))
 
 

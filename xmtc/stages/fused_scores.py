@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from xmtc.data.corpus import Split
 from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, run_collectively
+from xmtc.evaluate.fit_calibration import logits_of
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.cross_fit import CrossFit
@@ -158,6 +158,6 @@ class FusedPredictor:
             ids_BK, scores_BK = predictions.label_ids_NK[rows], predictions.scores_NK[rows]
             logits_BL = np.full((len(ids_BK), len(self.worker.corpus.labels)), _LOWEST, np.float32)
             at = np.nonzero(ids_BK >= 0)
-            logits_BL[at[0], ids_BK[at]] = logit(np.clip(scores_BK[at].astype(np.float64), 1e-7, 1 - 1e-7))
+            logits_BL[at[0], ids_BK[at]] = logits_of(scores_BK[at])
             histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[rows])
         return histogram
