@@ -29,9 +29,7 @@ def read_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """
     with reading(path, CheckpointError, _AGAIN):
         content = files.read_json(path)
-    missing = [key for key in keys if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise CheckpointError(f"{path}: lacks {', '.join(missing)}; export the model again")
+    _check_names(path, content if isinstance(content, dict) else {}, keys)
     return content
 
 
@@ -53,10 +51,13 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """
     with reading(path, CheckpointError, _AGAIN):
         tensors = load_file(path)
-    missing = [name for name in names if name not in tensors]
-    if missing:
-        raise CheckpointError(f"{path}: lacks {', '.join(missing)}; export the model again")
+    _check_names(path, tensors, names)
     return tensors
+
+
+def _check_names(path: Path, found: Mapping[str, Any], names: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in found]:
+        raise CheckpointError(f"{path}: lacks {', '.join(missing)}; {_AGAIN}")
 
 
 def write_fields(path: Path, owner: Any) -> None:
