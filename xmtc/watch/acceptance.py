@@ -84,14 +84,13 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
         "Acceptance is the share of the labels predicted that people accepted: precision as they see it. Found is the "
         "share of their labels that were predicted. Intervals are of 95 %."
     )
-    shown = Counter(one.label for line in judged for one in line.suggested or ())
     return [
         Paragraph(text),
         _by_bin(judged),
         _by_time(judged),
         _by_label(judged),
         _refused(judged),
-        _never_offered(judged, shown),
+        _never_offered(judged),
         _agreement(annotations),
     ]
 
@@ -189,7 +188,8 @@ def _refused(lines: Sequence[Annotation]) -> Table:
     return Table("refused", columns, rows, words=2, caption=f"Predicted {_OFTEN} times or more, and always refused")
 
 
-def _never_offered(lines: Sequence[Annotation], shown: Mapping[str, int]) -> Table:
+def _never_offered(lines: Sequence[Annotation]) -> Table:
+    shown = {one.label for line in lines for one in line.suggested or ()}
     added = Counter(one.label for line in lines for one in line.added if one.label not in shown)
     about = {one.label: one for line in lines for one in line.added}
     rows = [
