@@ -62,9 +62,9 @@ def _bars(page: Page) -> Table:
 
 
 def _release_charts(page: Page) -> list[Chart]:
+    known = [(r, run, run.details["release"]) for r, run in enumerate(page.runs) if "release" in run.details]
     charts = []
-    for key in EXPECTED:
-        known = [(r, run, run.details["release"]) for r, run in enumerate(page.runs) if "release" in run.details]
+    for key in EXPECTED if known else ():
         lines = [Series(run.name, curve["share"], curve[key], r) for r, run, curve in known]
         errors = ", ".join(f"{run.name} {100 * curve['error'][key]:.1f}" for _, run, curve in known)
         title = "F1" if key == "f1" else key
@@ -73,6 +73,5 @@ def _release_charts(page: Page) -> list[Chart]:
             f"and true {title} in tenths of the documents, points: {errors}."
         )
         axes = Axis("released, %", percent=True, low=0, high=1), Axis(f"{title}, %", percent=True, low=0, high=1)
-        if lines:
-            charts.append(Chart(f"Released documents: {title}", note, line_chart(lines, *axes, f"{title} by share")))
+        charts.append(Chart(f"Released documents: {title}", note, line_chart(lines, *axes, f"{title} by share")))
     return charts
