@@ -15,8 +15,11 @@ from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.config import PydocsConfig
 from xmtc.data.readers.table_config import CsvConfig, SplitFilesConfig, document_columns
 from xmtc.errors import DataError
-from xmtc.score.inputs import read_inputs, text_columns
+from xmtc.score.inputs import input_files, read_inputs, text_columns
 from xmtc.score.shell import texts_to_predict
+from xmtc.storage.config import StorageConfig
+from xmtc.storage.fetch import fetch
+from xmtc.storage.remote import Remote
 
 ROWS = [
     {"id": "a", "title": "fishing", "text": "lawery, and the\nlawing"},
@@ -123,3 +126,18 @@ def test_a_file_of_another_structure_is_refused_without_its_text(
 def test_a_column_that_is_named_twice_is_refused():
     with pytest.raises(DataError, match=r"--text-column title: named twice"):
         text_columns(["title", "text", "title"], None)
+
+
+@pytest.mark.parametrize("pattern", ["*.jsonl", "**/*.jsonl", "sub/*", "s*/**"])
+def test_a_pattern_of_a_uri_means_what_it_means_on_a_disk(tmp_path, pattern):
+    remote = Remote("memory://patterns")
+    for name in ("x.jsonl", "sub/y.jsonl", "sub/deep/z.jsonl"):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+        remote.upload(path, name)
+    here = [file.path.removeprefix(f"{tmp_path}/in/") for file in input_files([f"{tmp_path}/in/{pattern}"])]
+    there = [file.path.removeprefix("memory://patterns/") for file in input_files([f"memory://patterns/{pattern}"])]
+    copies = fetch(f"memory://patterns/{pattern}", StorageConfig(cache=str(tmp_path / "cache")))
+    assert here == there
+    assert len(input_files([str(copies)])) == len(here)

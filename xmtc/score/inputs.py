@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import reading, real
 from xmtc.storage.config import StorageConfig, is_remote
-from xmtc.storage.fetch import on_this_machine
+from xmtc.storage.fetch import matches, on_this_machine
 from xmtc.track.progress import Progress
 
 if TYPE_CHECKING:
@@ -263,7 +262,9 @@ def _expand_remote(uri: str) -> "dict[str, Stamp]":
     else:
         there = remote.list()
         listed = {f"{fixed}/{name}": there[str(name)] for name in _documents(map(PurePosixPath, there))}
-        found = {name: stamp for name, stamp in listed.items() if fixed == uri or fnmatchcase(name, uri)}
+        found = {
+            name: stamp for name, stamp in listed.items() if fixed == uri or matches(name.split("/"), uri.split("/"))
+        }
     tables = {name: stamp for name, stamp in found.items() if table_of(Path(name)) is not None}
     if not tables:
         raise DataError(f"{uri}: nothing there whose name ends in {', '.join(TABLES)}")

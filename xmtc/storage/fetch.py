@@ -1,9 +1,9 @@
 """Local copies of files and folders that are named by URI."""
 
 import dataclasses
-import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -31,7 +31,7 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     if re.search(r"[*?\[]", uri):
         folder, pattern = _split_pattern(uri)
         mirror = storage.mirror("fetched", folder)
-        mirror.pull(choose=lambda name: fnmatch.fnmatch(name, pattern), exact=True)
+        mirror.pull(choose=lambda name: matches(name.split("/"), pattern.split("/")), exact=True)
         return mirror.local / pattern
     if choose is None and storage.remote(uri).is_file():
         folder, name = uri.rsplit("/", 1)
@@ -50,6 +50,15 @@ def on_this_machine(path: str) -> Path | None:
     if path.startswith("file://"):
         return Path(unquote(urlsplit(path).path))
     return None if is_remote(path) else Path(path)
+
+
+def matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether a path fits a pattern, both split at `/`, as on a disk: only `**` stands for folders, also for none."""
+    if not patterns or not names:
+        return not names and set(patterns) <= {"**"}
+    if patterns[0] == "**":
+        return matches(names, patterns[1:]) or matches(names[1:], patterns)
+    return fnmatchcase(names[0], patterns[0]) and matches(names[1:], patterns[1:])
 
 
 def _split_pattern(uri: str) -> tuple[str, str]:
