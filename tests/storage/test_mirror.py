@@ -122,6 +122,14 @@ def test_files_deleted_remotely_are_published_again(uri, tmp_path):
     assert names(uri) == {"a"}
 
 
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b", "100%", "Gesetze-ä"])
+def test_a_file_address_is_one_folder_for_all_that_read_and_write_it(tmp_path, name):
+    for uri in (f"file://{tmp_path}/{name}", (tmp_path / name).as_uri()):
+        Remote(uri).write("x", b"1")
+        assert (fetch(uri) / "x").read_bytes() == b"1"
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_file_damaged_there_is_named_and_nothing_is_left_here(uri, tmp_path):
     Mirror(fill(tmp_path / "one", a="1"), Remote(uri)).push()
     with pytest.raises(StorageError, match=rf"{uri}/a: .*SHA-256"):

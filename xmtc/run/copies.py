@@ -16,8 +16,8 @@ from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
 from xmtc.files import locked
 from xmtc.run.directory import RunDirectory, RunPaths
-from xmtc.storage.config import StorageConfig, is_remote
-from xmtc.storage.fetch import fetch, fetch_parts, on_this_machine
+from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
+from xmtc.storage.fetch import fetch, fetch_parts
 from xmtc.training.layout import of_a_checkpoint
 
 if TYPE_CHECKING:

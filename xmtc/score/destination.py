@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 from xmtc.errors import DataError
 from xmtc.files import TEMPORARY, file_sha256, read_file, replacing, writing
-from xmtc.storage.fetch import on_this_machine
+from xmtc.storage.config import on_this_machine
 from xmtc.storage.remote import Remote
 
 

@@ -23,8 +23,8 @@ from xmtc.data.readers.table import TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import reading, real
-from xmtc.storage.config import StorageConfig, is_remote
-from xmtc.storage.fetch import matches, on_this_machine
+from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
+from xmtc.storage.fetch import matches
 from xmtc.track.progress import Progress
 
 if TYPE_CHECKING:

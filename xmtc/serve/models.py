@@ -30,8 +30,8 @@ from xmtc.predict.smoke import check_answers
 from xmtc.serve.config import ServeConfig
 from xmtc.serve.refusals import RequestError
 from xmtc.serve.service import Service
-from xmtc.storage.config import StorageConfig
-from xmtc.storage.fetch import fetch, on_this_machine
+from xmtc.storage.config import StorageConfig, on_this_machine
+from xmtc.storage.fetch import fetch
 from xmtc.track.console import print_line
 
 logger = logging.getLogger(__name__)

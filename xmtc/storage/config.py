@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote
 
 from pydantic import Field
 
@@ -22,6 +23,13 @@ _LONGEST_NAME = 60
 def is_remote(path: str) -> bool:
     """Whether a path of the configuration is a URI, such as `s3://bucket/corpora/laws` or `file:///mnt/laws`."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+
+
+def on_this_machine(path: str) -> Path | None:
+    """Return the local path that a path or `file://` URI names, whose `#` and `?` are letters; None for other URIs."""
+    if path.startswith("file://"):
+        return Path(unquote(path.removeprefix("file://").removeprefix("localhost")))
+    return None if is_remote(path) else Path(path)
 
 
 def is_loopback(host: str) -> bool:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from xmtc.errors import StorageError
-from xmtc.storage.config import StorageConfig, is_remote
+from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
 
 T = TypeVar("T")
 
@@ -43,13 +42,6 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     if not any(mirror.local.glob("[!.]*")):
         raise StorageError(f"{uri}: nothing there")
     return mirror.local
-
-
-def on_this_machine(path: str) -> Path | None:
-    """Return the local path that a path or `file://` URI names; None for other URIs."""
-    if path.startswith("file://"):
-        return Path(unquote(urlsplit(path).path))
-    return None if is_remote(path) else Path(path)
 
 
 def matches(names: Sequence[str], patterns: Sequence[str]) -> bool:

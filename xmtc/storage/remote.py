@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from fsspec.core import url_to_fs
 
 from xmtc.errors import ConfigError, StorageError
+from xmtc.storage.config import on_this_machine
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +47,10 @@ class Remote:
 
     def __init__(self, uri: str, retry_s: float = 300.0):
         self.uri, self._retry_s = uri.rstrip("/"), retry_s
-        scheme = uri.split("://", 1)[0]
+        scheme, local = uri.split("://", 1)[0], on_this_machine(self.uri)
         options: dict[str, Any] = {"auto_mkdir": True} if scheme in ("file", "local") else {}
         try:
-            self._fs, root = url_to_fs(self.uri, **options)
+            self._fs, root = url_to_fs(self.uri if local is None else f"file://{local}", **options)
         except (ImportError, ValueError) as error:
             extra = f"pip install 'xmtc[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install fsspec's package for it"
             raise ConfigError(f"{uri}: {error}; {extra}") from error
