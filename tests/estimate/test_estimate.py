@@ -57,6 +57,15 @@ def test_an_assumed_corpus_says_so_and_respects_the_limits(tmp_path) -> None:
     assert size.origin.startswith("ASSUMED")
 
 
+def test_a_corpus_of_other_settings_is_not_this_runs(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    prepare_stage(tiny_runs.load(path))
+    assert size_of(tiny_runs.load(path)).prepared
+    assert size_of(tiny_runs.load(path, "data.limit={train: 10}")).train == 10
+    (tmp_path / "test.jsonl").unlink()
+    assert size_of(tiny_runs.load(path)).prepared, "nothing says otherwise"
+
+
 @pytest.fixture
 def pretrained(tmp_path, monkeypatch) -> Path:
     speeds = Speeds(core_s=0.1, encode_s={48: 0.5}, head=HeadSpeed(train_s=0.1, step_s=0.1, score_s=0.1))

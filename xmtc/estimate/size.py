@@ -14,11 +14,13 @@ from xmtc.data.analyzer import words_of
 from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
+from xmtc.data.prepare import corpus_fingerprint
 from xmtc.data.readers.base import SPLITS, Document
 from xmtc.data.spool import text_hash
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.windows import first_tokens
 from xmtc.data.words import TermRules
+from xmtc.errors import XmtcError
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
@@ -75,8 +77,14 @@ def size_of(config: RunConfig) -> Size:
 
 
 def is_prepared(config: RunConfig) -> bool:
-    """Whether the corpus of this configuration is here."""
-    return (RunPaths.of(config).corpus / "manifest.json").is_file()
+    """Whether the corpus of this configuration is here; of one whose source is not, settings are not compared."""
+    folder = RunPaths.of(config).corpus
+    if not (folder / "manifest.json").is_file():
+        return False
+    try:
+        return Corpus.open(folder).fingerprint == corpus_fingerprint(config.data, config.model.encoder.tokenizer_name)
+    except XmtcError:
+        return True
 
 
 def size_of_corpus(corpus: Corpus) -> Size:
