@@ -172,6 +172,13 @@ def test_the_calibration_error_is_best_where_it_is_lowest(tmp_path):
     assert [cell["values"]["a"] for cell in cells] == [3, 1, 2]
 
 
+def test_a_value_with_a_bar_stays_in_its_cell(tmp_path):
+    key = "data.source.columns.label_separator"
+    write_comparison(tmp_path, [CellResult({key: "|"}, [], {}, {}, None, {})], SweepConfig(grid={key: ["|"]}))
+    columns, _, row = (tmp_path / "sweep.md").read_text().splitlines()[:3]
+    assert len(re.findall(r"(?<!\\)\|", row)) == columns.count("|")
+
+
 def test_cells_that_prepare_differently_have_separate_corpora(config, tmp_path, capsys):
     corpora = []
 
