@@ -235,11 +235,11 @@ def _side_by_side(
     for run in {run.data.corpus: run for run in runs}.values():
         with suppress(XmtcError):  # its runs meet it again, and are named
             prepare_stage(run)
-    settings, workers = base.distributed, max(1, base.distributed.max_workers)
+    each = [(max(1, run.distributed.max_workers), run.distributed) for run in runs]  # the grid may change them
     needs = TaskResources(
-        cpus=settings.cpus_per_worker * workers,
-        gpus=settings.gpus_per_worker * workers,
-        reserved=settings.max_workers == 0,
+        cpus=max(workers * one.cpus_per_worker for workers, one in each),
+        gpus=max(workers * one.gpus_per_worker for workers, one in each),
+        reserved=all(one.max_workers == 0 for _, one in each),
     )
     return map_tasks(attempt, runs, needs)
 

@@ -18,7 +18,7 @@ from xmtc.cluster.tasks import TaskResources, cluster_mapper, map_tasks
 from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
-from xmtc.sweep import sweep
+from xmtc.sweep import sweep, train_all
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
@@ -108,6 +108,21 @@ def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path)
     (cell,) = json.loads((tmp_path / "runs" / "tiny-sweep" / "sweep.json").read_text())["cells"]
     assert len(cell["runs"]) == 1
     assert cell["failed"] == {"2": "DataError: the disk is on fire"}
+
+
+def test_runs_side_by_side_get_what_the_grid_gives_their_workers(tmp_path, monkeypatch):
+    """Otherwise tasks hold all cores, and wait for their workers forever."""
+    asked = []
+    monkeypatch.setattr(connection, "connect", lambda base: None)
+    monkeypatch.setattr("xmtc.sweep.prepare_stage", lambda run: None)
+    monkeypatch.setattr("xmtc.cluster.tasks.map_tasks", lambda attempt, runs, needs: asked.append(needs) or [])
+    settings = "distributed.address=auto", "distributed.cpus_per_worker=1.5"
+    runs = [
+        tiny_runs.load(tiny_runs.write_config(tmp_path), *settings, f"distributed.workers={workers}")
+        for workers in (0, 2)
+    ]
+    train_all(runs, runs[0], train_run)
+    assert asked == [TaskResources(cpus=3, gpus=0, reserved=False)]
 
 
 def test_as_many_runs_as_the_cluster_holds():
