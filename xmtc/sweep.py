@@ -217,7 +217,7 @@ def _attempt(train: Train, run: RunConfig) -> tuple[str, str | None]:
     print_line(f"sweep: {run.name} begins")
     try:
         train(run)
-    except (XmtcError, OSError, RuntimeError) as error:
+    except (XmtcError, MemoryError, OSError, RuntimeError) as error:
         if not isinstance(error, XmtcError):
             traceback.print_exc()
         return run.name, f"{type(error).__name__}: {error}"

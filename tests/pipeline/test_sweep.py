@@ -179,12 +179,13 @@ def test_a_value_with_a_bar_stays_in_its_cell(tmp_path):
     assert len(re.findall(r"(?<!\\)\|", row)) == columns.count("|")
 
 
-def test_cells_that_prepare_differently_have_separate_corpora(config, tmp_path, capsys):
+@pytest.mark.parametrize("full", [RuntimeError, MemoryError], ids=["of PyTorch", "of NumPy"])
+def test_cells_that_prepare_differently_have_separate_corpora(config, tmp_path, capsys, full):
     corpora = []
 
     def train(run):
         corpora.append(run.data.corpus)
-        raise RuntimeError("out of memory")
+        raise full("out of memory")
 
     grid = write_grid(tmp_path, grid={"data.max_length": [8, 16]})
     assert sweep(config, grid, [], train) == 2
