@@ -241,7 +241,9 @@ def _side_by_side(
         gpus=max(workers * one.gpus_per_worker for workers, one in each),
         reserved=all(one.max_workers == 0 for _, one in each),
     )
-    return map_tasks(attempt, runs, needs)
+    return map_tasks(
+        attempt, runs, needs, lost=lambda run, error: (run.name, f"its process died: {error}".splitlines()[0])
+    )
 
 
 def words_of(values: Mapping[str, Any]) -> str:

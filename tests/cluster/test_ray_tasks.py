@@ -1,6 +1,8 @@
 """Preparation as Ray tasks makes the corpus that processes of this machine make; a sweep's runs go side by side."""
 
 import json
+import os
+import signal
 import time
 from contextlib import suppress
 from functools import partial
@@ -59,6 +61,16 @@ def test_every_item_once_and_an_error_as_it_was_raised():
         list(map_tasks(refuse_three, range(5)))
 
 
+def test_a_task_whose_process_dies_is_named_and_the_others_go_on():
+    def die_at_one(number: int) -> int:
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    found = map_tasks(die_at_one, range(3), lost=lambda number, error: f"{number}: {type(error).__name__}")
+    assert sorted(map(str, found)) == ["0", "1: WorkerCrashedError", "2"]
+
+
 def test_a_local_ray_listens_on_loopback_alone():
     assert list(map_tasks(lambda number: number, range(2)))  # a worker listens too
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
@@ -115,7 +127,7 @@ def test_runs_side_by_side_get_what_the_grid_gives_their_workers(tmp_path, monke
     asked = []
     monkeypatch.setattr(connection, "connect", lambda base: None)
     monkeypatch.setattr("xmtc.sweep.prepare_stage", lambda run: None)
-    monkeypatch.setattr("xmtc.cluster.tasks.map_tasks", lambda attempt, runs, needs: asked.append(needs) or [])
+    monkeypatch.setattr("xmtc.cluster.tasks.map_tasks", lambda attempt, runs, needs, lost: asked.append(needs) or [])
     settings = "distributed.address=auto", "distributed.cpus_per_worker=1.5"
     runs = [
         tiny_runs.load(tiny_runs.write_config(tmp_path), *settings, f"distributed.workers={workers}")

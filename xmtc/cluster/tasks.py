@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from xmtc.cluster.connection import connect
 from xmtc.data.parallel import MapUnordered
@@ -54,23 +54,27 @@ def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterab
 
 
 def map_tasks(
-    function: Callable[[T], R], items: Iterable[T], resources: TaskResources = TaskResources()
+    function: Callable[[T], R],
+    items: Iterable[T],
+    resources: TaskResources = TaskResources(),
+    lost: Callable[[T, RayError], R] | None = None,
 ) -> Iterator[R]:
     """Yield the results of `function(item)`, one Ray task each, in any order. Ray repeats the tasks of a lost machine.
 
     Tasks run in this process's working directory. Every machine must have this directory and all paths in `items`.
+    `lost` makes the result of a task whose process dies again and again, as without memory; without it, that raises.
     """
     reserved = resources if resources.reserved else TaskResources(cpus=0)
     task: Any = ray.remote(num_cpus=reserved.cpus, num_gpus=reserved.gpus)(_run_in)
     shared, directory = ray.put(function), os.getcwd()
     most = resources.room() * (_WAITING if resources.reserved else 1)
-    running: list[Any] = []
+    running: dict[Any, T] = {}
     for item in items:
-        running.append(task.remote(directory, shared, item))
+        running[task.remote(directory, shared, item)] = item
         if len(running) >= most:
-            yield _next(running)
+            yield _next(running, lost)
     while running:
-        yield _next(running)
+        yield _next(running, lost)
 
 
 def _run_in(directory: str, function: Callable[[T], R], item: T) -> R:
@@ -79,16 +83,19 @@ def _run_in(directory: str, function: Callable[[T], R], item: T) -> R:
     return function(item)
 
 
-def _next(running: list[Any]) -> Any:
+def _next(running: dict[Any, T], lost: Callable[[T, RayError], R] | None) -> R:
     """Wait for the first result, and remove its task from `running`.
 
     Raises:
         Exception: the task's exception; the other tasks are cancelled.
     """
-    (ready,), running[:] = ray.wait(running, num_returns=1)
+    (ready,), _ = ray.wait(list(running), num_returns=1)
+    item = running.pop(ready)
     try:
         return ray.get(ready)
-    except RayTaskError as error:
+    except RayError as error:
+        if lost is not None and not isinstance(error, RayTaskError):
+            return lost(item, error)
         for other in running:
             ray.cancel(other)
-        raise error.cause from None
+        raise getattr(error, "cause", error) from None
