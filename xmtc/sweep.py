@@ -183,17 +183,17 @@ def make_runs(
 ) -> list[RunConfig]:
     """Make the runs of a cell, named by a hash of its values, so that a grid can grow without renaming trained runs.
 
-    A cell that changes how documents are prepared gets a separate corpus.
+    A cell that changes how documents are prepared, or with an encoder of another tokenizer, gets a separate corpus.
     """
     mark = config_hash({key: node.plain() for key, node in chosen.items()})[:8]
     outer_first = dict(sorted(chosen.items(), key=lambda item: item[0].count(".")))  # a section replaces its keys
-    own = list(overrides)
-    if any(key.startswith("data.") for key in chosen):
-        own.append(f"data.corpus={json.dumps(f'{base.data.corpus}-{mark}')}")
-    return [
-        load_config(RunConfig, config_file, [*own, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"], outer_first)
-        for seed in seeds
-    ]
+    names = [[*overrides, f"seed={seed}", f"name={base.name}-{mark}-s{seed}"] for seed in seeds]
+    runs = [load_config(RunConfig, config_file, own, outer_first) for own in names]
+    words = [one.data.tokenizer or one.model.encoder.tokenizer_name for one in (base, runs[0])]
+    if words[0] == words[1] and not any(key.startswith("data.") for key in chosen):
+        return runs
+    corpus = f"{base.data.corpus.rstrip('/')}-{mark}"
+    return [replace(run, data=replace(run.data, corpus=corpus)) for run in runs]
 
 
 def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[str, str]:

@@ -10,6 +10,7 @@ import yaml
 
 from tiny_runs import load, write_config
 from xmtc import sweep as sweeping
+from xmtc.config.load import read_tree
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths
@@ -191,6 +192,18 @@ def test_cells_that_prepare_differently_have_separate_corpora(config, tmp_path, 
     assert sweep(config, grid, [], train) == 2
     assert capsys.readouterr().err.count("Traceback") == 2
     assert len(set(corpora)) == 2
+
+
+def test_encoders_with_other_tokenizers_have_separate_corpora_beside_the_common_one(config, tmp_path):
+    names = ["packaged:all-MiniLM-L6-v2", str(tmp_path / "other")]
+    models = [{"kind": "hugging_face", "name": name, "from_config": {"model_type": "bert"}} for name in names]
+    settings = "data.tokenizer=null", f"model.encoder={json.dumps(models[0])}", f"data.corpus={tmp_path}/corpus/"
+    grid = write_grid(tmp_path, grid={"model.encoder.name": names})
+    base = load(config, *settings)
+    tree = read_tree(SweepConfig, grid).value["grid"].value["model.encoder.name"].value
+    first, second = (sweeping.make_runs(config, settings, base, {"model.encoder.name": name}, [1]) for name in tree)
+    assert first[0].data.corpus == f"{tmp_path}/corpus/"
+    assert re.fullmatch(rf"{tmp_path}/corpus-\w{{8}}", second[0].data.corpus)
 
 
 def test_a_section_and_a_key_of_it_hold_both_in_any_order(config, tmp_path):
