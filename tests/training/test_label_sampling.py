@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from xmtc.losses.base import Targets
 from xmtc.losses.config import AsymmetricFocalConfig
-from xmtc.training.label_sampling import LabelSample, draw_labels
+from xmtc.training.label_sampling import LabelSample, UniformSampler, draw_labels
+from xmtc.training.label_shard import GatheredDocuments
 
 
 def draw(labels_P: torch.Tensor, labels: int, uniform: int, seed: int = 0, mined: tuple[int, ...] = ()) -> LabelSample:
@@ -25,6 +28,14 @@ def test_more_certain_labels_than_others_are_all_kept() -> None:
     drawn = draw(torch.arange(30), 40, 80)
     assert drawn.labels_S.equal(torch.arange(40))
     assert (drawn.importance_S == 1).all()
+
+
+def test_the_warning_of_too_few_labels_counts_those_of_the_worker(caplog) -> None:
+    """Of three workers with four labels each, one draws one or two of sampled_labels=4."""
+    shard = SimpleNamespace(rows=4, share=lambda count: count // 3)
+    targets = Targets(torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.ones(1))
+    UniformSampler(4, shard)(GatheredDocuments((), torch.ones(1, 1), targets), torch.Generator())
+    assert "sampled_labels: 4, of which this worker draws 1, not more than its 2 labels" in caplog.text
 
 
 @pytest.mark.parametrize("uniform", [2, 6])  # by redrawing, and by a permutation

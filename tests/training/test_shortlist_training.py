@@ -95,7 +95,8 @@ def test_too_few_sampled_labels_are_warned_of_once(path, caplog):
         finetune(config)
     warnings = [record.getMessage() for record in caplog.records if "finetune.sampled_labels: 2" in record.message]
     assert len(warnings) == 1
-    assert "ignores all other labels; raise it" in warnings[0]
+    assert "this worker draws 2, not more than its 4 labels" in warnings[0]
+    assert "ignores all others; raise it" in warnings[0]
 
 
 def killed(config: RunConfig, monkeypatch, at: int) -> None:

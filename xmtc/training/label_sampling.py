@@ -67,18 +67,18 @@ class UniformSampler(LabelSampler):
         certain_C = positives_P.unique()
         share = self.shard.share(self.sampled)
         if share <= len(certain_C) < rows:
-            self._warn_of_no_draws(len(certain_C))
+            self._warn_of_no_draws(share, len(certain_C))
         uniform = max(share - len(certain_C), 0 if len(certain_C) else 1)
         return draw_labels(positives_P, certain_C, rows, uniform, generator)
 
-    def _warn_of_no_draws(self, own: int) -> None:
+    def _warn_of_no_draws(self, *share_and_own: int) -> None:
         """Warn once: without drawn labels, nothing represents the labels of other documents."""
         if not self.warned:
             logger.warning(
-                "finetune.sampled_labels: %d is not more than the %d labels of a micro-batch's documents, so its loss "
-                "ignores all other labels; raise it, or lower finetune.tokens_per_micro_batch",
+                "finetune.sampled_labels: %d, of which this worker draws %d, not more than its %d labels of a batch: "
+                "the loss ignores all others; raise it, or lower finetune.tokens_per_micro_batch",
                 self.sampled,
-                own,
+                *share_and_own,
             )
         self.warned = True
 
