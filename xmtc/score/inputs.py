@@ -6,7 +6,6 @@ the sorted list of files, and the index of the block in the file.
 
 import glob
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -24,7 +23,7 @@ from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
 from xmtc.files import reading, real
 from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
-from xmtc.storage.fetch import matches
+from xmtc.storage.fetch import matches, split_pattern
 from xmtc.track.progress import Progress
 
 if TYPE_CHECKING:
@@ -254,7 +253,7 @@ def _expand_remote(uri: str) -> "dict[str, Stamp]":
         StorageError: the storage does not answer.
     """
     uri = uri.rstrip("/")
-    fixed = re.split(r"/(?=[^/]*[*?\[])", uri, maxsplit=1)[0]
+    fixed = split_pattern(uri)[0]
     remote = StorageConfig().remote(fixed)
     if fixed == uri and remote.is_file():
         stamp = remote.stamp()

@@ -27,11 +27,11 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     if (local := on_this_machine(path)) is not None:
         return local
     storage, uri = storage or StorageConfig(), path.rstrip("/")
-    if re.search(r"[*?\[]", uri):
-        folder, pattern = _split_pattern(uri)
+    folder, *pattern = split_pattern(uri)
+    if pattern:
         mirror = storage.mirror("fetched", folder)
-        mirror.pull(choose=lambda name: matches(name.split("/"), pattern.split("/")), exact=True)
-        return mirror.local / pattern
+        mirror.pull(choose=lambda name: matches(name.split("/"), pattern[0].split("/")), exact=True)
+        return mirror.local / pattern[0]
     if choose is None and storage.remote(uri).is_file():
         folder, name = uri.rsplit("/", 1)
         mirror = storage.mirror("fetched", folder)
@@ -53,23 +53,19 @@ def matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
     return fnmatchcase(names[0], patterns[0]) and matches(names[1:], patterns[1:])
 
 
-def _split_pattern(uri: str) -> tuple[str, str]:
-    parts = uri.split("/")
-    first = next(i for i, part in enumerate(parts) if re.search(r"[*?\[]", part))
-    return "/".join(parts[:first]), "/".join(parts[first:])
+def split_pattern(uri: str) -> list[str]:
+    """Split a URI into its folder and, if it has one, the pattern of what is meant there."""
+    return re.split(r"/(?=[^/]*[*?\[])", uri, maxsplit=1)
 
 
 def remote_parts(settings: Any) -> Iterator[str]:
     """Yield every URI in these settings."""
-    if isinstance(settings, str):
-        if is_remote(settings):
-            yield settings
-    elif dataclasses.is_dataclass(settings):
-        for field in dataclasses.fields(settings):
-            yield from remote_parts(getattr(settings, field.name))
-    elif isinstance(settings, tuple):
-        for part in settings:
-            yield from remote_parts(part)
+    if isinstance(settings, str) and is_remote(settings):
+        yield settings
+    if dataclasses.is_dataclass(settings):
+        settings = tuple(getattr(settings, field.name) for field in dataclasses.fields(settings))
+    for part in settings if isinstance(settings, tuple) else ():
+        yield from remote_parts(part)
 
 
 def fetch_parts(settings: T, storage: StorageConfig) -> T:
