@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import ray
@@ -35,10 +35,8 @@ class _ErrorStore:
     def __init__(self) -> None:
         self.errors: dict[int, XmtcError] = {}
 
-    def report(self, error: XmtcError, rank: int) -> None:
+    def report(self, error: XmtcError, rank: int) -> int:
         self.errors[rank] = error
-
-    def ranks(self) -> int:
         return len(self.errors)
 
     def first(self) -> XmtcError | None:
@@ -61,9 +59,8 @@ class WorkerErrors:
         Returns:
             Whether every rank has reported one. If so, no rank waits for this one in a collective.
         """
-        ray.get(self._store.report.remote(error, rank))
         deadline = time.monotonic() + _TIMEOUT_S
-        while int(ray.get(self._store.ranks.remote())) < world_size:  # pyright: ignore[reportArgumentType]
+        while int(ray.get(self._store.report.remote(error, rank))) < world_size:  # pyright: ignore[reportArgumentType]
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_S)
@@ -122,10 +119,12 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         with _interruptible(stage):
             trainer.fit()
     except TrainingFailedError as failure:
-        raise _reported_error(errors) or _explain(failure) from failure
+        with suppress(RayError):  # the cluster may be gone
+            if (found := errors.first()) is not None:
+                raise found from failure
+        raise _explain(failure) from failure
     else:
-        found = errors.first()
-        if found is not None:
+        if (found := errors.first()) is not None:
             raise found
         copies.fetch_run()  # rank 0 may have been on another node
     finally:
@@ -174,14 +173,6 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
         if message is not None:
             print_line(f"{stage}: {message}")
         raise  # Ray starts the workers again
-
-
-def _reported_error(errors: WorkerErrors) -> XmtcError | None:
-    """Return the error that a worker reported, if the cluster can still be reached."""
-    try:
-        return errors.first()
-    except RayError:
-        return None
 
 
 def _explain(failure: TrainingFailedError) -> TrainingError:
