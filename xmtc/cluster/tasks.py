@@ -15,6 +15,7 @@ from xmtc.run.config import RunConfig
 
 T = TypeVar("T")
 R = TypeVar("R")
+Lost = Callable[[Any, RayError], Any] | None
 
 _WAITING = 2  # submitted tasks per running task, so that a machine that finishes a task has the next one
 
@@ -54,10 +55,7 @@ def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterab
 
 
 def map_tasks(
-    function: Callable[[T], R],
-    items: Iterable[T],
-    resources: TaskResources = TaskResources(),
-    lost: Callable[[T, RayError], R] | None = None,
+    function: Callable[[T], R], items: Iterable[T], resources: TaskResources = TaskResources(), lost: Lost = None
 ) -> Iterator[R]:
     """Yield the results of `function(item)`, one Ray task each, in any order. Ray repeats the tasks of a lost machine.
 
@@ -83,7 +81,7 @@ def _run_in(directory: str, function: Callable[[T], R], item: T) -> R:
     return function(item)
 
 
-def _next(running: dict[Any, T], lost: Callable[[T, RayError], R] | None) -> R:
+def _next(running: dict[Any, Any], lost: Lost) -> Any:
     """Wait for the first result, and remove its task from `running`.
 
     Raises:

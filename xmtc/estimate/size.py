@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -81,10 +82,9 @@ def is_prepared(config: RunConfig) -> bool:
     folder = RunPaths.of(config).corpus
     if not (folder / "manifest.json").is_file():
         return False
-    try:
+    with suppress(XmtcError):
         return Corpus.open(folder).fingerprint == corpus_fingerprint(config.data, config.model.encoder.tokenizer_name)
-    except XmtcError:
-        return True
+    return True
 
 
 def size_of_corpus(corpus: Corpus) -> Size:

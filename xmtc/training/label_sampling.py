@@ -58,29 +58,22 @@ class UniformSampler(LabelSampler):
     """
 
     def __init__(self, sampled: int, shard: LabelShard) -> None:
-        self.sampled, self.shard = sampled, shard
-        self.warned = False
+        self.sampled, self.shard, self.warned = sampled, shard, False
 
     @override
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
         positives_P, rows = documents.targets.on_host.columns_P, self.shard.rows
         certain_C = positives_P.unique()
         share = self.shard.share(self.sampled)
-        if share <= len(certain_C) < rows:
-            self._warn_of_no_draws(share, len(certain_C))
-        uniform = max(share - len(certain_C), 0 if len(certain_C) else 1)
-        return draw_labels(positives_P, certain_C, rows, uniform, generator)
-
-    def _warn_of_no_draws(self, *share_and_own: int) -> None:
-        """Warn once: without drawn labels, nothing represents the labels of other documents."""
-        if not self.warned:
+        if share <= len(certain_C) < rows and not self.warned:  # nothing represents the labels of other documents
+            self.warned = True
             logger.warning(
                 "finetune.sampled_labels: %d, of which this worker draws %d, not more than its %d labels of a batch: "
                 "the loss ignores all others; raise it, or lower finetune.tokens_per_micro_batch",
-                self.sampled,
-                *share_and_own,
+                *(self.sampled, share, len(certain_C)),
             )
-        self.warned = True
+        uniform = max(share - len(certain_C), 0 if len(certain_C) else 1)
+        return draw_labels(positives_P, certain_C, rows, uniform, generator)
 
 
 class MinedSampler(LabelSampler):
