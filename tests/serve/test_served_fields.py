@@ -93,7 +93,7 @@ def test_annif_gives_fields_as_metadata(fielded: xmtc.Model, monkeypatch: pytest
         (f"On cod\n{TEXTS[0]}", (7, 7 + len(TEXTS[0])), ("type=Directive",)),
     ]
     assert alone.json() == {"results": answer.json()[0]["results"]}
-    (expected,) = fielded.predict([TITLED], top_k=10)
+    (expected,) = fielded.predict([TITLED | {"type": "Directive"}], top_k=10)
     assert [found["uri"] for found in answer.json()[0]["results"]] == [found.label for found in expected]
     uris = [[found["uri"] for found in results] for results in (answer.json()[1]["results"], plain.json()["results"])]
     assert uris[0] == uris[1]

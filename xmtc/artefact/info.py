@@ -19,7 +19,7 @@ from xmtc.errors import CheckpointError
 from xmtc.files import file_sha256, parse_json, read_file, reading, real
 from xmtc.models.config import ModelConfig
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 STRICT = ConfigDict(extra="forbid", strict=True)
 _CHECKSUMS = "sha256"
 _READ = frozenset({".safetensors", ".arrow", ".json", ".faiss", ".txt", ".model"})

@@ -1,7 +1,7 @@
 """The fields of documents, such as title and body, and their categories, such as type or language.
 
 A document is one text, which its fields are joined to. Its categories are not part of the text: each value is a term,
-such as `type=Directive`. No word is such a term, because words have no `=`.
+such as `type=Directive`. No word is such a term, because words have no `=`. Encoders read the values before the text.
 """
 
 from collections.abc import Sequence
@@ -69,3 +69,8 @@ def field_parts(text: str, fields: int) -> list[str]:
 def categories_of(text: str) -> tuple[str, ...]:
     """Return the terms of a text's categories; a plain text has none."""
     return text.categories if isinstance(text, FieldText) else ()
+
+
+def encoder_text(text: str) -> str:
+    """Return what an encoder reads of a document: the values of its categories, each on a line, and the text."""
+    return "".join(f"{term.partition('=')[2]}\n" for term in categories_of(text)) + text

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from xmtc.errors import DataError
 from xmtc.files import file_sha256, holding, parse_json, reading, write_json
 
-FORMAT = 7
+FORMAT = 8
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
 

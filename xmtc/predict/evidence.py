@@ -54,8 +54,8 @@ class Explanation:
         label: the explained label.
         logit: the label's logit; its log-odds in a multi-label model.
         bias: the label's bias.
-        special: contribution of everything that is not a word the model reads: tokens such as `[CLS]`, and words
-            beyond the maximum length.
+        special: contribution of everything that is not a word the model reads: tokens such as `[CLS]`, those of values
+            of categories, and words beyond the maximum length.
         words: contributions of words, in the order of the text, and of values of categories.
         attention: share of the attention on each word: mean over heads, or for a flat head, the pooling. Together with
             the shares of special tokens, it sums to 1.

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.documents import Documents, UnlabelledDocuments
+from xmtc.data.fields import encoder_text
 from xmtc.data.windows import first_tokens
 
 
 @dataclass(frozen=True)
 class Tokenised:
-    """A document's text, and the character spans of the content tokens that the model reads."""
+    """A document's text, and the character spans of the content tokens that the model reads.
+
+    Spans of tokens in values of categories, which come before the text, are negative.
+    """
 
     text: str
     offsets: Sequence[tuple[int, int]]
@@ -47,7 +51,11 @@ def tokenised(
     """Tokenise texts on all cores, cut to `max_length` tokens; a text may have no tokens."""
     found = first_tokens(tokenizer.backend_tokenizer, texts, max_length, offsets=offsets)
     ids_N = [np.array(one.ids[:max_length], np.int32) for one in found]
-    return TokenisedTexts(ids_N, texts, [np.array(one.offsets[:max_length]) for one in found] if offsets else ())
+    if not offsets:
+        return TokenisedTexts(ids_N, texts, ())
+    before_N = [len(encoder_text(text)) - len(text) for text in texts]
+    spans_N = [np.array(one.offsets[:max_length]) - before for one, before in zip(found, before_N, strict=True)]
+    return TokenisedTexts(ids_N, texts, spans_N)
 
 
 def decoded(tokenizer: PreTrainedTokenizerFast, documents: Documents, rows: NDArray[np.integer]) -> list[str]:

@@ -55,7 +55,7 @@ class ColumnsConfig:
     """Column with the text, or columns of its fields: `[title, text]`, or `{title: dc_title, body: abstract}` with
     other names."""
     categories: tuple[Name, ...] = ()
-    """Columns with categories, such as `[type, language]`. Each value is a feature as a whole, no text."""
+    """Columns with categories, such as `[type, language]`. A value is a feature as a whole; encoders read it first."""
     labels: Name = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
     label_separator: Name | None = None
