@@ -446,14 +446,16 @@ def test_the_encoder_trains_with_a_layer_over_its_mean_where_documents_have_one_
         assert (trained.model.encoder.backbone.attention == "eager") != gpu
 
 
-def test_the_encoder_trains_on_a_cpu_where_labels_are_few():
+def test_the_encoder_trains_on_a_cpu_where_labels_are_few_or_have_many_documents():
     task = Task(source={"source": SOURCE, "corpus": "c"}, name="n", labels=20, documents=5, readable=True, single=False)
     found = [one for one in candidates(replace(task, trees=True), [510, 256, 128]) if one.config().trains_encoder]
     assert [(one.max_length, one.config().model.scorers[-1].kind) for one in found] == [
         (128, "tree"),
         (128, "label_embeddings"),
     ]
-    assert not any(one.config().trains_encoder for one in candidates(replace(task, labels=51), [510, 256, 128]))
+    for per_label in (99, 100):
+        some = candidates(replace(task, labels=51, per_label=per_label), [510, 256, 128])
+        assert any(one.config().trains_encoder for one in some) == (per_label == 100)
 
 
 @pytest.mark.parametrize(("labels", "documents", "wide"), [(2, 20_000, True), (2, 20_001, False), (51, 5_000, False)])

@@ -249,6 +249,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         name=name,
         labels=found.labels,
         documents=found.documents.get("train", 0),
+        per_label=found.labels_per_document * found.documents.get("train", 0) / found.labels,
         readable=wordy or found.named > 0,
         single=roles.task == "single_label",
         most_factorised=min(25_000, int((psutil.virtual_memory().available / 17) ** 0.5)),  # 12 bytes a pair, of 70 %

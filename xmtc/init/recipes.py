@@ -30,7 +30,8 @@ _MANY_LABELS = 1_024  # with more labels, a training step of label attention onl
 _FEW_LABELS_LENGTH = 128  # tokens that an encoder reads to train where documents have several of few labels
 _WHOLE = 192  # tokens; an encoder trains on whole documents up to this length, and on random spans of longer ones
 _CROP = 128  # tokens of a span
-_FEW_LABELS = 50  # with at most this many labels, pairs of words add information
+_FEW_LABELS = 50  # with at most this many labels, pairs of words add information, and an encoder is worth training
+_MANY_DOCUMENTS = 100  # of a label on average, which are worth training an encoder with any number of labels
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
 _TERMS = 300_000  # words and pairs, where labels are few
@@ -44,6 +45,7 @@ class Task:
         source: the `data` section, without `max_length` and `words`.
         name: name of the run.
         labels, documents: numbers of labels and documents in train.
+        per_label: documents of a label on average.
         readable: whether the labels, or their names, are words.
         single: whether each document has exactly one label.
         most_factorised: with few labels, the linear scorer factorises up to this many documents, instead of terms.
@@ -60,6 +62,7 @@ class Task:
     documents: int
     readable: bool
     single: bool
+    per_label: float = 0.0
     most_factorised: int = 25_000
     gpu: bool = False
     trees: bool = False
@@ -168,8 +171,9 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    worth = task.single or task.labels <= _FEW_LABELS
-    there = {"gpu": task.gpu and not worth, "trees": trees, "few documents": few, "encoder": worth}
+    alike = task.single or task.labels <= _FEW_LABELS
+    worth = alike or task.per_label >= _MANY_DOCUMENTS
+    there = {"gpu": task.gpu and not alike, "trees": trees, "few documents": few, "encoder": worth}
     for recipe in (one for one in RECIPES if all(there[need] for need in one.needs)):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
