@@ -365,10 +365,10 @@ def test_damaged_corpora_say_so(tmp_path):
         shutil.rmtree(path / "tokenizer", ignore_errors=True)
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(DataError, match=r"format 99, .*7"):
+    with pytest.raises(DataError, match=r"format 99, .*8"):
         Corpus.open(path)
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
-    with pytest.raises(DataError, match=r"format 1, .*7"):
+    with pytest.raises(DataError, match=r"format 1, .*8"):
         small_corpus(tmp_path)
     with pytest.raises(DataError, match=r"no corpus here .*; start where the run did, or"):
         Corpus.open(tmp_path / "none")
