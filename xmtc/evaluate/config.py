@@ -23,8 +23,7 @@ class EvaluateConfig:
     index: IndexConfig = IndexConfig()
     """The index of the labels that is exported with the model and finds shortlists (docs/explanation/mining.md)."""
     bins: tuple[BinName, ...] = BINS
-    """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap. EURLEX57K's
-    zero, few and frequent are `["0", "1-50", ">50"]`."""
+    """Groups of labels by the number of their training documents: `n`, `a-b` or `>n`; they may overlap."""
     propensity_a: Annotated[float, Field(gt=0)] = 0.55
     """A of the propensity model (Jain et al. 2016): 0.55 in general, 0.6 for Amazon, 0.5 for Wikipedia."""
     propensity_b: Annotated[float, Field(gt=0)] = 1.5

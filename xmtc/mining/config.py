@@ -36,5 +36,4 @@ class MiningConfig:
     uniform: Annotated[int, Field(ge=1)] = 512
     """Number of further labels of a micro-batch, drawn uniformly to stand for all others."""
     refresh_steps: Annotated[int, Field(ge=2)] = 200
-    """Maximum age of the index in steps. A background thread rebuilds it every `refresh_steps / 2` steps. If that takes
-    longer, training continues with the old one and logs a warning."""
+    """Maximum age of the index in steps, see docs/explanation/mining.md#how-old-the-index-is."""

@@ -59,8 +59,7 @@ class LinearConfig(ScorerSettings):
     shares_work: ClassVar[bool] = True
     kind: Literal["linear"] = "linear"
     fields: FieldWeights = None
-    """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1. A
-    word in the title has another weight than the same word in the body."""
+    """Fields to read, such as `[title]`, or their weights, such as `{title: 1, body: 2}`; null: all, with weight 1."""
     most_terms: Annotated[int, Field(ge=1)] = 14_000
     """Number of columns, the most frequent ones. Memory grows with the square of this number (or of the training
     documents, if fewer), time with the cube."""

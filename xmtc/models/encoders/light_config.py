@@ -56,8 +56,7 @@ class _Transformer(_Light):
     heads: Annotated[int, Field(ge=1)] = 4
     """Attention heads; must divide the width."""
     feed_forward: Annotated[int, Field(ge=1)] = 512
-    """Width inside the feed-forward layer. With 192, a `multilevel` layer of width 128 is as large as a layer of
-    `self_attention` with 512."""
+    """Width inside the feed-forward layer."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the outputs of attention and feed-forward layer."""
 
