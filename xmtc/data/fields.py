@@ -71,6 +71,6 @@ def categories_of(text: str) -> tuple[str, ...]:
     return text.categories if isinstance(text, FieldText) else ()
 
 
-def encoder_text(text: str) -> str:
-    """Return what an encoder reads of a document: the values of its categories, each on a line, and the text."""
-    return "".join(f"{term.partition('=')[2]}\n" for term in categories_of(text)) + text
+def category_lines(text: str) -> str:
+    """Return what encoders read before a text: the values of its categories, each on a line."""
+    return "".join(f"{term.partition('=')[2]}\n" for term in categories_of(text))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from xmtc.data.fields import encoder_text
+from xmtc.data.fields import category_lines
 
 Ids = NDArray[np.int64]
 _CHARACTERS, _MARGIN = 8, 64
@@ -21,13 +21,14 @@ def first_tokens(tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offse
 
     Args:
         tokenizer: adds no special tokens here.
-        texts: texts of any length; the values of their categories come before them, see `encoder_text`.
+        texts: texts of any length; the values of their categories come before them, see `category_lines`.
         most: tokens that are read; the result has more of them if the text has.
         offsets: whether spans of characters are needed, which take time.
     """
     encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
     needed, found = most + _MARGIN, dict[int, Encoding]()  # the last tokens of a beginning may differ
-    texts, left, characters = list(map(encoder_text, texts)), list(range(len(texts))), _CHARACTERS * needed
+    texts = [category_lines(text) + text for text in texts]
+    left, characters = list(range(len(texts))), _CHARACTERS * needed
     while left:
         parts = [_beginning(texts[i], characters) for i in left]
         found |= zip(left, encode(parts, add_special_tokens=False), strict=True)

@@ -27,7 +27,7 @@ WIDTH = 384
 """Width of the packaged encoders."""
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
-_FEW_LABELS_LENGTH = 128  # tokens that an encoder reads to train where documents have several of few labels
+_SEVERAL_LABELS_LENGTH = 128  # tokens that an encoder reads to train where documents have several labels
 _WHOLE = 192  # tokens; an encoder trains on whole documents up to this length, and on random spans of longer ones
 _CROP = 128  # tokens of a span
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information, and an encoder is worth training
@@ -171,9 +171,9 @@ def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
     trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
     few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
-    alike = task.single or task.labels <= _FEW_LABELS
-    worth = alike or task.per_label >= _MANY_DOCUMENTS
-    there = {"gpu": task.gpu and not alike, "trees": trees, "few documents": few, "encoder": worth}
+    few_labels = task.single or task.labels <= _FEW_LABELS
+    worth = few_labels or task.per_label >= _MANY_DOCUMENTS
+    there = {"gpu": task.gpu and not few_labels, "trees": trees, "few documents": few, "encoder": worth}
     for recipe in (one for one in RECIPES if all(there[need] for need in one.needs)):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
@@ -184,7 +184,7 @@ def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]
     if not recipe.encodes:
         return lengths[:1]
     if "encoder" in recipe.needs:
-        return lengths[:1] if task.single else [min(lengths[0], _FEW_LABELS_LENGTH)]
+        return lengths[:1] if task.single else [min(lengths[0], _SEVERAL_LABELS_LENGTH)]
     if recipe.reads == "tokens" or task.single:
         return lengths
     return [length for length in lengths if length <= _POOLED]

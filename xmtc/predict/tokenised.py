@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.documents import Documents, UnlabelledDocuments
-from xmtc.data.fields import encoder_text
+from xmtc.data.fields import category_lines
 from xmtc.data.windows import first_tokens
 
 
@@ -51,10 +51,8 @@ def tokenised(
     """Tokenise texts on all cores, cut to `max_length` tokens; a text may have no tokens."""
     found = first_tokens(tokenizer.backend_tokenizer, texts, max_length, offsets=offsets)
     ids_N = [np.array(one.ids[:max_length], np.int32) for one in found]
-    if not offsets:
-        return TokenisedTexts(ids_N, texts, ())
-    before_N = [len(encoder_text(text)) - len(text) for text in texts]
-    spans_N = [np.array(one.offsets[:max_length]) - before for one, before in zip(found, before_N, strict=True)]
+    read = zip(found, texts, strict=True) if offsets else ()
+    spans_N = [np.array(one.offsets[:max_length]) - len(category_lines(text)) for one, text in read]
     return TokenisedTexts(ids_N, texts, spans_N)
 
 
