@@ -125,6 +125,7 @@ SETTINGS = {
     "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS), epochs=3),
     "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
     "g500": _eurlex(500, (*PARTS, *QUESTIONS, *CLOSED[2:])),
+    "l16000": _eurlex(16_000, ("prototypes", "chosen")),
     "l500": replace(_eurlex(500, ("prototypes", "chosen")), max_length=1024),
     "n": Setting("eurlex57k_attention.yaml", "gnd_tib", 4000, ("prototypes", "chosen"), max_length=64),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
