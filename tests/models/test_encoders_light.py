@@ -24,7 +24,6 @@ from xmtc.models.encoders.recurrent import BiGRU
 from xmtc.models.encoders.self_attention import (
     Depthwise,
     FeedForward,
-    LowRank,
     MultilevelAttention,
     band_mask,
     global_attention,
@@ -207,7 +206,7 @@ def test_backward_of_a_gru_costs_in_proportion_to_the_length():
 @pytest.mark.parametrize("width", [64, 128, 256])
 def test_light_transforms_have_under_a_tenth_of_the_feed_forward_parameters(width):
     full = count(FeedForward(width, 4 * width))
-    assert count(LowRank(width, width // 4)) < full / 10
+    assert count(FeedForward(width, width // 4)) < full / 10
     assert count(Depthwise(width)) < full / 10
 
 

@@ -1,5 +1,6 @@
 """Settings of the lightweight encoders. Only `build` imports PyTorch."""
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from xmtc.models.encoders.cnn import CNNEncoder
     from xmtc.models.encoders.embedding import BagEncoder, TokenEmbedding
     from xmtc.models.encoders.recurrent import BiGRUEncoder
-    from xmtc.models.encoders.self_attention import TransformerEncoder
+    from xmtc.models.encoders.self_attention import Block, TransformerEncoder
 
 
 @config
@@ -65,6 +66,17 @@ class _Transformer(_Light):
         if self.width % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
 
+    @abstractmethod
+    def block(self) -> "Block":
+        """Build one layer."""
+
+    @override
+    def build(self, vocab_size: int) -> "TransformerEncoder":
+        from xmtc.models.encoders.self_attention import TransformerEncoder
+
+        embedding = self.embedding.build(vocab_size, self.window, positions=True)
+        return TransformerEncoder(embedding, self.width, [self.block() for _ in range(self.layers)])
+
 
 @config
 class SelfAttentionConfig(_Transformer):
@@ -74,10 +86,11 @@ class SelfAttentionConfig(_Transformer):
     """Which encoder."""
 
     @override
-    def build(self, vocab_size: int) -> "TransformerEncoder":
-        from xmtc.models.encoders.self_attention import build_self_attention
+    def block(self) -> "Block":
+        from xmtc.models.encoders.self_attention import Block, FeedForward, SelfAttention
 
-        return build_self_attention(self, vocab_size)
+        attention = SelfAttention(self.width, self.heads)
+        return Block(self.width, attention, FeedForward(self.width, self.feed_forward), self.dropout)
 
 
 @config
@@ -92,10 +105,13 @@ class MultilevelConfig(_Transformer):
     """Layer after the attention. low_rank and depthwise have under a tenth of the default feed-forward's weights."""
 
     @override
-    def build(self, vocab_size: int) -> "TransformerEncoder":
-        from xmtc.models.encoders.self_attention import build_multilevel
+    def block(self) -> "Block":
+        from xmtc.models.encoders.self_attention import Block, Depthwise, FeedForward, MultilevelAttention
 
-        return build_multilevel(self, vocab_size)
+        attention = MultilevelAttention(self.width, self.heads, min(self.local_radius, self.window))
+        inner = self.feed_forward if self.transform == "feed_forward" else max(1, self.width // 4)
+        transform = Depthwise(self.width) if self.transform == "depthwise" else FeedForward(self.width, inner)
+        return Block(self.width, attention, transform, self.dropout)
 
 
 @config
