@@ -16,7 +16,6 @@ from xmtc.models.module_files import load_weights, whole
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 
-"""The kind of attention of a window's first token; for a document, of the first token of its first window."""
 FOLDER, WEIGHTS = "encoder", "model.safetensors"
 """Folder of an encoder's weights in an exported model."""
 

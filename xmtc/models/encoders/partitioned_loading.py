@@ -1,12 +1,9 @@
 """Build a Transformers model whose weights are partitioned over the workers, without ever loading it whole."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from accelerate import init_empty_weights
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from torch import Tensor
@@ -26,13 +23,6 @@ def fetch(name: str) -> Path:
     """
     folder = Path(name)
     return folder if folder.is_dir() else Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-
-
-@contextmanager
-def without_weights() -> Iterator[None]:
-    """Build models inside the context with parameters on the meta device; buffers stay on their devices."""
-    with init_empty_weights(include_buffers=False):
-        yield
 
 
 def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, loading: Loading) -> None:

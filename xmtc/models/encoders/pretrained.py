@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
@@ -18,7 +19,7 @@ from xmtc.data.pretrained import resolve_pretrained
 from xmtc.distributed.zero3 import BlockGathering, Loading
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
-from xmtc.models.encoders.partitioned_loading import fetch, load_partitioned, without_weights
+from xmtc.models.encoders.partitioned_loading import fetch, load_partitioned
 
 # A window of a decoder with 128k positions would make attention over the window the whole cost: longer documents
 # are cut in windows, and the label attention joins them again.
@@ -105,7 +106,7 @@ def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfi
 def _partitioned(settings: HuggingFaceConfig, shape: PreTrainedConfig, loading: Loading) -> PreTrainedModel:
     """Load frozen pretrained weights, partitioned over the workers."""
     folder = _load(settings.name, lambda name, **_: fetch(name), resolve_pretrained(settings.name))
-    with without_weights():
+    with init_empty_weights(include_buffers=False):  # buffers have values that no file holds
         model = _random(settings, shape)
     load_partitioned(model, folder, getattr(torch, settings.dtype), loading)
     BlockGathering(model, blocks_of(model))
