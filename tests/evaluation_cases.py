@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.data.labels import LabelTable
-from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.scorers.predictions import SparsePredictions
 
 
 def gold_and_scores(documents: int = 300, labels: int = 40, seed: int = 0) -> tuple[sparse.csr_array, NDArray]:

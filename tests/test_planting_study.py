@@ -15,8 +15,8 @@ import planting_outcomes
 import planting_settings
 import planting_tables
 from tiny_runs import load, write_config
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Decision
+from xmtc.scorers.predictions import SparsePredictions
 
 SCORERS = [{"kind": "linear", "penalty": 0.1}, {"kind": "word_neighbours"}]
 

@@ -16,8 +16,8 @@ from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.metrics import Ratio
-from xmtc.evaluate.predictions import match
 from xmtc.fusion.decision import Decision
+from xmtc.scorers.predictions import match
 
 
 def measured(scores, gold, resamples: int) -> Evaluation:

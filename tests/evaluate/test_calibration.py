@@ -10,8 +10,8 @@ from evaluation_cases import best
 from xmtc.errors import CheckpointError
 from xmtc.evaluate.fit_calibration import LEAST_OF_EACH, calibrated, fit_calibration
 from xmtc.evaluate.judged import ScoreCounts
-from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.models.calibration import Calibration
+from xmtc.scorers.predictions import SparsePredictions, match
 
 LABELS, DOCUMENTS = 40, 2000
 COUNTS = np.array([3] * 20 + [100] * 20)

@@ -15,9 +15,9 @@ from evaluation_cases import gold_and_scores, label_table, whole
 from xmtc.artefact.decide import tuned_decision
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.evaluate.decisions import HalfOutcomes, compare_rules, outcomes_of
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.config import RULE
 from xmtc.fusion.decision import BEST, Decision, Outcomes
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
 

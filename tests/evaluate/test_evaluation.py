@@ -13,9 +13,9 @@ from xmtc.errors import DataError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.evaluate.metrics import all_metrics, goals
-from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.evaluate.summary import markdown_summary, summary_rows
 from xmtc.fusion.decision import Decision
+from xmtc.scorers.predictions import SparsePredictions, match
 
 TRAIN = 1000
 THRESHOLD = 0.35

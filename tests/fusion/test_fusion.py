@@ -21,8 +21,9 @@ from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import Logistic, fit_logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.scorers.base import Candidates, DenseScored, SparseScored
+from xmtc.scorers.base import DenseScored, SparseScored
 from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
 
@@ -194,7 +195,7 @@ def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probabi
     assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
 
 
-def fused(cross_fit: CrossFit, arm: Arm) -> Candidates:
+def fused(cross_fit: CrossFit, arm: Arm) -> SparsePredictions:
     (logits_NK,) = cross_fit.logits([arm])
     return candidates_of(cross_fit.pairs, logits_NK, exclusive=cross_fit.exclusive)
 

@@ -16,9 +16,9 @@ from tiny_runs import documents, load, write_config, write_jsonl
 from xmtc import pipeline
 from xmtc.artefact.export import load_model
 from xmtc.errors import ConfigError, DataError
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.pipeline import train_run
 from xmtc.run.directory import Stage
+from xmtc.scorers.predictions import SparsePredictions
 
 OLD = ("fish", "heart", "law", "steel")
 

@@ -14,8 +14,8 @@ from xmtc.artefact.relabel import rename_labels
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.flips import flips
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.report.section import Table
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.watch.acceptance import Annotation
 from xmtc.watch.diff import Differences, as_share, differences
 

@@ -33,15 +33,16 @@ from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.scorers.base import Candidates, SparseScored
-from xmtc.stages.ablation import Ablation, best_of
+from xmtc.scorers.base import SparseScored
+from xmtc.scorers.predictions import SparsePredictions
+from xmtc.stages.ablation import Ablation
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker, build_worker
 
 BAR = 5.0
 KEYS = ("p@1", "ndcg@5", "micro_f1", "macro_f1")
-Found = dict[tuple[str, str], Candidates]
+Found = dict[tuple[str, str], SparsePredictions]
 
 
 def walked(trees: BoostedTrees, inputs_XNK: Floats, label_ids_NK: np.ndarray) -> Floats:
@@ -74,7 +75,7 @@ def multiplied(pairs: Pairs, chances_NK: Floats, occurrences: Occurrences) -> Pa
     return replace(pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]]))
 
 
-def halves(arm: Arm, pairs: Pairs, worker: Worker, occurrences: Occurrences) -> Candidates:
+def halves(arm: Arm, pairs: Pairs, worker: Worker, occurrences: Occurrences) -> SparsePredictions:
     """Fuse each half with a fusion fitted on the other."""
     gold_NL, used = worker.dev.label_matrix(), pairs.only(arm.places)
     ids_NK, scores_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32), np.zeros(pairs.label_ids_NK.shape, np.float32)
@@ -84,7 +85,7 @@ def halves(arm: Arm, pairs: Pairs, worker: Worker, occurrences: Occurrences) -> 
         fitted = fit_fusion(arm.names, used.take(learned), gold_NL[learned], occurrences, arm.config)
         found = fitted.fuse(used.take(judged), exclusive=worker.config.data.task == "single_label")
         ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
-    return Candidates(ids_NK, scores_NK)
+    return SparsePredictions(ids_NK, scores_NK)
 
 
 def before(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrences) -> Found:
@@ -120,7 +121,7 @@ def differences(worker: Worker, old: Found, new: Found) -> Iterator[tuple[float,
     """Yield the change of each metric of each fusion in points, and its description."""
     for key in old:
         metrics = [
-            quick_metrics(worker, best_of(found[key], 100), worker.dev.label_matrix(), calibrated=True)
+            quick_metrics(worker, found[key].top(100), worker.dev.label_matrix(), calibrated=True)
             for found in (old, new)
         ]
         for name in KEYS:

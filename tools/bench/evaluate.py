@@ -22,7 +22,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import Evaluation, evaluate
-from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.scorers.predictions import SparsePredictions
 
 BLOCK = 20_000
 

@@ -20,8 +20,8 @@ from xmtc.data.bins import bin_mask
 from xmtc.data.corpus import Corpus
 from xmtc.evaluate.bootstrap import bootstrap
 from xmtc.evaluate.classification import Outcome, label_scores
-from xmtc.evaluate.predictions import match
 from xmtc.evaluate.store import read_predictions
+from xmtc.scorers.predictions import match
 
 BINS = ("1-5", "6-10", "11-50", ">50")
 SUBSETS, BOOTSTRAPS, RESAMPLES, TOP_K = 300, 20, 300, 100

@@ -20,9 +20,9 @@ from scipy import sparse
 
 from quality import RECIPES, Clock, Json, Measured, candidates, fused
 from quality_data import Case, load_case
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.scorers.base import BLOCK
 from xmtc.scorers.config import LinearConfig, ScorerSettings, TreeConfig
+from xmtc.scorers.predictions import SparsePredictions
 
 CATEGORY = "type"
 FIELDS = {"title": 1.0, "text": 2.0}

@@ -35,7 +35,7 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE, resolve_pretrained
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
-from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.scorers.predictions import SparsePredictions
 
 TOP = 100
 MAX_SVMS = 8_000

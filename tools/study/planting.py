@@ -30,7 +30,6 @@ from xmtc.data.corpus import Split
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import HEAD, names_of
@@ -44,6 +43,7 @@ from xmtc.run.state import git_state, versions
 from xmtc.scorers.base import DenseScored, Features, Scored, Scorer, Training
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.label_text import names_of_labels
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.finetune import load_best
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.plant import token_ndcg
@@ -180,9 +180,9 @@ def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -
     everything = Arm(names, range(len(names)), config)
     (logits_NK,) = CrossFit(choose, gold_NL, occurrences, exclusive=False).logits([everything])
     found = candidates_of(choose, logits_NK)
-    decision = outcomes_of(SparsePredictions(found.label_ids_NK, found.scores_NK), gold_NL).tuned("micro")
+    decision = outcomes_of(found, gold_NL).tuned("micro")
     fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)
-    return figures(shared, SparsePredictions(fitted.label_ids_NK, fitted.scores_NK), decision)
+    return figures(shared, fitted, decision)
 
 
 def figures(shared: Shared, predictions: SparsePredictions, decision: Decision) -> tuple[dict[str, Any], Predicted]:
@@ -234,7 +234,7 @@ def reference(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[s
     else:
         tree = TreeConfig(shape="parabel").fit(shared.training)
         best = [tree.score(half).top(shared.config.evaluate.top_k) for half in halves]
-        found, predicted = alone(shared, *(SparsePredictions(one.label_ids_NK, one.scores_NK) for one in best))
+        found, predicted = alone(shared, *best)
     return {"head": found, "cpu_s": {"all": round(time.process_time() - began, 1)}}, {"head": predicted.to_json()}
 
 

@@ -19,8 +19,8 @@ from scipy import sparse
 from xmtc.evaluate.classification import Outcome
 from xmtc.evaluate.judged import discounts, ideal_gains
 from xmtc.evaluate.metrics import Ratio
-from xmtc.evaluate.predictions import SparsePredictions, match
 from xmtc.fusion.decision import Decision
+from xmtc.scorers.predictions import SparsePredictions, match
 
 AT = 5
 _BITS = 1 << np.arange(AT)

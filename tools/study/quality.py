@@ -31,7 +31,6 @@ from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import Evaluation, evaluate
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
@@ -45,6 +44,7 @@ from xmtc.scorers.config import (
     TreeConfig,
     WordNeighboursConfig,
 )
+from xmtc.scorers.predictions import SparsePredictions
 
 T = TypeVar("T")
 KEYS = ("p@1", "ndcg@5", "r@10", "micro_f1", "macro_f1", "ece")
@@ -157,10 +157,7 @@ class Measured:
     def line(self, system: str, predictions: SparsePredictions) -> Json:
         """Measure a system, in percent; the threshold is the tuning half's."""
         case = self._case
-        tuning, reported = (
-            (SparsePredictions(predictions.label_ids_NK[rows], predictions.scores_NK[rows]), case.gold[rows])
-            for rows in (case.tuning, case.reported)
-        )
+        tuning, reported = ((predictions.take(rows), case.gold[rows]) for rows in (case.tuning, case.reported))
         decision = None if case.single_label else outcomes_of(*tuning).tuned("micro")
         config = EvaluateConfig(resamples=self._resamples)
         self._found[system] = evaluate(*reported, case.labels, len(case.training), config=config, decision=decision)
@@ -285,8 +282,7 @@ def fused(case: Case, names: Sequence[str], pairs: Pairs, *, co_occurrence: bool
     rows, occurrences = case.tuning, Occurrences.of(case.training.labels_NL)
     config = FusionConfig(kind="linear", co_occurrence=co_occurrence and len(names) > 1)
     fusion: Fusion = fit_fusion(names, pairs.take(rows), case.gold[rows], occurrences, config)
-    found = fusion.fuse(pairs)
-    return SparsePredictions(found.label_ids_NK, found.scores_NK)
+    return fusion.fuse(pairs)
 
 
 def with_states(case: Case, folder: Path) -> Case:

@@ -27,8 +27,8 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Decision
+from xmtc.scorers.predictions import SparsePredictions
 
 KEYS = ("p@1", "p@3", "p@5", "rp@5", "ndcg@5", "psp@5", "micro_f1", "macro_f1")
 

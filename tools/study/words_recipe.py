@@ -37,7 +37,6 @@ from xmtc.data.readers.base import Document
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.run.config import RunConfig
 from xmtc.scorers.base import Scorer
 from xmtc.scorers.config import ScorerConfig, ScorerSettings
@@ -169,8 +168,7 @@ def measured(case: Case, scorers: Sequence[Scorer], prefix: str) -> dict[str, fl
     for tuning, reported in ((case.tuning, case.reported), (case.reported, case.tuning)):
         half = replace(case, tuning=tuning, reported=reported)
         every = fused(half, [str(place) for place in range(len(scorers))], pairs)
-        parts = (SparsePredictions(every.label_ids_NK[rows], every.scores_NK[rows]) for rows in (tuning, reported))
-        known, unseen = parts
+        known, unseen = every.take(tuning), every.take(reported)
         decision = None if case.single_label else outcomes_of(known, case.gold[tuning]).tuned("micro")
         gold, documents, config = case.gold[reported], len(case.training), EvaluateConfig(resamples=0)
         found.append(evaluate(unseen, gold, case.labels, documents, config=config, decision=decision).metrics)

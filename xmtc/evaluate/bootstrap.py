@@ -23,7 +23,7 @@ from scipy.stats import norm
 
 from xmtc.evaluate.classification import LabelSums, Outcome, label_scores
 from xmtc.evaluate.metrics import Ratio
-from xmtc.evaluate.predictions import shape_of, without
+from xmtc.scorers.predictions import shape_of, without
 
 _CHUNK_WEIGHTS = 48 << 20
 """Document weights held at once: 192 MiB of float32."""

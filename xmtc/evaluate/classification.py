@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xmtc.evaluate.metrics import LabelMetric, all_metrics
-from xmtc.evaluate.predictions import Gold, SparsePredictions, as_matrix, shape_of
+from xmtc.scorers.predictions import Gold, SparsePredictions, as_matrix, shape_of
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing_extensions import override
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.classification import Outcome, label_scores
 from xmtc.evaluate.judged import Judged
-from xmtc.evaluate.predictions import Gold, SparsePredictions, match, shape_of
 from xmtc.fusion.decision import EXPECTED, OWN_RULES, Decision, Outcomes
+from xmtc.scorers.predictions import Gold, SparsePredictions, match, shape_of
 
 _SHARES = np.linspace(0.05, 1, 20)
 _GROUPS = 10

@@ -8,7 +8,7 @@ from typing import Any
 from xmtc.evaluate.classification import Outcome
 from xmtc.evaluate.judged import Judged
 from xmtc.evaluate.metrics import ndcg, precision, recall
-from xmtc.evaluate.predictions import shape_of
+from xmtc.scorers.predictions import shape_of
 
 _CURVE_K = 20
 _CONFUSION_LABELS = 100

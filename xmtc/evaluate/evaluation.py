@@ -26,8 +26,8 @@ from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.judged import Judged
 from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, bin_metrics, metrics_of
 from xmtc.evaluate.per_label import most_confused, per_label_table
-from xmtc.evaluate.predictions import Gold, SparsePredictions, shape_of
 from xmtc.fusion.decision import BEST, Decision
+from xmtc.scorers.predictions import Gold, SparsePredictions, shape_of
 
 _SEED = 13
 """Of the bootstrap. Evaluations of the same documents share resamples, so that they compare in pairs."""

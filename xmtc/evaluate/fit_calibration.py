@@ -16,8 +16,8 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from xmtc.data.bins import bin_masks
-from xmtc.evaluate.predictions import Gold, SparsePredictions, match
 from xmtc.models.calibration import Calibration
+from xmtc.scorers.predictions import Gold, SparsePredictions, match
 
 LEAST_OF_EACH = 25
 """A bin with fewer right, or fewer wrong, predictions than this shares the fit over all labels."""

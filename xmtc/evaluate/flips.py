@@ -15,7 +15,7 @@ from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.bootstrap import ratio_interval
 from xmtc.evaluate.metrics import Ratio
-from xmtc.evaluate.predictions import Gold, SparsePredictions, as_matrix, without
+from xmtc.scorers.predictions import Gold, SparsePredictions, as_matrix, without
 
 _BRANCHES, _LABELS = 10, 50
 

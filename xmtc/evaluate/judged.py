@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from xmtc.evaluate.classification import Outcome
 from xmtc.evaluate.histogram import Auc, ScoreHistogram
-from xmtc.evaluate.predictions import Gold, SparsePredictions, match
 from xmtc.evaluate.ranked import average_precision
+from xmtc.scorers.predictions import Gold, SparsePredictions, match
 
 _PROPENSITY_RANKS = 5
 _BLOCK = 1 << 15  # documents whose predictions are looked at at once

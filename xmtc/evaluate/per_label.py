@@ -10,7 +10,7 @@ from scipy import sparse
 
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.judged import Judged
-from xmtc.evaluate.predictions import as_matrix, shape_of, without
+from xmtc.scorers.predictions import as_matrix, shape_of, without
 
 _BLOCK = 1 << 16
 _FALSE_PER_DOCUMENT = 5

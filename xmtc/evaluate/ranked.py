@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.evaluate.predictions import SparsePredictions
+from xmtc.scorers.predictions import SparsePredictions
 
 _GROUP = 1 << 24
 """Predictions ranked at once: 128 MiB of sort keys."""

@@ -18,10 +18,10 @@ from xmtc.errors import DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
 from xmtc.files import read_json, reading, replacing, write_json, write_text, writing
+from xmtc.scorers.predictions import SparsePredictions
 
 _BLOCK = 1 << 15
 

@@ -31,7 +31,7 @@ from xmtc.fusion.logistic import Logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import RERANKER, Reranking
-from xmtc.scorers.base import Candidates
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
 LEAST_FOR_TREES = 2_000
@@ -102,7 +102,7 @@ class Fusion:
         """Compute the inputs of the regression, (X, N, K)."""
         return self.complete(pairs).inputs(self.maps, self.counts_L)
 
-    def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> Candidates:
+    def fuse(self, pairs: Pairs, *, exclusive: bool = False) -> SparsePredictions:
         """Return the candidates with fused probabilities, best first; ties by ascending label id.
 
         Args:
@@ -166,7 +166,7 @@ def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrenc
     return replace(pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]]))
 
 
-def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bool = False) -> Candidates:
+def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bool = False) -> SparsePredictions:
     """Return candidates with the probabilities of their logits, best first; equal ones by ascending label id.
 
     They are sorted by logits, because the float32 probabilities of large logits tie.
@@ -186,7 +186,7 @@ def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bo
     order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
     ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
     ordered_NK = np.take_along_axis(np.where(pairs.used, scores_NK, 0), order_NK, axis=1)
-    return Candidates(ids_NK, ordered_NK.astype(np.float32))
+    return SparsePredictions(ids_NK, ordered_NK.astype(np.float32))
 
 
 def fit_fusion(

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
 from xmtc.fusion.log_odds import LogOdds
-from xmtc.scorers.base import Scored, SparseScored
+from xmtc.scorers.base import Scored
+from xmtc.scorers.predictions import match
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Pairs:
 
     def right(self, gold_NL: Matrix) -> NDArray[np.bool_]:
         """Mark the candidates that are the document's labels, (N, K); padding is False."""
-        return SparseScored(gold_NL).at(self.label_ids_NK) > 0
+        return match(self.label_ids_NK, gold_NL)
 
     def ranked(self, label_ids_NB: NDArray[np.int32], scores_NB: NDArray[np.float32]) -> "Pairs":
         """Add the scores of a language model for some of the candidates; -1 pads the labels, and 0 the scores."""

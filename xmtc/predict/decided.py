@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.flips import Decisions
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.predict.predictor import Model
+from xmtc.scorers.predictions import SparsePredictions
 
 
 def decided(

@@ -3,7 +3,7 @@
     training = Training(Features(words), labels_NL, names=None)
     scorer = settings.fit(training)                  # ScorerSettings, one member of the family
     scored = scorer.score(features)                  # Scored, of unseen documents
-    best = scored.top(50)                            # Candidates
+    best = scored.top(50)                            # SparsePredictions
     values_NK = scored.at(best.label_ids_NK)         # scores of these or other labels
 
 Suffixes: N documents, L labels, K kept labels of a document, V terms, F fields, D width of pooled states.
@@ -22,6 +22,7 @@ from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import ConfigError, DataError
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
 T = TypeVar("T")
@@ -112,23 +113,10 @@ class Training:
         return np.bincount(self.labels_NL.indices, minlength=self.labels_NL.shape[1]).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """One scorer's best labels of documents.
-
-    Attributes:
-        label_ids_NK: int32, best first; -1 pads shorter rows.
-        scores_NK: float32, descending along a row; 0 if the label id is -1.
-    """
-
-    label_ids_NK: NDArray[np.int32]
-    scores_NK: NDArray[np.float32]
-
-
 class Scored(Protocol):
     """One scorer's scores of the labels of some documents."""
 
-    def top(self, k: int) -> Candidates:
+    def top(self, k: int) -> SparsePredictions:
         """Find the k best labels of each document, without labels that the scorer does not know."""
         ...
 
@@ -147,7 +135,7 @@ class SparseScored:
 
     scores_NL: Matrix
 
-    def top(self, k: int) -> Candidates:
+    def top(self, k: int) -> SparsePredictions:
         """Find the k best labels of each document; of equal scores, the lower label id first."""
         scores, starts = self.scores_NL, self.scores_NL.indptr
         documents = len(starts) - 1
@@ -157,7 +145,7 @@ class SparseScored:
             part = slice(starts[row], starts[row + 1])
             columns, values = _best(scores.indices[part], scores.data[part], k)
             ids_NK[row, : len(columns)], scores_NK[row, : len(columns)] = columns, values
-        return Candidates(ids_NK, scores_NK)
+        return SparsePredictions(ids_NK, scores_NK)
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
         """Compute scores (N, K) of these labels."""
@@ -179,13 +167,13 @@ class DenseScored:
 
     scores_NL: NDArray[np.float32]
 
-    def top(self, k: int) -> Candidates:
+    def top(self, k: int) -> SparsePredictions:
         """Find the k best labels of each document; of equal scores, the lower label id first."""
         k = min(k, self.scores_NL.shape[1])
         ids_NK = np.sort(np.argpartition(-self.scores_NL, k - 1, axis=1)[:, :k], axis=1)
         scores_NK = np.take_along_axis(self.scores_NL, ids_NK, axis=1)
         order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
-        return Candidates(
+        return SparsePredictions(
             np.take_along_axis(ids_NK, order_NK, axis=1).astype(np.int32),
             np.take_along_axis(scores_NK, order_NK, axis=1),
         )

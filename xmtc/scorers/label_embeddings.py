@@ -20,8 +20,9 @@ from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import read_json, reading, write_text
-from xmtc.scorers.base import FILE, Candidates, Contribution, Features, LabelNames, Scored, Scorer, Training
+from xmtc.scorers.base import FILE, Contribution, Features, LabelNames, Scored, Scorer, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.vectors import centred_index, index_of, nearest, read_index, unit_rows, vectors_at, write_index
 
@@ -126,7 +127,7 @@ class _Similar(Scored):
     queries_ND: Floats
 
     @override
-    def top(self, k: int) -> Candidates:
+    def top(self, k: int) -> SparsePredictions:
         found_NF, cosines_NF = nearest(self.scorer.index, self.queries_ND, _NAMES_A_LABEL * k)
         ids_NK = np.full((len(found_NF), k), -1, np.int32)
         scores_NK = np.zeros((len(found_NF), k), np.float32)
@@ -134,7 +135,7 @@ class _Similar(Scored):
             labels, first = np.unique(self.scorer.owners_W[found[(found >= 0) & (cosines > 0)]], return_index=True)
             best = np.argsort(first)[:k]
             ids_NK[row, : len(best)], scores_NK[row, : len(best)] = labels[best], cosines[first[best]]
-        return Candidates(ids_NK, scores_NK)
+        return SparsePredictions(ids_NK, scores_NK)
 
     @override
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.evaluate import layout
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.files import write_json
 from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
@@ -17,7 +16,7 @@ from xmtc.fusion.fusion import candidates_of
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.fusion.pairs import Pairs
 from xmtc.fusion.reranking import RERANKER
-from xmtc.scorers.base import Candidates
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
@@ -45,7 +44,7 @@ class Ablation:
         """Compute the logits of dev by all scorers but the language model."""
         return next(self.cross_fit.logits([self._arm(self._kind, *self.ensemble.names)]))
 
-    def candidates(self, logits_NK: NDArray[np.float64], *, reranked: bool = True) -> Candidates:
+    def candidates(self, logits_NK: NDArray[np.float64], *, reranked: bool = True) -> SparsePredictions:
         """Return what the logits give, changed by the language model if it was asked."""
         if self.ranked is not None and reranked:
             logits_NK = self.cross_fit.reranked(self.ranked, logits_NK)
@@ -93,13 +92,8 @@ class Ablation:
         config = replace(config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence)
         return Arm(names, [self.ensemble.names.index(name) for name in names], config)
 
-    def _measured(self, found: Candidates) -> dict[str, Any]:
-        predictions = best_of(found, self.worker.config.evaluate.top_k)
-        metrics = quick_metrics(self.worker, predictions, self.worker.dev.label_matrix(), calibrated=True)
+    def _measured(self, found: SparsePredictions) -> dict[str, Any]:
+        best = found.top(self.worker.config.evaluate.top_k)
+        metrics = quick_metrics(self.worker, best, self.worker.dev.label_matrix(), calibrated=True)
         chosen = {key: metrics[key] for key in METRICS if metrics.get(key) is not None}
         return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in metrics["bins"].items()}}
-
-
-def best_of(found: Candidates, count: int) -> SparsePredictions:
-    """Select each document's best candidates."""
-    return SparsePredictions(found.label_ids_NK[:, :count], found.scores_NK[:, :count])

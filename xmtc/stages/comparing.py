@@ -18,13 +18,13 @@ from xmtc.errors import DataError
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.flips import Decisions, flips
-from xmtc.evaluate.predictions import Gold, SparsePredictions
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.fusion.decision import BEST
 from xmtc.predict.decided import decided
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
+from xmtc.scorers.predictions import Gold, SparsePredictions
 from xmtc.track.console import print_line
 from xmtc.track.progress import ConsoleTask, Progress
 

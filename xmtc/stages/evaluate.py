@@ -6,12 +6,12 @@ from functools import cache, partial
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.decision import Outcomes
 from xmtc.mining.index import IndexRecall, LabelIndex
 from xmtc.models.label_rows import may_name, name_unseen_labels
 from xmtc.predict.shortlist_scores import ShortlistScores
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble, reranker_of

@@ -8,13 +8,13 @@ from torch import Tensor
 from xmtc.artefact.export import ModelParts, export_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.readers.table_config import document_columns, label_file
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import BEST, Outcomes
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import NoHeadConfig
 from xmtc.predict.smoke import write_answers
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.profile import profile
 from xmtc.stages.worker import Worker
 

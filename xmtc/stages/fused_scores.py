@@ -16,15 +16,14 @@ from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, run_collectively
 from xmtc.evaluate.fit_calibration import logits_of
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.cross_fit import CrossFit
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused_scores import FusedScores
 from xmtc.predict.tokenised import decoded
-from xmtc.scorers.base import Candidates
-from xmtc.stages.ablation import Ablation, best_of
+from xmtc.scorers.predictions import SparsePredictions
+from xmtc.stages.ablation import Ablation
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
 
@@ -82,10 +81,10 @@ class FusedPredictor:
             if self._reranker is not None:
                 pairs = self._ranked(self._reranker, split, pairs, self.ensemble.fusion.fuse(pairs))
             found = self.ensemble.fusion.fuse(pairs, exclusive=self._exclusive)
-        predictions = best_of(found, worker.config.evaluate.top_k)
+        predictions = found.top(worker.config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
 
-    def _fit(self, pairs: Pairs) -> Candidates:
+    def _fit(self, pairs: Pairs) -> SparsePredictions:
         """Fit the fusion on dev and write the ablation. Return dev, cross-fitted by a fusion of the same kind."""
         worker, gold_NL, exclusive = self.worker, self.worker.dev.label_matrix(), self._exclusive
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
@@ -98,7 +97,7 @@ class FusedPredictor:
         run_collectively(lambda: ablation.write(logits_NK), here=worker.is_first)
         return ablation.candidates(logits_NK)
 
-    def _ranked(self, reranker: "Reranker", split: Split, pairs: Pairs, fused: Candidates) -> Pairs:
+    def _ranked(self, reranker: "Reranker", split: Split, pairs: Pairs, fused: SparsePredictions) -> Pairs:
         """Let the language model rank the best labels of some documents of a split, drawn by the seed. Collective.
 
         Raises:

@@ -16,11 +16,11 @@ from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.evaluate.predictions import SparsePredictions, shape_of
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.predict.ranking import Scoring, max_documents, score_split
 from xmtc.predict.shortlist_scores import ShortlistScores
+from xmtc.scorers.predictions import SparsePredictions, shape_of
 from xmtc.stages.shard_scores import ShardScores
 from xmtc.stages.worker import Worker
 

@@ -13,8 +13,8 @@ from xmtc.data.corpus import Split
 from xmtc.evaluate.decisions import HalfOutcomes, compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.histogram import ScoreHistogram
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Outcomes
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.worker import Worker
 
 

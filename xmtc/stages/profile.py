@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 
 from xmtc.artefact.profile import MOST_LABELS, Profile
-from xmtc.evaluate.predictions import SparsePredictions
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.predict.statistics import kinds_of, of_answers, of_tokens, of_words, token_bits
+from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.worker import Worker
 
 _DOCUMENTS = 1000

@@ -13,7 +13,6 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import Decided
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.evaluate.flips import flips
-from xmtc.evaluate.predictions import Gold
 from xmtc.predict.decided import decided
 from xmtc.predict.predictor import Model
 from xmtc.predict.tokenised import tokenised
@@ -21,6 +20,7 @@ from xmtc.report.compare import flip_tables
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Paragraph, Part
 from xmtc.report.sections.comparison import before_and_after
+from xmtc.scorers.predictions import Gold
 from xmtc.watch.acceptance import Annotation
 
 _TEXTS = 256

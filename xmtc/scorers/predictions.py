@@ -28,11 +28,12 @@ def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class SparsePredictions:
-    """Each document's K best labels.
+    """Each document's K best labels by a scorer, a fusion or a model.
 
     Attributes:
         label_ids_NK: int32, best first, no label twice in a row; -1 pads rows that hold fewer.
-        scores_NK: float32 probabilities, descending along a row; ignored if the label id is -1.
+        scores_NK: float32, descending along a row, probabilities but for a single scorer; ignored if the label id is
+            -1.
     """
 
     label_ids_NK: NDArray[np.int32]
