@@ -12,17 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from xmtc.data.bins import bin_masks
 from xmtc.models.calibration import Calibration
-from xmtc.scorers.predictions import Gold, SparsePredictions, match
+from xmtc.scorers.predictions import Gold, SparsePredictions, logits_of, match
 
 LEAST_OF_EACH = 25
 """A bin with fewer right, or fewer wrong, predictions than this shares the fit over all labels."""
 _MAX_PAIRS = 2_000_000
-_EDGE = 1e-7  # float32 probabilities nearer to 0 or 1 have lost their logit
 _IDENTITY = (1.0, 0.0)
 
 
@@ -60,11 +59,6 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
     scale_NK, offset_NK = calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
     scores_NK = expit(logits_of(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
     return SparsePredictions(ids_NK, scores_NK).sorted_by(-np.where(ids_NK < 0, -1, scores_NK))
-
-
-def logits_of(scores: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Recover logits from probabilities of float32."""
-    return logit(np.clip(scores.astype(np.float64), _EDGE, 1 - _EDGE))
 
 
 def _fit(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> tuple[float, float] | None:

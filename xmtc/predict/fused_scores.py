@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import logit
 from torch import Tensor
 
 from xmtc.data.collate import Batch
@@ -18,18 +17,17 @@ from xmtc.data.words import Words
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
+from xmtc.models.kernels.products import PADDED_LOGIT
 from xmtc.predict.filters import LabelFilter
+from xmtc.predict.ranking import max_documents
 from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored
+from xmtc.scorers.predictions import logits_of
 
 WordsOf = Callable[[NDArray[np.int64]], Words]
 """Returns the words of documents, given their rows in the split or block."""
 Rank = Callable[[NDArray[np.int64], Pairs], Pairs]
 """Adds a language model's scores to the pairs of documents, given their rows; see `Ensemble.ranked`."""
-
-_PADDING_LOGIT = -1e4
-_EDGE = 1e-7
-_LOGIT_BYTES = 1 << 28  # bytes of a batch's float32 logits
 
 
 class FusedScores:
@@ -69,20 +67,17 @@ class FusedScores:
     @property
     def max_documents(self) -> int:
         """Maximum number of documents in a batch, limited by memory."""
-        if self.shortlist is not None:
-            return self.shortlist.max_documents
-        return max(1, _LOGIT_BYTES // (4 * self.classifier.labels))
+        return max_documents(self.classifier.labels, self.shortlist)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, K), best first and padded with -1, and their logits (B, K)."""
         _, pairs = self.pairs(batch)
         assert self.ensemble.fusion is not None, "the fusion is not fitted"
         found = self.ensemble.fusion.fuse(pairs, exclusive=self.exclusive)
-        ids_BK, scores_BK = found.label_ids_NK, found.scores_NK.astype(np.float64)
-        used_BK = ids_BK >= 0
+        ids_BK, used_BK = found.label_ids_NK, found.label_ids_NK >= 0
         if self.only is not None:
             used_BK &= np.isin(ids_BK, self.only.allowed)
-        logits_BK = np.where(used_BK, logit(np.clip(scores_BK, _EDGE, 1 - _EDGE)), _PADDING_LOGIT)
+        logits_BK = np.where(used_BK, logits_of(found.scores_NK), PADDED_LOGIT)
         return self._padded(np.where(used_BK, ids_BK, -1), logits_BK)
 
     def pairs(self, batch: Batch, also: NDArray[np.integer] | None = None) -> tuple[Features, Pairs]:
@@ -128,5 +123,5 @@ class FusedScores:
     def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
         missing = max(0, self.size - ids_BK.shape[1])
         ids_BK = np.pad(ids_BK, ((0, 0), (0, missing)), constant_values=-1)
-        logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=_PADDING_LOGIT)
+        logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=PADDED_LOGIT)
         return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import logit
 
 from xmtc.data.readers.base import quoted_cell
 from xmtc.errors import DataError
@@ -18,6 +19,7 @@ Gold = sparse.csr_array
 """Labels of documents: boolean (N, L)."""
 
 _SCRATCH_BYTES = 1 << 25
+_EDGE = 1e-7  # float32 probabilities nearer to 0 or 1 have lost their logit
 
 
 def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
@@ -103,6 +105,11 @@ def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: 
         if rows.any():
             return int(rows.argmax()), what
     return None
+
+
+def logits_of(scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Recover logits from probabilities of float32."""
+    return logit(np.clip(scores.astype(np.float64), _EDGE, 1 - _EDGE))
 
 
 def without(matrix: sparse.csr_array, part: sparse.csr_array) -> sparse.csr_array:

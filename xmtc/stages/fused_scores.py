@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from xmtc.data.corpus import Split
 from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import all_gather_object, broadcast_object, run_collectively
-from xmtc.evaluate.fit_calibration import logits_of
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.fusion.cross_fit import CrossFit
 from xmtc.fusion.ensemble import Ensemble
@@ -22,7 +21,7 @@ from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused_scores import FusedScores
 from xmtc.predict.tokenised import decoded
-from xmtc.scorers.predictions import SparsePredictions
+from xmtc.scorers.predictions import SparsePredictions, logits_of
 from xmtc.stages.ablation import Ablation
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
