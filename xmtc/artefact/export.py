@@ -16,7 +16,6 @@ profile.safetensors  numbers on training and dev texts, for `xmtc drift`
 README.md            model card
 """
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from xmtc.artefact.profile import Profile
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
-from xmtc.files import reading, write_text
+from xmtc.files import reading, write_json, write_text
 from xmtc.fusion.config import Rule
 from xmtc.fusion.decision import BEST, HALF, Decision, Outcomes
 from xmtc.fusion.ensemble import Ensemble
@@ -148,7 +147,7 @@ def export_model(
         if parts.profile is not None:
             parts.profile.save(temporary)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
-        (temporary / "README.md").write_text(_card(parts, metrics or {}, has_encoder=has_encoder))
+        write_text(temporary / "README.md", _card(parts, metrics or {}, has_encoder=has_encoder))
         write_info(temporary, parts.info)
     return Path(directory)
 
@@ -219,8 +218,7 @@ def write_decision(path: Path, decision: Decision) -> None:
     """Write `thresholds.json`."""
     own = decision.thresholds_L
     per_label = None if own is None else [float(str(t)) for t in own]  # the shortest decimals
-    content = {"rule": decision.rule, "global": decision.threshold, "per_label": per_label}
-    write_text(path, json.dumps(content) + "\n")
+    write_json(path, {"rule": decision.rule, "global": decision.threshold, "per_label": per_label})
 
 
 def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifier:

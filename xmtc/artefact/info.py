@@ -16,7 +16,7 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, parse_json, read_file, reading, real
+from xmtc.files import file_sha256, parse_json, read_file, reading, real, write_json
 from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 7
@@ -84,7 +84,7 @@ def write_info(folder: Path, info: ModelInfo) -> None:
         **adapter(ModelInfo).dump_python(info, mode="json"),
         _CHECKSUMS: {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
     }
-    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+    write_json(folder / "config.json", content, indent=2)
 
 
 def read_info(directory: Path) -> ModelInfo:

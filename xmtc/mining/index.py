@@ -11,7 +11,7 @@ Suffixes: L labels, B documents, d width of the vectors, K found labels.
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from xmtc.errors import CheckpointError, XmtcError
-from xmtc.files import read_file, reading
+from xmtc.files import read_file, reading, write_json
 from xmtc.mining.config import IndexConfig
 from xmtc.scorers.vectors import COPY, read_index, write_index
 
@@ -204,8 +204,7 @@ class LabelIndex:
             StorageError: FAISS cannot write the file.
         """
         write_index(folder / INDEX, self._index)
-        notes = _Notes(self.config, self.recall)
-        (folder / NOTES).write_text(TypeAdapter(_Notes).dump_json(notes, indent=2).decode() + "\n")
+        write_json(folder / NOTES, asdict(_Notes(self.config, self.recall)), indent=2)
 
     def warn_of_misses(self) -> None:
         """Log a warning if shortlists from this index miss many of the best labels."""

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from typing_extensions import TypedDict
 from xmtc.artefact.info import read_model_json
 from xmtc.artefact.output import SMOKE
 from xmtc.errors import CheckpointError
-from xmtc.files import reading, write_text
+from xmtc.files import reading, write_json
 from xmtc.predict.predictor import Model, NoTokensError
 
 TOLERANCE = 0.05
@@ -38,7 +37,7 @@ def write_answers(directory: Path) -> None:
         with contextlib.suppress(NoTokensError):
             (best,) = model.predict([text], top_k=_LABELS)
             found.append(Document(text=text, labels={one.label: round(one.score, 4) for one in best}))
-    write_text(directory / SMOKE, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    write_json(directory / SMOKE, found, indent=1)
 
 
 def check_answers(model: Model, directory: Path) -> None:

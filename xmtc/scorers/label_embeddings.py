@@ -6,7 +6,6 @@ their own means, because texts of one kind are similar to each other whatever th
 Suffixes: N documents, K labels of a document, L labels, W names, F found names, D width of states.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing_extensions import override
 from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import read_json, reading, write_text
+from xmtc.files import read_json, reading, write_json
 from xmtc.scorers.base import FILE, Contribution, Features, LabelNames, Scored, Scorer, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.predictions import SparsePredictions
@@ -109,7 +108,7 @@ class LabelEmbeddings(Scorer):
     def save(self, folder: Path) -> None:
         super().save(folder)
         write_index(folder / _INDEX, self.index)
-        write_text(folder / _TEXTS, json.dumps(list(self.texts), ensure_ascii=False))
+        write_json(folder / _TEXTS, list(self.texts))
 
     @classmethod
     @override
