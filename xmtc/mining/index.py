@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import faiss
 import numpy as np
@@ -25,6 +25,8 @@ from torch import Tensor
 from xmtc.errors import CheckpointError, XmtcError
 from xmtc.files import read_file, reading, write_json
 from xmtc.mining.config import IndexConfig
+from xmtc.models.calibration import Calibration
+from xmtc.models.heads.base import Head
 from xmtc.scorers.vectors import COPY, read_index, write_index
 
 logger = logging.getLogger(__name__)
@@ -39,34 +41,6 @@ INDEX, NOTES = "labels.faiss", "index.json"
 """Files of an exported model: the index, and how it was built and what it finds."""
 
 
-class HasLabelVectors(Protocol):
-    """The part of a head that an index uses; see `xmtc.models.heads.base.Head`."""
-
-    @property
-    def weights(self) -> Tensor:
-        """(L, P)."""
-        ...
-
-    @property
-    def bias(self) -> Tensor:
-        """(L,)."""
-        ...
-
-
-class HasScales(Protocol):
-    """The part of a calibration that an index uses; see `xmtc.models.calibration.Calibration`."""
-
-    @property
-    def scale_L(self) -> Tensor:
-        """Factors, (L,)."""
-        ...
-
-    @property
-    def offset_L(self) -> Tensor:
-        """Offsets, (L,)."""
-        ...
-
-
 @dataclass(frozen=True)
 class LabelVectors:
     """The vectors to index, (L, d), which are copied some labels at a time: the table in float32 may not fit.
@@ -74,15 +48,15 @@ class LabelVectors:
     Attributes:
         rows_LP: rows, of any floating type.
         bias_L: biases.
-        calibration: factor of each label's row and bias, and what is added to the scaled bias; or None.
+        calibration: scales each label's row and bias, and adds an offset to the scaled bias; or None.
     """
 
     rows_LP: Tensor
     bias_L: Tensor
-    calibration: HasScales | None = None
+    calibration: Calibration | None = None
 
     @classmethod
-    def of(cls, head: HasLabelVectors, calibration: HasScales | None = None) -> Self:
+    def of(cls, head: Head, calibration: Calibration | None = None) -> Self:
         """Refer to the current vectors of a head's labels, calibrated if the logits are; later changes change them."""
         return cls(head.weights.detach(), head.bias.detach(), calibration)
 
