@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from xmtc.distributed.collectives import all_gather_rows, broadcast_rows, rank_and_world_size
-from xmtc.distributed.state_files import FIX, save_tensors
+from xmtc.distributed.state_files import FIX, VALUE, save_tensors
 from xmtc.errors import CheckpointError
 from xmtc.files import reading
 
@@ -118,13 +118,9 @@ def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
         OSError: no space or no permission.
     """
     rank, world = rank_and_world_size()
-    tensors = {}
-    for name, shard in shards.items():
-        tensors[f"parameter/{name}"] = shard.detach()
-        tensors |= {f"{kind}/{name}": tensor for kind, tensor in states[name].items()}
     first = next(iter(shards.values()))
     metadata = {"first": str(first.first), "total": str(first.total)}
-    cpu = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
+    cpu = {key: tensor.cpu().contiguous() for key, tensor in _tensors(shards, states).items()}
     save_tensors(cpu, directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors", metadata)
 
 
@@ -142,6 +138,12 @@ def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
             _read_overlap(file, path, shards, states)
 
 
+def _tensors(shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Name the rows and their optimizer state as in files."""
+    rows = {f"{VALUE}/{name}": shard.detach() for name, shard in shards.items()}
+    return rows | {f"{kind}/{name}": tensor for name, state in states.items() for kind, tensor in state.items()}
+
+
 def saved_rows(directory: Path) -> list[Path]:
     """List a checkpoint's files of label rows, in the order of the rows."""
     return sorted(path for path in directory.glob("label_rows-*") if re.search(r"-of-\d{5}\.safetensors$", path.name))
@@ -151,9 +153,7 @@ def _read_overlap(
     file: Any, path: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
     """Copy this rank's rows from one file."""
-    metadata, keys = file.metadata(), set(file.keys())
-    targets = {f"parameter/{name}": shard.detach() for name, shard in shards.items()}
-    targets |= {f"{kind}/{name}": tensor for name, state in states.items() for kind, tensor in state.items()}
+    metadata, keys, targets = file.metadata(), set(file.keys()), _tensors(shards, states)
     totals = {shard.total for shard in shards.values()}
     if keys != targets.keys() or totals != {int(metadata["total"])}:
         odd = sorted(keys ^ targets.keys()) or [f"{metadata['total']} rows"]

@@ -8,7 +8,6 @@ parts, and no rank holds more than one part in memory.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,11 @@ from xmtc.files import read_json, reading
 
 FIX = "resume from an earlier checkpoint"
 """What to do about a damaged file of a checkpoint."""
-MOMENTS = ("exp_avg", "exp_avg_sq")
+VALUE, MOMENTS = "parameter", ("exp_avg", "exp_avg_sq")
+State = Mapping[str, Tensor]
+"""One parameter's whole value and AdamW moments, on the CPU, by these names."""
 _FORMAT = 1
 _INDEX = "optimizer.json"
-
-
-@dataclass(frozen=True)
-class ParameterState:
-    """One parameter's whole value and AdamW moments, on the CPU."""
-
-    value: Tensor
-    exp_avg: Tensor
-    exp_avg_sq: Tensor
 
 
 def plan_parts(sizes: Sequence[int], part_bytes: int) -> list[range]:
@@ -52,18 +44,14 @@ def part_name(index: int, parts: int) -> str:
     return f"trainable-{index:05d}-of-{parts:05d}.safetensors"
 
 
-def write_part(path: Path, states: dict[str, ParameterState]) -> None:
+def write_part(path: Path, states: Mapping[str, State]) -> None:
     """Write parameters and their moments.
 
     Raises:
         OSError: no space, no permission.
     """
-    tensors = {}
-    for name, state in states.items():
-        tensors[f"parameter/{name}"] = state.value.contiguous()
-        tensors[f"exp_avg/{name}"] = state.exp_avg.contiguous()
-        tensors[f"exp_avg_sq/{name}"] = state.exp_avg_sq.contiguous()
-    save_tensors(tensors, path)
+    named = ((f"{kind}/{name}", tensor) for name, state in states.items() for kind, tensor in state.items())
+    save_tensors({name: tensor.contiguous() for name, tensor in named}, path)
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -100,7 +88,7 @@ def read_index(directory: Path) -> tuple[int, int]:
         return index["parts"], index["steps"]
 
 
-def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> Iterator[tuple[str, ParameterState]]:
+def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> Iterator[tuple[str, State]]:
     """Yield every parameter once, one in memory at a time, in the same order on every rank.
 
     Args:
@@ -116,10 +104,10 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
         path = directory / part_name(i, parts)
         with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
             for name in _names(file):
-                state = ParameterState(*(file.get_tensor(f"{kind}/{name}") for kind in ("parameter", *MOMENTS)))
-                if state.value.shape != shapes[name]:
+                state = {kind: file.get_tensor(f"{kind}/{name}") for kind in (VALUE, *MOMENTS)}
+                if state[VALUE].shape != shapes[name]:
                     raise CheckpointError(
-                        f"{directory}: {name} has shape {tuple(state.value.shape)}, expected {tuple(shapes[name])}; "
+                        f"{directory}: {name} has shape {tuple(state[VALUE].shape)}, expected {tuple(shapes[name])}; "
                         "resume with the configuration that the checkpoint was made with"
                     )
                 yield name, state
@@ -140,4 +128,4 @@ def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> 
 
 def _names(file: Any) -> list[str]:  # safetensors does not export the type of an open file
     keys: list[str] = file.keys()
-    return sorted(key.removeprefix("parameter/") for key in keys if key.startswith("parameter/"))
+    return sorted(key.removeprefix(f"{VALUE}/") for key in keys if key.startswith(f"{VALUE}/"))

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from xmtc.distributed import state_files as files
 from xmtc.distributed.collectives import rank_and_world_size
-from xmtc.distributed.state_files import ParameterState
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.errors import CheckpointError, ConfigError
@@ -41,11 +40,11 @@ class StrategyBase(Strategy):
         """Gather the whole parameter on every rank. Collective."""
 
     @abstractmethod
-    def _full_state(self, parameter: nn.Parameter) -> ParameterState:
+    def _full_state(self, parameter: nn.Parameter) -> files.State:
         """Gather the whole parameter and its moments (zero before the first step) on every rank's CPU. Collective."""
 
     @abstractmethod
-    def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
+    def _set_full_state(self, parameter: nn.Parameter, state: files.State) -> None:
         """Overwrite parameter and moments. Collective."""
 
     @property
@@ -76,7 +75,7 @@ class StrategyBase(Strategy):
             states = {}
             for name, parameter in (named[k] for k in part):
                 state = self._full_state(parameter)
-                _check_not_empty(name, state.value)
+                _check_not_empty(name, state[files.VALUE])
                 if mine:
                     states[name] = state
             if mine and failed is None:
@@ -172,7 +171,7 @@ def _check_not_empty(name: str, value: Tensor) -> None:
         raise CheckpointError(f"{name} was empty after its partitions were gathered; nothing was saved")
 
 
-def _try_write(path: Path, states: dict[str, ParameterState]) -> OSError | None:
+def _try_write(path: Path, states: Mapping[str, files.State]) -> OSError | None:
     try:
         files.write_part(path, states)
     except OSError as error:

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from xmtc.distributed.memory import release_freed_memory
-from xmtc.distributed.state_files import MOMENTS, ParameterState
+from xmtc.distributed.state_files import MOMENTS, VALUE, State
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
 from xmtc.distributed.strategies.config import DeepSpeedConfig
 from xmtc.distributed.strategies.deepspeed_support import Attributes, counted_in, gathered, share_timeout
-from xmtc.distributed.strategies.replicated import ReplicatedStrategy
+from xmtc.distributed.strategies.replicated import ReplicatedStrategy, fresh_moments
 from xmtc.distributed.strategies.settings import Demand, Precision
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.distributed.zero3 import gatherings
@@ -172,15 +172,15 @@ class ZeroStrategy(_EngineStrategy):
             full = parameter.detach().clone()
         return full
 
-    def _full_state(self, parameter: nn.Parameter) -> ParameterState:
+    def _full_state(self, parameter: nn.Parameter) -> State:
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        value = self._full_parameter(parameter)
+        full: dict[str, Any] = {VALUE: self._full_parameter(parameter)}
         self._link_moments()
-        tensors = [value, *(safe_get_full_optimizer_state(parameter, kind) for kind in MOMENTS)]
-        return ParameterState(*(t.detach().to("cpu", copy=True) for t in tensors if t is not None))
+        full |= {kind: safe_get_full_optimizer_state(parameter, kind) for kind in MOMENTS}
+        return {kind: tensor.detach().to("cpu", copy=True) for kind, tensor in full.items()}
 
-    def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
+    def _set_full_state(self, parameter: nn.Parameter, state: State) -> None:
         from deepspeed.utils import (
             safe_set_full_fp32_param,
             safe_set_full_optimizer_state,
@@ -190,15 +190,15 @@ class ZeroStrategy(_EngineStrategy):
 
         self._link_moments()
         with gathered(parameter, modifier_rank=0), torch.no_grad():
-            parameter.copy_(state.value)
+            parameter.copy_(state[VALUE])
         if self._config.stage == 3:
-            safe_set_local_fp32_param(parameter, self._partition(parameter, state.value))
+            safe_set_local_fp32_param(parameter, self._partition(parameter, state[VALUE]))
             for kind in MOMENTS:
-                safe_set_local_optimizer_state(parameter, self._partition(parameter, getattr(state, kind)), kind)
+                safe_set_local_optimizer_state(parameter, self._partition(parameter, state[kind]), kind)
         else:
-            safe_set_full_fp32_param(parameter, state.value)
+            safe_set_full_fp32_param(parameter, state[VALUE])
             for kind in MOMENTS:
-                safe_set_full_optimizer_state(parameter, getattr(state, kind), kind)
+                safe_set_full_optimizer_state(parameter, state[kind], kind)
 
     def _partition(self, parameter: nn.Parameter, full: Tensor) -> Tensor:
         """Cut this rank's share of a stage-3 parameter, padded with zeros like DeepSpeed's."""
@@ -218,8 +218,7 @@ class ZeroStrategy(_EngineStrategy):
         zero = self._engine.optimizer
         for flat in self._flats():
             if not zero.optimizer.state[flat]:
-                zeros = {kind: torch.zeros_like(flat, requires_grad=False) for kind in MOMENTS}
-                zero.optimizer.state[flat] = {"step": torch.tensor(0.0, device=flat.device), **zeros}
+                zero.optimizer.state[flat] = fresh_moments(flat)
         if self._config.stage != 3:
             # After its first step, DeepSpeed links only the first group.
             zero._hp_optimizer_states_linked = False

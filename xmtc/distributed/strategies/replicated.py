@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from typing_extensions import override
 
-from xmtc.distributed.state_files import ParameterState
+from xmtc.distributed.state_files import MOMENTS, VALUE, State
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup
@@ -62,19 +61,16 @@ class ReplicatedStrategy(StrategyBase):
     def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
         return parameter
 
-    def _full_state(self, parameter: nn.Parameter) -> ParameterState:
-        moments = self._optimizer.state[parameter] or fresh_moments(parameter)
-        value, exp_avg, exp_avg_sq = (
-            t.detach().to("cpu", copy=True) for t in (parameter, moments["exp_avg"], moments["exp_avg_sq"])
-        )
-        return ParameterState(value, exp_avg, exp_avg_sq)
+    def _full_state(self, parameter: nn.Parameter) -> State:
+        found = {VALUE: parameter, **(self._optimizer.state[parameter] or fresh_moments(parameter))}
+        return {kind: found[kind].detach().to("cpu", copy=True) for kind in (VALUE, *MOMENTS)}
 
-    def _set_full_state(self, parameter: nn.Parameter, state: ParameterState) -> None:
+    def _set_full_state(self, parameter: nn.Parameter, state: State) -> None:
         moments = fresh_moments(parameter)
         with torch.no_grad():
-            parameter.copy_(state.value)
-            moments["exp_avg"].copy_(state.exp_avg)
-            moments["exp_avg_sq"].copy_(state.exp_avg_sq)
+            parameter.copy_(state[VALUE])
+            for kind in MOMENTS:
+                moments[kind].copy_(state[kind])
         self._optimizer.state[parameter] = moments
 
     @property
@@ -96,13 +92,10 @@ class SingleStrategy(ReplicatedStrategy):
         self.rank, self.world_size = 0, 1
 
 
-def fresh_moments(parameter: nn.Parameter) -> dict[str, Any]:
+def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:
     """Make AdamW's initial state. The step count is on the parameter's device, where the fused AdamW reads it."""
-    return {
-        "step": torch.tensor(0.0, device=parameter.device),
-        "exp_avg": torch.zeros_like(parameter, requires_grad=False),
-        "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
-    }
+    zeros = {kind: torch.zeros_like(parameter, requires_grad=False) for kind in MOMENTS}
+    return {"step": torch.tensor(0.0, device=parameter.device), **zeros}
 
 
 class DDPStrategy(ReplicatedStrategy):
