@@ -4,6 +4,7 @@ import ctypes
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,17 +20,14 @@ _RETURNED = {
 }
 
 
-def keep_freed_memory() -> bool:
+def keep_freed_memory() -> None:
     """Let the process reuse the memory of freed tensors, as PyTorch's allocator does on a GPU.
 
     By default glibc returns every large block to the system, so every training step faults in all of its activations
     again. This takes about 40 % of a training step on the CPU (docs/benchmarks/training.md). In exchange, fragmentation
-    makes the resident set larger.
-
-    Returns:
-        Whether the C library accepted the settings. On systems without glibc nothing changes.
+    makes the resident set larger. On systems without glibc nothing changes.
     """
-    return _set({_M_TRIM_THRESHOLD: -1, _M_MMAP_MAX: 0, _M_TOP_PAD: _TOP_PAD})
+    _set({_M_TRIM_THRESHOLD: -1, _M_MMAP_MAX: 0, _M_TOP_PAD: _TOP_PAD})
 
 
 def release_freed_memory() -> None:
@@ -39,8 +37,7 @@ def release_freed_memory() -> None:
     would stay resident. The same holds for weights that are gathered for one layer after the other under ZeRO-3.
     """
     _set(_RETURNED)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
-    if trim is not None:
+    if (trim := _of_glibc("malloc_trim")) is not None:
         trim(0)
     pa.default_memory_pool().release_unused()  # Arrow has an allocator that keeps freed memory as well
 
@@ -60,10 +57,12 @@ def freed_memory_returned(*, kept_again: bool) -> Iterator[None]:
             keep_freed_memory()
 
 
-def _set(settings: dict[int, int]) -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return all(mallopt(name, value) == 1 for name, value in settings.items())
+def _set(settings: dict[int, int]) -> None:
+    if (mallopt := _of_glibc("mallopt")) is not None:
+        for name, value in settings.items():
+            mallopt(name, value)
+
+
+def _of_glibc(name: str) -> Any:
+    """Find a function of the C library; None where it has none of this name."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
