@@ -100,7 +100,7 @@ class Strategy(Protocol):
         Args:
             max_grad_norm: upper bound of the global norm.
             outside_norm: norm of gradients that are applied elsewhere, the same on all ranks. The global norm
-            includes it.
+                includes it.
 
         Returns:
             The global L2 norm before clipping. If it is not finite, every rank only cleared its gradients; the caller

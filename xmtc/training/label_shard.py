@@ -24,12 +24,11 @@ from torch import Tensor, nn
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import (
     all_gather_object,
-    all_gather_rows,
     all_reduce_max_ints,
     all_reduce_sum,
     rank_and_world_size,
 )
-from xmtc.distributed.row_shards import RowShard, share_of, shares
+from xmtc.distributed.row_shards import RowShard, share_of
 from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
@@ -129,9 +128,8 @@ class LabelShard:
 
     def of_all(self, values_R: Tensor) -> Tensor:
         """Gather one number per label from all workers, on the CPU. Collective."""
-        if self.world == 1:
-            return values_R.cpu()
-        return all_gather_rows(values_R, [end - first for first, end in shares(self.labels)])
+        bias = self.head.bias
+        return bias.whole(values_R) if isinstance(bias, RowShard) else values_R.cpu()
 
     def among_best(self, scores_GK: Tensor, count: int) -> Tensor:
         """Mark this worker's scores that are among the `count` highest of all workers; −∞: no score. Collective."""

@@ -6,8 +6,8 @@ single process has all rows.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,12 +139,10 @@ class ShardedRowsStrategy(Strategy):
         )
         return rows + (self._inside.checkpoint_bytes() if self._inside_groups else 0)
 
-    @contextmanager
     @override
-    def whole(self) -> Iterator[None]:
+    def whole(self) -> AbstractContextManager[None]:
         """Gathers all parameters except the label tables, which stay split."""
-        with self._inside.whole() if self._inside_groups else nullcontext():
-            yield
+        return self._inside.whole() if self._inside_groups else nullcontext()
 
     @override
     def close(self) -> None:
