@@ -55,9 +55,9 @@ def chunks_of(table: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + rows, len(table)))
 
 
-def rounding_noise(shape: torch.Size, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+def rounding_noise(shape: torch.Size, device: torch.device) -> Tensor:
     """Draw random 16-bit integers, as int32, for `stochastic_round_`."""
-    return torch.randint(0, 1 << 16, shape, dtype=torch.int32, device=device, generator=generator)
+    return torch.randint(0, 1 << 16, shape, dtype=torch.int32, device=device)
 
 
 def stochastic_round_(values: Tensor, noise: Tensor) -> Tensor:
