@@ -50,7 +50,7 @@ def draw_negatives(
         is_hard_BK = targets.others.among_best(scores_BK, hardest)
     drawn_BM = torch.randint(columns, (rows, sampled), generator=generator, device=logits_BC.device)
     hard_sorted_BK = torch.where(is_hard_BK, hard_BK, columns).sort(1).values
-    counted_BM = ~_found(_keys(drawn_BM, columns), positive_keys) & ~_found_in_row(drawn_BM, hard_sorted_BK)
+    counted_BM = ~among(_keys(drawn_BM, columns), positive_keys) & ~_found_in_row(drawn_BM, hard_sorted_BK)
     importance_BM = counted_BM.float() * (columns / sampled)
     return DrawnNegatives(torch.cat([hard_BK, drawn_BM], 1), torch.cat([is_hard_BK.float(), importance_BM], 1))
 
@@ -65,7 +65,7 @@ def _hardest(logits_BC: Tensor, positive_keys: Tensor, count: int, max_positives
     """Find the top columns (B, K + most positives of a document), and mark the K hardest negatives among them."""
     columns = logits_BC.shape[1]
     top_BK = logits_BC.topk(min(columns, count + max_positives), dim=1).indices
-    negative_BK = ~_found(_keys(top_BK, columns), positive_keys)
+    negative_BK = ~among(_keys(top_BK, columns), positive_keys)
     return top_BK, negative_BK & (negative_BK.cumsum(1) <= count)
 
 
@@ -74,7 +74,8 @@ def _keys(columns_BX: Tensor, columns: int) -> Tensor:
     return rows_B1 * columns + columns_BX
 
 
-def _found(keys: Tensor, sorted_keys: Tensor) -> Tensor:
+def among(keys: Tensor, sorted_keys: Tensor) -> Tensor:
+    """Mark the keys that are in an ascending list, at a cost that hardly depends on its length."""
     if len(sorted_keys) == 0:
         return torch.zeros_like(keys, dtype=torch.bool)
     at = torch.searchsorted(sorted_keys, keys).clamp_(max=len(sorted_keys) - 1)

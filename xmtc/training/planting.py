@@ -14,6 +14,7 @@ from torch import Tensor
 
 from xmtc.data.collate import Batch
 from xmtc.losses.base import LossOutput
+from xmtc.losses.hard_negatives import among
 from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel
@@ -74,7 +75,7 @@ class PlantObjective(Objective):
         """Sample labels, int64 (S,): positives that have a ranking, plus uniformly drawn labels; all on the CPU."""
         generator, wanted = torch.Generator().manual_seed(seed), self.shard.share(self.settings.sampled_labels)
         positives = columns_P.unique()
-        positives = positives[_among(positives, self.rankable)]
+        positives = positives[among(positives, self.rankable)]
         positives = positives[torch.randperm(len(positives), generator=generator)[:wanted]]
         drawn = self.rankable[distinct(wanted, len(self.rankable), generator)]
         return torch.cat([positives, drawn])[:wanted].unique()
@@ -98,7 +99,7 @@ class PlantObjective(Objective):
         """
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
         (_, ids_BT1), targets, mask_BT = documents.read, documents.targets, documents.mask_GT
-        ranked_P = _among(targets.on_host.columns_P, self.rankable).to(mask_BT.device)
+        ranked_P = among(targets.on_host.columns_P, self.rankable).to(mask_BT.device)
         rows_P, labels_P = targets.rows_P[ranked_P], targets.columns_P[ranked_P]
         if len(rows_P) == 0:
             return 0.0, 0.0
@@ -115,12 +116,6 @@ class PlantObjective(Objective):
         table_SV = torch.from_numpy(self.grade_table(labels_S.cpu().numpy()))
         grades_SV = table_SV.to(token_ids_BT.device, non_blocking=True)
         return grades_SV[:, token_ids_BT].transpose(0, 1)
-
-
-def _among(labels_P: Tensor, sorted_L: Tensor) -> Tensor:
-    """Mark the labels that are in an ascending list, at a cost that hardly depends on its length."""
-    place_P = torch.searchsorted(sorted_L, labels_P).clamp(max=len(sorted_L) - 1)
-    return sorted_L[place_P] == labels_P if len(sorted_L) else torch.zeros_like(labels_P, dtype=torch.bool)
 
 
 def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int) -> Tensor:
