@@ -6,8 +6,9 @@ over workers is the loss over all labels.
 Suffixes: G documents of all workers, R labels of this worker, S sampled ones.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,39 +25,34 @@ from xmtc.training.flat_step import FlatStep
 from xmtc.training.label_sampling import LabelSampler, MinedSampler, UniformSampler
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
-
-class LabelLoss(Protocol):
-    """Computes the loss of gathered documents over this worker's labels."""
-
-    def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
-        """Compute the summed loss of a micro-batch; `seed` determines every random choice in it."""
-        ...
+LabelLoss = Callable[[GatheredDocuments, int], LossOutput]
+"""Computes the summed loss of a micro-batch over this worker's labels; a seed determines every random choice in it."""
 
 
 @dataclass(frozen=True)
-class AllLabels(LabelLoss):
+class AllLabels:
     """Scores every label."""
 
     loss: Loss
     head: Head
 
-    @override
     def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
+        """Compute the loss of all labels."""
         logits_GR = self.head.score(documents.read, documents.mask_GT)
         generator = torch.Generator(device=logits_GR.device).manual_seed(seed)
         return self.loss(logits_GR, documents.targets, generator=generator)
 
 
 @dataclass(frozen=True)
-class SampledLabels(LabelLoss):
+class SampledLabels:
     """Scores the labels that a sampler chooses, which is an unbiased estimate of the loss over all labels."""
 
     loss: Loss
     head: Head
     sampler: LabelSampler
 
-    @override
     def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
+        """Estimate the loss of all labels."""
         sample = self.sampler(documents, torch.Generator().manual_seed(seed))
         logits_GS = self.logits(documents, sample.labels_S)
         columns_P, importance_S = (

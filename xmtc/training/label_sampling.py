@@ -8,14 +8,13 @@ ones of them, K candidates, P (document, label) pairs.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from typing_extensions import override
 
 from xmtc.mining.config import MiningConfig
 from xmtc.mining.index import query_vectors
@@ -41,15 +40,11 @@ class LabelSample:
     importance_S: Tensor
 
 
-class LabelSampler(Protocol):
-    """Chooses labels for the documents of a micro-batch, numbered from this worker's first."""
-
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
-        """Choose the labels."""
-        ...
+LabelSampler = Callable[[GatheredDocuments, torch.Generator], LabelSample]
+"""Chooses labels for the documents of a micro-batch, numbered from this worker's first."""
 
 
-class UniformSampler(LabelSampler):
+class UniformSampler:
     """Chooses the documents' positives and uniformly drawn labels.
 
     Args:
@@ -60,8 +55,8 @@ class UniformSampler(LabelSampler):
     def __init__(self, sampled: int, shard: LabelShard) -> None:
         self.sampled, self.shard, self.warned = sampled, shard, False
 
-    @override
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+        """Choose the labels."""
         positives_P, rows = documents.targets.on_host.columns_P, self.shard.rows
         certain_C = positives_P.unique()
         share = self.shard.share(self.sampled)
@@ -76,7 +71,7 @@ class UniformSampler(LabelSampler):
         return draw_labels(positives_P, certain_C, rows, uniform, generator)
 
 
-class MinedSampler(LabelSampler):
+class MinedSampler:
     """Chooses the documents' positives, the labels nearest to the documents, and uniformly drawn labels.
 
     Args:
@@ -89,8 +84,8 @@ class MinedSampler(LabelSampler):
     def __init__(self, miner: Miner, settings: MiningConfig, head: Head, shard: LabelShard) -> None:
         self.miner, self.settings, self.head, self.shard = miner, settings, head, shard
 
-    @override
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+        """Choose the labels."""
         positives_P, uniform = documents.targets.on_host.columns_P, self.shard.share(self.settings.uniform)
         certain_C = torch.cat([positives_P, self._mine(documents)]).unique()
         return draw_labels(positives_P, certain_C, self.shard.rows, uniform, generator)
