@@ -10,7 +10,7 @@ from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.losses.config import AsymmetricFocalConfig, LambdaRankConfig, LossConfig, RankingLossConfig
 from xmtc.mining.config import MiningConfig
 from xmtc.models.heads.config import PlantedPart
-from xmtc.training.callbacks.config import CallbackConfig, check_kinds
+from xmtc.training.callbacks.config import CallbackConfig
 
 WARMUP_SHARE = 0.05
 """Share of each phase's steps over which the learning rate rises."""
@@ -87,7 +87,9 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Refuse a callback that occurs twice."""
-        check_kinds(self.callbacks)
+        kinds = [callback.kind for callback in self.callbacks]
+        if twice := [kind for kind in kinds if kinds.count(kind) > 1]:
+            raise ValueError(f"callbacks: {twice[0]} occurs twice; keep one")
 
 
 PUBLISHED_EPOCHS = 10

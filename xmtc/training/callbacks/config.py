@@ -1,6 +1,5 @@
 """Settings of the callbacks. Only `build` imports numerical libraries."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from typing_extensions import override
@@ -40,14 +39,3 @@ class ProfilerConfig(CallbackSettings):
 
 
 CallbackConfig = Annotated[CallbackSettings, Members("xmtc.callbacks", ProfilerConfig)]
-
-
-def check_kinds(callbacks: Sequence[CallbackSettings]) -> None:
-    """Refuse a list that has the same callback twice.
-
-    Raises:
-        ValueError: names the callback.
-    """
-    kinds = [callback.kind for callback in callbacks]
-    if twice := [kind for kind in kinds if kinds.count(kind) > 1]:
-        raise ValueError(f"callbacks: {twice[0]} occurs twice; keep one")
