@@ -1,7 +1,5 @@
 """The ASGI application."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
@@ -29,16 +27,10 @@ Chosen = Annotated[Service, Depends(chosen)]
 
 def make_app(models: Models) -> FastAPI:
     """Make the application that serves models. Host and port in their settings matter only to what runs it."""
-    config = models.config
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await models.start()
-        yield
-        await models.stop()
-
-    title = f"xmtc: {', '.join(models.services)}"
-    app = FastAPI(title=title, version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lifespan)
+    config, title = models.config, f"xmtc: {', '.join(models.services)}"
+    app = FastAPI(
+        title=title, version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lambda _: models.answering()
+    )
     app.state.models = models
     app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=models.first.metrics)
     add_handlers(app)

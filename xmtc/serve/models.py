@@ -12,7 +12,7 @@ import contextlib
 import gc
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -101,17 +101,16 @@ class Models:
             raise RequestError(HTTPStatus.NOT_FOUND, f"Project {name!r} not found: the models are {there}")
         return self.services[name]
 
-    async def start(self) -> None:
-        """Start answering, and looking for other versions."""
-        self._started = self.first
-        await self._started.start()
-        self._watching = asyncio.create_task(self._watch())
-
-    async def stop(self) -> None:
-        """Stop answering."""
-        self._watching.cancel()
-        await asyncio.wait([self._watching])
-        await self._started.stop()
+    @contextlib.asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Answer inside the context, and look for other versions."""
+        started = self.first
+        await started.start()
+        watching = asyncio.create_task(self._watch())
+        yield
+        watching.cancel()
+        await asyncio.wait([watching])
+        await started.stop()
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe the models, their versions, and the figures of each on dev."""

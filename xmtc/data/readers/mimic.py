@@ -56,10 +56,10 @@ _LAYOUTS = {
 
 
 class MimicReader(Reader):
-    """A `Reader`.
+    """Reads the discharge notes of admissions, each with its codes and a split by patients.
 
     Args:
-        settings: the `data.source` section.
+        settings: release, folders, and which codes.
     """
 
     def __init__(self, settings: MimicConfig) -> None:
