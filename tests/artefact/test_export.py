@@ -16,11 +16,13 @@ from xmtc.artefact.export import ModelParts, export_model, load_model
 from xmtc.artefact.info import ModelInfo
 from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import resolve_pretrained
+from xmtc.distributed.row_shards import RowShard
 from xmtc.errors import CheckpointError, StorageError
 from xmtc.files import file_sha256
 from xmtc.fusion.decision import Decision
 from xmtc.models.config import ModelConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.poolings.config import PlainPoolingConfig
 
@@ -126,6 +128,20 @@ def test_gathered_tensors_stand_for_the_shards_here(tmp_path):
     with pytest.raises(CheckpointError, match=r"head\.queries"):
         export_model(tmp_path / "other", parts, whole)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_the_card_counts_the_label_rows_of_all_workers(tmp_path):
+    config = ModelConfig(encoder=BagConfig(), head=FlatConfig())
+    classifier = config.build(VOCAB, 4000)
+    trained = {name: parameter.detach().clone() for name, parameter in classifier.named_parameters()}
+    for name, table in classifier.head.label_tables().items():
+        setattr(classifier.head, name, RowShard.placed(table.detach()[:1000].clone(), 0, 4000))
+    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64)
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    labels = LabelTable([f"label {i}" for i in range(4000)], [""] * 4000, np.ones(4000, np.int64), None)
+    export_model(tmp_path / "m", ModelParts(info, classifier, tokenizer, labels), trained)
+    numbers = sum(tensor.numel() for tensor in trained.values())
+    assert f" {numbers / 1e6:.1f} million parameters" in (tmp_path / "m" / "README.md").read_text()
 
 
 def test_labels_thresholds_and_card_come_along(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from test_relabel import run
 
 from named_model import NAMES, TEXTS, export
-from xmtc.artefact.export import LABELS, LabelParts, load_model, open_model, write_model
+from xmtc.artefact.export import LABELS, load_model, open_model, write_model
 from xmtc.artefact.vocabulary import Change, apply_changes, changes_of, warning_of
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo
@@ -114,8 +114,7 @@ def test_what_needs_no_training_is_applied(model, vocabulary, tmp_path, monkeypa
 def test_names_in_other_languages_are_applied_too(model, vocabulary, tmp_path, monkeypatch, capsys):
     parts = open_model(model, tmp_path / "old")
     table = replace(parts.labels, translations={"de": ["alt"] * len(NAMES), "fr": ["vieux"] * len(NAMES)})
-    named = replace(LabelParts.of(parts, parts.classifier.head.state_dict()), labels=table)
-    write_model(model, tmp_path / "old", parts, named, "labels named.", parts.index)
+    write_model(model, tmp_path / "old", replace(parts, labels=table), "labels named.", parts.index)
     german = {"L10": "Fische", "L11": "alt", "new": "ein neues"}
     (tmp_path / "new.ttl").write_text(
         vocabulary.read_text() + "".join(f'e:{one} skos:prefLabel "{name}"@de .\n' for one, name in german.items())

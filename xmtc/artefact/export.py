@@ -45,7 +45,6 @@ from xmtc.mining.index import LabelIndex, LabelVectors
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
-from xmtc.models.heads.base import Head
 from xmtc.models.module_files import load_weights, part, whole
 
 CALIBRATION, SCORERS, LABELS, THRESHOLDS = "calibration.safetensors", "scorers", "labels.arrow", "thresholds.json"
@@ -92,32 +91,15 @@ class ModelParts:
     profile: Profile | None = None
     digest: str = ""
 
-
-@dataclass(frozen=True)
-class LabelParts:
-    """The parts of a model with one row per label.
-
-    Attributes:
-        labels: L.
-        head: the head's tensors, with L rows in its label tables.
-        calibration: calibration of the head's logits, or None.
-        decision: see `ModelParts`.
-        outcomes: see `ModelParts`.
-        ensemble: the scorers, or None.
-    """
-
-    labels: LabelTable
-    head: Mapping[str, Tensor]
-    calibration: Calibration | None
-    decision: Decision
-    outcomes: Outcomes | None
-    ensemble: Ensemble | None
-
-    @classmethod
-    def of(cls, parts: ModelParts, head: Mapping[str, Tensor]) -> "LabelParts":
-        """Take the parts of a model, with these tensors of the head."""
-        calibration = parts.classifier.calibration
-        return cls(parts.labels, head, calibration, parts.decision, parts.outcomes, parts.ensemble)
+    def with_head(self, tensors: Mapping[str, Tensor], calibration: Calibration | None) -> "ModelParts":
+        """Return the model with a head of these tensors, which are not copied, and a calibration of its logits."""
+        encoder, labels = self.classifier.encoder, len(tensors["bias"])
+        with torch.device("meta"):
+            head = self.info.model.head.build(encoder.width, labels)
+        head.load_state_dict(dict(tensors), assign=True)
+        classifier = Classifier(encoder, head, labels)
+        classifier.calibration = calibration
+        return replace(self, classifier=classifier)
 
 
 def export_model(
@@ -131,7 +113,7 @@ def export_model(
 
     Args:
         directory: the model directory.
-        parts: the parts to write; of the classifier, only tensors that are not in `trained`.
+        parts: the parts to write; of the classifier, only tensors that are not in `trained`, and the calibration.
         trained: whole tensors (as a strategy gathers them) by the classifier's parameter names. Without LoRA, the
             export includes the whole encoder if `trained` has an `encoder.` tensor.
         metrics: values by split and metric, for the model card.
@@ -143,7 +125,8 @@ def export_model(
     classifier, tensors = parts.classifier, parts.classifier.state_dict() | dict(trained)
     with replacing(Path(directory)) as temporary:
         has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
-        write_label_parts(temporary, parts, LabelParts.of(parts, whole(part(tensors, "head."), "head.")), index)
+        parts = parts.with_head(whole(part(tensors, "head."), "head."), classifier.calibration)
+        write_label_parts(temporary, parts, index)
         if parts.profile is not None:
             parts.profile.save(temporary)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
@@ -152,36 +135,27 @@ def export_model(
     return Path(directory)
 
 
-def write_label_parts(folder: Path, parts: ModelParts, own: LabelParts, index: LabelIndex | None = None) -> None:
+def write_label_parts(folder: Path, parts: ModelParts, index: LabelIndex | None = None) -> None:
     """Write everything that has one row per label.
 
     Args:
         folder: a directory that becomes the model's.
         parts: the model.
-        own: what to write instead of the model's parts.
         index: index of these labels. Default: built here with the settings of the model's, if it has one.
     """
-    save_file(dict(own.head), folder / HEAD)
+    head, calibration = parts.classifier.head, parts.classifier.calibration
+    save_file(head.state_dict(), folder / HEAD)
     if parts.info.has_index:
         settings = IndexConfig() if parts.index is None else parts.index.config
-        vectors = LabelVectors.of(_head_of(parts, own.head), own.calibration)
-        (index or LabelIndex(vectors, settings)).save(folder)
-    if own.calibration is not None:
-        own.calibration.save(folder / CALIBRATION)
-    if own.ensemble is not None:
-        own.ensemble.save(folder / SCORERS)
-    own.labels.save(folder / LABELS)
-    if own.outcomes is not None:
-        own.outcomes.save(folder / OUTCOMES)
-    write_decision(folder / THRESHOLDS, own.decision)
-
-
-def _head_of(parts: ModelParts, tensors: Mapping[str, Tensor]) -> Head:
-    """Build a head with these tensors, which are not copied."""
-    with torch.device("meta"):
-        head = parts.info.model.head.build(parts.classifier.encoder.width, len(tensors["bias"]))
-    head.load_state_dict(dict(tensors), assign=True)
-    return head
+        (index or LabelIndex(LabelVectors.of(head, calibration), settings)).save(folder)
+    if calibration is not None:
+        calibration.save(folder / CALIBRATION)
+    if parts.ensemble is not None:
+        parts.ensemble.save(folder / SCORERS)
+    parts.labels.save(folder / LABELS)
+    if parts.outcomes is not None:
+        parts.outcomes.save(folder / OUTCOMES)
+    write_decision(folder / THRESHOLDS, parts.decision)
 
 
 def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
@@ -275,16 +249,13 @@ def open_model(model: Path, output: Path) -> ModelParts:
     return load_model(model)
 
 
-def write_model(
-    model: Path, output: Path, parts: ModelParts, changed: LabelParts, note: str, index: LabelIndex | None = None
-) -> None:
+def write_model(model: Path, output: Path, changed: ModelParts, note: str, index: LabelIndex | None = None) -> None:
     """Write the model with changed labels.
 
     Args:
         model: the original model, which does not change.
         output: directory of the new model.
-        parts: parts of the original model.
-        changed: the changed parts.
+        changed: the parts of the original model, with changed ones in their places.
         note: sentence for the model card.
         index: index of the changed labels; built here by default.
 
@@ -297,10 +268,10 @@ def write_model(
             if name.parts[0] not in ("config.json", SMOKE, SCORERS):  # written again, or not: its labels may be gone
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / name)  # without its rights: the model may be read-only
-        check_same(model, parts.digest)
-        write_label_parts(folder, parts, changed, index)
+        check_same(model, changed.digest)
+        write_label_parts(folder, changed, index)
         _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
-        write_info(folder, replace(parts.info, dev={}))
+        write_info(folder, replace(changed.info, dev={}))
 
 
 def _add_note(card: Path, note: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from xmtc.artefact.export import LabelParts, ModelParts, open_model, write_model
+from xmtc.artefact.export import ModelParts, open_model, write_model
 from xmtc.artefact.info import STRICT
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
@@ -92,7 +92,7 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         overlap=parts.info.model.overlap,
     )
     found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
-    write_model(model, output, parts, _extended(parts, new, found.rows, embed), f"labels added: {len(new):,}.")
+    write_model(model, output, _extended(parts, new, found.rows, embed), f"labels added: {len(new):,}.")
     return Added(len(new), found.explained)
 
 
@@ -134,7 +134,7 @@ def _parse(line: str, where: str) -> NewLabel:
 
 def _extended(
     parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor], embed: Callable[[Sequence[str]], Tensor]
-) -> LabelParts:
+) -> ModelParts:
     """Extend everything that has one row per label by rows of the new labels."""
     head = parts.classifier.head.state_dict()
     for name, rows_NR in rows.items():
@@ -146,8 +146,9 @@ def _extended(
         ensemble = ensemble.extended([label.text for label in new], lambda texts: embed(texts).numpy())
     if outcomes is not None:
         outcomes = outcomes.extended(len(new))
-    decision = parts.decision.extended(len(new))
-    return LabelParts(_longer(parts.labels, new), head, calibration, decision, outcomes, ensemble)
+    labels, decision = _longer(parts.labels, new), parts.decision.extended(len(new))
+    changed = parts.with_head(head, calibration)
+    return replace(changed, labels=labels, decision=decision, outcomes=outcomes, ensemble=ensemble)
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.artefact.export import LabelParts, ModelParts, open_model, write_model
+from xmtc.artefact.export import ModelParts, open_model, write_model
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_label
 from xmtc.data.readers.cells import label_of
@@ -66,7 +66,7 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     regrouping = Regrouping.without(len(parts.labels), removed)
     above = {parts.labels.labels[i]: parts.labels.parents[i] if parts.labels.parents else () for i in removed}
     changed = _regrouped(parts, regrouping, with_parents(parts.labels, above))
-    write_model(model, output, parts, changed, f"labels removed: {len(removed):,}.")
+    write_model(model, output, changed, f"labels removed: {len(removed):,}.")
     return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
 
 
@@ -88,8 +88,7 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path, *, to_par
     """
     parts = open_model(model, output)
     table, changed = _renamed(parts.labels, names, to_parents), {old: new for old, new in names.items() if old != new}
-    same = LabelParts.of(parts, parts.classifier.head.state_dict())
-    write_model(model, output, parts, replace(same, labels=table), f"labels renamed: {len(changed):,}.", parts.index)
+    write_model(model, output, replace(parts, labels=table), f"labels renamed: {len(changed):,}.", parts.index)
     return Relabelled(len(changed), len(table))
 
 
@@ -115,7 +114,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
     regrouping = Regrouping.merging(len(parts.labels), _groups(parts.labels, groups))
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
-    write_model(model, output, parts, changed, f"labels merged into others: {merged:,}.")
+    write_model(model, output, changed, f"labels merged into others: {merged:,}.")
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
 
 
@@ -154,7 +153,7 @@ def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list
     return ids
 
 
-def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> LabelParts:
+def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> ModelParts:
     """Compute the changed parts of a model; `table` has all labels, with their new parents."""
     shares = _shares(regrouping, table.train_counts)
     classifier, kept_M = parts.classifier, torch.from_numpy(regrouping.kept_M)
@@ -176,7 +175,8 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
     outcomes = None if parts.outcomes is None else parts.outcomes.regrouped(regrouping)
     decision = parts.decision.regrouped(regrouping)
     labels = table.take(regrouping.kept_M.tolist(), counts_M)
-    return LabelParts(labels, head, calibration, decision, outcomes, ensemble)
+    changed = parts.with_head(head, calibration)
+    return replace(changed, labels=labels, decision=decision, outcomes=outcomes, ensemble=ensemble)
 
 
 def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
@@ -206,7 +206,7 @@ def _notes_on_removal(parts: ModelParts) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: LabelParts) -> tuple[str, ...]:
+def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: ModelParts) -> tuple[str, ...]:
     notes = []
     counts_L, counts_M = parts.labels.train_counts, changed.labels.train_counts
     if parts.info.model.head.scores:

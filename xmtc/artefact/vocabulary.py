@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal
 
-from xmtc.artefact.export import LABELS, LabelParts, open_model, write_model
+from xmtc.artefact.export import LABELS, open_model, write_model
 from xmtc.artefact.info import STRICT, read_description
 from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.config.shape import adapter
@@ -202,9 +202,8 @@ def _name(model: Path, changes: Sequence[Change], output: Path) -> None:
         elif one.kind == "moved" and parents:
             parents[parts.labels.index(one.label)] = one.to
     table = replace(parts.labels, names=names, parents=parents or None, translations=translations)
-    parts = replace(parts, info=replace(parts.info, vocabulary=version))
-    changed = replace(LabelParts.of(parts, parts.classifier.head.state_dict()), labels=table)
-    write_model(model, output, parts, changed, f"labels brought to vocabulary {version}.", parts.index)
+    changed = replace(parts, info=replace(parts.info, vocabulary=version), labels=table)
+    write_model(model, output, changed, f"labels brought to vocabulary {version}.", parts.index)
 
 
 def summary(changes: Sequence[Change]) -> Iterator[str]:
