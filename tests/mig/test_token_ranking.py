@@ -1,5 +1,6 @@
 """Files, look-up tables and display of a ranking."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ V = 40
 def ranking() -> TokenRanking:
     split = RandomSplit(documents=200, vocab_size=V, labels=12, seed=0)
     config = MigConfig(min_documents=2, top_k=10)
-    return rank_tokens(split, config, special_token_ids=[0], vocab_size=V, fingerprint="abc")
+    return replace(rank_tokens(split, config, special_token_ids=[0], vocab_size=V), fingerprint="abc")
 
 
 def ranks_by_loop(ranking: TokenRanking, labels: list[int], vocab_size: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -178,20 +178,15 @@ def rank_corpus(
     if saved_fingerprint(path) == fingerprint:
         return TokenRanking.load(path), True
     tokenizer = corpus.tokenizer()
-    ranking = rank_tokens(
-        corpus.split("train"),
-        config,
-        special_token_ids=tokenizer.all_special_ids,
-        vocab_size=len(tokenizer),
-        fingerprint=fingerprint,
-        progress=progress,
-    )
+    special, train = tokenizer.all_special_ids, corpus.split("train")
+    ranking = rank_tokens(train, config, special_token_ids=special, vocab_size=len(tokenizer), progress=progress)
     if ranking.unranked == len(ranking.label_documents_L):
         raise DataError(
             f"no token could be ranked for any label: of {ranking.documents} training documents, none has both a label "
             f"and a token that {config.min_documents} documents hold, or all have the same labels; lower "
             "mig.min_documents or add documents"
         )
+    ranking.fingerprint = fingerprint
     ranking.save(path)
     return ranking, False
 
@@ -202,7 +197,6 @@ def rank_tokens(
     *,
     special_token_ids: Collection[int],
     vocab_size: int,
-    fingerprint: str = "",
     progress: Progress | None = None,
 ) -> TokenRanking:
     """Rank the tokens of every label by what the training split says.
@@ -216,7 +210,6 @@ def rank_tokens(
         config: signal and limits.
         special_token_ids: never ranked.
         vocab_size: V.
-        fingerprint: stored with the ranking.
         progress: receives how many labels are ranked.
     """
     signal = config.signal.build()
@@ -224,10 +217,9 @@ def rank_tokens(
         presence = count_presence(split.token_blocks(), vocab_size, executor, occurrences=signal.counts_occurrences)
     keep_token_V = presence.token_documents_V >= config.min_documents
     keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
-    ranking = rank_presence(
+    return rank_presence(
         presence, split.label_matrix(), signal, config.top_k, keep_token_V, signed=config.signed, progress=progress
     )
-    return replace(ranking, fingerprint=fingerprint)
 
 
 def rank_presence(
