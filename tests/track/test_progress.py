@@ -3,6 +3,7 @@
 import io
 import re
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -111,9 +112,13 @@ def test_durations(seconds: float, words: str) -> None:
 def test_throughput_counts_since_the_last_read() -> None:
     clock = Clock()
     meter = Throughput(clock=clock)
-    with meter.waiting():
+
+    def slow() -> Iterator[None]:
         clock.now += 1
-    clock.now += 3
+        yield
+
+    for _ in meter.watch(slow()):
+        clock.now += 3
     meter.add(documents=8, tokens=2000)
     first = meter.read()
     assert (first["perf/docs_per_s"], first["perf/tokens_per_s"], first["time/data_wait_frac"]) == (2, 500, 0.25)

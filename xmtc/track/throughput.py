@@ -4,7 +4,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -28,25 +27,14 @@ class Throughput:
         self._documents += documents
         self._tokens += tokens
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Time a wait for data."""
-        start = self._clock()
-        try:
-            yield
-        finally:
-            self._waited_s += self._clock() - start
-
     def watch(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield the batches, and count the time to get each one as waiting."""
-        iterator = iter(batches)
-        while True:
-            with self.waiting():
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    return
+        start = self._clock()
+        for batch in batches:
+            self._waited_s += self._clock() - start
             yield batch
+            start = self._clock()
+        self._waited_s += self._clock() - start
 
     def read(self) -> dict[str, float]:
         """Return rates and waiting share since the last read, and the memory peaks so far; start a new interval.
