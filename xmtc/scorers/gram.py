@@ -22,8 +22,7 @@ def gram(words_NV: Matrix) -> Floats:
     Frequent terms account for most products of pairs, so they are multiplied as a dense matrix.
     """
     documents, terms = words_NV.shape
-    frequent_F = frequent_terms(words_NV, _MAX_DENSE)
-    rare_R = np.setdiff1d(np.arange(terms), frequent_F)
+    frequent_F, rare_R = by_frequency(words_NV, _MAX_DENSE)
     result = np.zeros((terms, terms), np.float32)
     rows = max(1, _BLOCK_BYTES // (4 * max(len(frequent_F), 1)))
     by_term = sparse.csc_array(words_NV)
@@ -44,21 +43,20 @@ def gram(words_NV: Matrix) -> Floats:
 
 def kernel(words_NV: Matrix) -> Floats:
     """Compute AAᵀ, float32 (N, N): inner products of documents."""
-    documents, terms = words_NV.shape
-    frequent_F = frequent_terms(words_NV, _MAX_DENSE)
-    rare_R = np.setdiff1d(np.arange(terms), frequent_F)
+    frequent_F, rare_R = by_frequency(words_NV, _MAX_DENSE)
     by_term = sparse.csc_array(words_NV)
     dense_NF = by_term[:, frequent_F].toarray()
     result = dense_NF @ dense_NF.T
-    _add_sparse(result, sparse.csr_array(by_term[:, rare_R].T.tocsr()), np.arange(documents))
+    _add_sparse(result, sparse.csr_array(by_term[:, rare_R].T.tocsr()), np.arange(len(result)))
     return result
 
 
-def frequent_terms(words_NV: Matrix, most: int) -> NDArray[np.int64]:
-    """Find the terms, at most `most`, that are better multiplied as a dense matrix; ascending."""
+def by_frequency(words_NV: Matrix, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Part the terms, at most `most`, that are better multiplied as a dense matrix, from the others; ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
     first = np.argsort(-documents_V, kind="stable")[:most]
-    return np.sort(first[documents_V[first] > _DENSE_SHARE * max(words_NV.shape[0], 1)])
+    frequent_F = np.sort(first[documents_V[first] > _DENSE_SHARE * max(words_NV.shape[0], 1)])
+    return frequent_F, np.setdiff1d(np.arange(len(documents_V)), frequent_F)
 
 
 def _add_sparse(result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]) -> None:

@@ -17,7 +17,7 @@ from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.words import Words
 from xmtc.scorers.base import Features, Training, field_weights
 from xmtc.scorers.config import WordNeighboursConfig
-from xmtc.scorers.gram import frequent_terms
+from xmtc.scorers.gram import by_frequency
 from xmtc.scorers.votes import Votes
 
 _POWER = np.float32(4)
@@ -46,8 +46,7 @@ class WordNeighbours(Votes):
     @cached_property
     def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Matrix]:
         """Frequent and rare terms, and the columns (N, F) and (R, N) of each."""
-        frequent_F = frequent_terms(self.words_NV, _MAX_DENSE)
-        rare_R = np.setdiff1d(np.arange(self.words_NV.shape[1]), frequent_F)
+        frequent_F, rare_R = by_frequency(self.words_NV, _MAX_DENSE)
         rare_RN = sparse.csr_array(self.words_NV[:, rare_R].T.tocsr())
         return frequent_F, rare_R, self.words_NV[:, frequent_F].toarray(), rare_RN
 
