@@ -228,7 +228,7 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
     prefixes = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n@prefix e: <http://example.org/> .\n"
     (tmp_path / "subjects.ttl").write_text(prefixes + concepts)
     files = find_files(str(tmp_path))
-    columns = read_facts(files.format().rows(tmp_path / "train.csv", None), files.place)
+    columns = read_facts(files.rows(), files.place)
     assert files.labels == str(tmp_path / "subjects.ttl")
     assert label_columns(files, choose_roles(columns, Answers(), "here")) == {"label": "id", "parents": "parent_ids"}
     (tmp_path / "subjects.ttl").write_text(prefixes + "e:other a skos:Concept .\n")
@@ -274,7 +274,7 @@ def test_labels_that_may_be_something_else_are_doubted(tmp_path, written, separa
     data = tmp_path / "rows.jsonl"
     write_jsonl(data, rows)
     files = find_files(str(data))
-    columns = read_facts(files.format().rows(data, None), "here")
+    columns = read_facts(files.rows(), "here")
     roles = choose_roles(columns, Answers(text=("text",), labels="labels", label_separator=separator or ""), "here")
     source = {"kind": "jsonl", "files": {"train": str(data)}, "columns": {"text": "text", "labels": "labels"}}
     source["columns"] |= {"label_separator": separator} if separator else {}

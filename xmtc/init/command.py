@@ -173,8 +173,7 @@ def label_doubts(found: Survey, roles: Roles) -> list[str]:
 
 
 def _roles(files: DataFiles, answers: Answers) -> Roles:
-    first = files.local[files.by_split["train"][0]]
-    columns = read_facts(files.format().rows(first, None), files.place)
+    columns = read_facts(files.rows(), files.place)
     if files.settings.named_by_line:
         check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split

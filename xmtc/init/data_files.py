@@ -1,6 +1,6 @@
 """Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.files import check_file
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
-from xmtc.data.readers.table import TableFormat
+from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import (
     COMPRESSIONS,
     TABLES,
@@ -55,9 +55,10 @@ class DataFiles:
     labels: str | None = None
     left_out: Sequence[str] = ()
 
-    def format(self) -> TableFormat:
-        """Build the format that reads the files."""
-        return self.settings(files=SplitFilesConfig(train=self.place)).format()
+    def rows(self) -> Iterator[Row | Rejected]:
+        """Read the first file of training documents."""
+        table = self.settings(files=SplitFilesConfig(train=self.place)).format()
+        return table.rows(self.local[self.by_split["train"][0]], None)
 
 
 def find_files(data: str) -> DataFiles:
@@ -183,6 +184,5 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
 
 def _labels(files: DataFiles, roles: Roles) -> set[str]:
     """Read the labels of the first documents."""
-    first = files.local[files.by_split["train"][0]]
-    rows = [row for row in islice(files.format().rows(first, None), _ROWS) if not isinstance(row, Rejected)]
+    rows = [row for row in islice(files.rows(), _ROWS) if not isinstance(row, Rejected)]
     return {label for row in rows for label in labels_of(row.cells.get(roles.labels), roles.separator)[0]}
