@@ -237,7 +237,7 @@ def published_model(path: str) -> Iterator[Path]:
     if (local := on_this_machine(path)) is not None:
         yield local
         return
-    mirror, remote = StorageConfig().mirror("fetched", path), StorageConfig().remote(path)
+    mirror, remote = StorageConfig().mirror(path), StorageConfig().remote(path)
     if remote.is_file():
         raise ConfigError(f"{path}: is a file; give a new or an empty folder")
     check_replaceable(path, remote.list(), remote.read("config.json"))

@@ -135,7 +135,7 @@ class InputFile:
             self.check()
             return Path(self.path)
         folder, name = self.path.rsplit("/", 1)
-        mirror = StorageConfig().mirror("fetched", folder)
+        mirror = StorageConfig().mirror(folder)
         mirror.pull(name)
         if _version(StorageConfig().remote(folder).stamp(name)) != self.digest:
             raise self.changed()

@@ -211,7 +211,7 @@ class Models:
     def _root(self) -> Path:
         """The folder, or the local copy of the URI."""
         local = on_this_machine(self.place)
-        return StorageConfig().mirror("fetched", self.place.rstrip("/")).local if local is None else local
+        return StorageConfig().mirror(self.place.rstrip("/")).local if local is None else local
 
     def _names(self) -> list[str]:
         names = sorted(path.name for path in _folders(fetch(self.place)) if self._versions(path.name))
@@ -239,7 +239,7 @@ class Models:
     def _write_current(self, name: str, version: str) -> None:
         write_text(self._root / name / _CURRENT, f"{version}\n")
         if on_this_machine(self.place) is None:
-            mirror = StorageConfig().mirror("fetched", self.place.rstrip("/"))
+            mirror = StorageConfig().mirror(self.place.rstrip("/"))
             mirror.push(choose=lambda file: file == f"{name}/{_CURRENT}")
 
     def _figures(self, service: Service) -> dict[str, Any]:

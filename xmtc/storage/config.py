@@ -67,8 +67,8 @@ class StorageConfig:
 
         return Remote(uri, retry_s=60 * self.retry_minutes)
 
-    def mirror(self, kind: str, uri: str) -> "Mirror":
-        """Open the local copy of the directory at a URI; nothing is copied yet."""
+    def mirror(self, uri: str) -> "Mirror":
+        """Open the local copy, of kind `fetched`, of the directory at a URI; nothing is copied yet."""
         from xmtc.storage.mirror import Mirror
 
-        return Mirror(self.path(kind, uri), self.remote(uri))
+        return Mirror(self.path("fetched", uri), self.remote(uri))

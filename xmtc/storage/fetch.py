@@ -29,15 +29,15 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     storage, uri = storage or StorageConfig(), path.rstrip("/")
     folder, *pattern = split_pattern(uri)
     if pattern:
-        mirror = storage.mirror("fetched", folder)
+        mirror = storage.mirror(folder)
         mirror.pull(choose=lambda name: matches(name.split("/"), pattern[0].split("/")), exact=True)
         return mirror.local / pattern[0]
     if choose is None and storage.remote(uri).is_file():
         folder, name = uri.rsplit("/", 1)
-        mirror = storage.mirror("fetched", folder)
+        mirror = storage.mirror(folder)
         mirror.pull(name)
         return mirror.local / name
-    mirror = storage.mirror("fetched", uri)
+    mirror = storage.mirror(uri)
     mirror.pull(choose=choose or (lambda name: True), exact=True)
     if not any(mirror.local.glob("[!.]*")):
         raise StorageError(f"{uri}: nothing there")
