@@ -228,10 +228,10 @@ def _side_by_side(
     attempt: Callable[[RunConfig], tuple[str, str | None]], runs: Sequence[RunConfig], base: RunConfig
 ) -> Iterator[tuple[str, str | None]]:
     """Run each run as a Ray task; Ray repeats the task of a lost machine, and the run continues from its checkpoint."""
-    from xmtc.cluster.connection import connect
+    from xmtc.cluster.connection import join
     from xmtc.cluster.tasks import TaskResources, map_tasks
 
-    connect(base)
+    join(base.distributed.address)
     for run in {run.data.corpus: run for run in runs}.values():
         with suppress(XmtcError):  # its runs meet it again, and are named
             prepare_stage(run)

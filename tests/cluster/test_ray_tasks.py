@@ -125,7 +125,7 @@ def test_a_sweep_on_a_cluster_trains_side_by_side_and_names_what_fails(tmp_path)
 def test_runs_side_by_side_get_what_the_grid_gives_their_workers(tmp_path, monkeypatch):
     """Otherwise tasks hold all cores, and wait for their workers forever."""
     asked = []
-    monkeypatch.setattr(connection, "connect", lambda base: None)
+    monkeypatch.setattr(connection, "join", lambda address: None)
     monkeypatch.setattr("xmtc.sweep.prepare_stage", lambda run: None)
     monkeypatch.setattr("xmtc.cluster.tasks.map_tasks", lambda attempt, runs, needs, lost: asked.append(needs) or [])
     settings = "distributed.address=auto", "distributed.cpus_per_worker=1.5"

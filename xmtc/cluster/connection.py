@@ -16,11 +16,6 @@ from xmtc.errors import ConfigError
 from xmtc.run.config import RunConfig
 
 
-def connect(config: RunConfig) -> None:
-    """Join the cluster that the configuration names, or as `join` does."""
-    join(config.distributed.address)
-
-
 def join(address: str | None) -> bool:
     """Join the cluster at `address`. Without an address, join the cluster whose job this is, or start Ray here.
 
@@ -76,7 +71,7 @@ def _gloo_on_loopback() -> dict[str, str]:
 
 
 def disconnect(config: RunConfig) -> None:
-    """Stop the Ray that `connect` started; leave an existing cluster running."""
+    """Stop the Ray that `join` started for this run; leave an existing cluster running."""
     if not config.distributed.joins_cluster:
         ray.shutdown()
 

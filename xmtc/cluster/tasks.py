@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from xmtc.cluster.connection import connect
+from xmtc.cluster.connection import join
 from xmtc.data.parallel import MapUnordered
 from xmtc.run.config import RunConfig
 
@@ -50,7 +50,7 @@ def cluster_mapper(config: RunConfig) -> MapUnordered | None:
 
 
 def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    connect(config)
+    join(config.distributed.address)
     yield from map_tasks(function, items)
 
 

@@ -4,7 +4,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,10 +16,9 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from xmtc.cluster.connection import connect
+from xmtc.cluster.connection import join
 from xmtc.distributed.collectives import run_collectively
 from xmtc.errors import TrainingError, XmtcError
-from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import Stage
 from xmtc.track.console import print_line
@@ -92,8 +91,9 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     """
     config = copies.config
     settings = config.distributed
-    connect(config)
-    _warn_if_cluster_is_small(config)
+    join(settings.address)
+    each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
+    _warn_if_cluster_is_small(settings.min_workers, each)
     # Each attempt has a unique name: for a name that has finished before, Ray silently does nothing.
     name = f"{stage}-{time.time_ns()}"
     storage = copies.paths.root / ".ray"
@@ -108,8 +108,7 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
             num_workers=settings.workers,
             elastic_resize_monitor_interval_s=_RESIZE_INTERVAL_S,
             use_gpu=settings.gpus_per_worker > 0,
-            resources_per_worker={"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
-            | settings.resources_per_worker,
+            resources_per_worker=each,
         ),
         run_config=RayRunConfig(
             name=name, storage_path=str(storage), failure_config=FailureConfig(max_failures=settings.max_failures)
@@ -131,13 +130,12 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         shutil.rmtree(storage, ignore_errors=True)  # Ray's internal files, which another attempt cannot use
 
 
-def _warn_if_cluster_is_small(config: RunConfig) -> None:
-    """Warn if the cluster is too small now. It may grow, so this is not an error."""
-    settings, have = config.distributed, ray.cluster_resources()
-    each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
+def _warn_if_cluster_is_small(workers: int, each: Mapping[str, float]) -> None:
+    """Warn if the cluster is too small now for workers with these resources. It may grow, so this is not an error."""
+    have = ray.cluster_resources()
     for name, amount in each.items():
-        if settings.min_workers * amount > have.get(name, 0):
-            wanted = f"{settings.min_workers * amount:g} {name} needed, the cluster has {have.get(name, 0):g}"
+        if workers * amount > have.get(name, 0):
+            wanted = f"{workers * amount:g} {name} needed, the cluster has {have.get(name, 0):g}"
             print_line(f"warning: {wanted}: waiting until it has more; press Ctrl-C to stop")
 
 
