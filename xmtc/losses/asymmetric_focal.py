@@ -53,10 +53,10 @@ class AsymmetricFocal(BinaryLoss):
         labels = logits_BC.shape[1] if targets.others is None else targets.others.total
         if hard is None or importance_BC is not None or hard + sampled >= labels:
             return super().forward(logits_BC, targets, importance_BC)
-        drawn = draw_negatives(logits_BC.detach(), targets, hard, sampled, generator)
+        columns_BS, importance_BS = draw_negatives(logits_BC.detach(), targets, hard, sampled, generator)
         nothing = targets.rows_P[:0]
         negatives = Targets(nothing, nothing, targets.weight_B)
-        on_negatives = super().forward(logits_BC.gather(1, drawn.columns_BS), negatives, drawn.importance_BS)
+        on_negatives = super().forward(logits_BC.gather(1, columns_BS), negatives, importance_BS)
         # One pair per row, so that the positives need nothing but their own logits.
         logits_P1 = logits_BC[targets.rows_P, targets.columns_P].unsqueeze(1)
         pairs = torch.arange(len(logits_P1), device=logits_BC.device)

@@ -3,30 +3,15 @@
 Suffixes: B documents, C columns, P positive pairs, K hardest, M sampled, S = K + M.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from xmtc.losses.base import Targets
 
 
-@dataclass(frozen=True)
-class DrawnNegatives:
-    """Columns to train on as negatives.
-
-    Attributes:
-        columns_BS: int64.
-        importance_BS: float32, number of negatives that a column represents; 0 if a draw must not count.
-    """
-
-    columns_BS: Tensor
-    importance_BS: Tensor
-
-
 def draw_negatives(
     logits_BC: Tensor, targets: Targets, hardest: int, sampled: int, generator: torch.Generator | None
-) -> DrawnNegatives:
+) -> tuple[Tensor, Tensor]:
     """Draw the `hardest` highest-scored negatives of each document, and `sampled` columns of the others.
 
     Σ_s importance_bs · f(columns_bs) has the expectation Σ_{c negative of b} f(c), for any f: the sample is uniform
@@ -40,6 +25,9 @@ def draw_negatives(
         hardest: K.
         sampled: M; K + M < C.
         generator: for the draws, on the device of the logits.
+
+    Returns:
+        Columns (B, S), int64, and the number of negatives that each represents, float32; 0 if a draw must not count.
     """
     rows, columns = logits_BC.shape
     positive_keys = (targets.rows_P * columns + targets.columns_P).sort().values
@@ -52,7 +40,7 @@ def draw_negatives(
     hard_sorted_BK = torch.where(is_hard_BK, hard_BK, columns).sort(1).values
     counted_BM = ~among(_keys(drawn_BM, columns), positive_keys) & ~_found_in_row(drawn_BM, hard_sorted_BK)
     importance_BM = counted_BM.float() * (columns / sampled)
-    return DrawnNegatives(torch.cat([hard_BK, drawn_BM], 1), torch.cat([is_hard_BK.float(), importance_BM], 1))
+    return torch.cat([hard_BK, drawn_BM], 1), torch.cat([is_hard_BK.float(), importance_BM], 1)
 
 
 def _max_positives(targets: Targets) -> int:
