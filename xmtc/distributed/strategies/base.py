@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -79,8 +79,10 @@ class StrategyBase(Strategy):
                 if mine:
                     states[name] = state
             if mine and failed is None:
-                # Other ranks still gather: to raise here would hang them.
-                failed = _try_write(directory / files.part_name(i, len(parts)), states)
+                try:
+                    files.write_part(directory / files.part_name(i, len(parts)), states)
+                except OSError as error:  # other ranks still gather: to raise here would hang them
+                    failed = error
         if failed is not None:
             raise failed
         if self.rank == 0:
@@ -169,11 +171,3 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float])
 def _check_not_empty(name: str, value: Tensor) -> None:
     if value.numel() == 0:
         raise CheckpointError(f"{name} was empty after its partitions were gathered; nothing was saved")
-
-
-def _try_write(path: Path, states: Mapping[str, files.State]) -> OSError | None:
-    try:
-        files.write_part(path, states)
-    except OSError as error:
-        return error
-    return None
