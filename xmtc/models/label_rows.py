@@ -187,8 +187,8 @@ def rows_of_names(
     check_enough_trained(labels)
     counts_L = labels.train_counts
     learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MAX_LABELS, int((counts_L > 0).sum()))])
-    head, vectors_ND = classifier.head, embed(texts)
-    vectors_LD, rows_L = embed([labels.names[i] or labels.labels[i] for i in learned]), torch.from_numpy(learned)
+    head, vectors_ND, known = classifier.head, embed(texts), label_texts(labels)
+    vectors_LD, rows_L = embed([known[i] for i in learned]), torch.from_numpy(learned)
     given = {name: rows.cpu() for name, rows in _from_names(head, vectors_ND).items()}
     maps = {
         name: learn_rows(vectors_LD, table[rows_L].detach().float().cpu().view(len(learned), -1))
@@ -270,7 +270,8 @@ def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callab
     unseen = np.flatnonzero(labels.train_counts == 0)
     if not len(unseen):
         return
-    found = rows_of_names(classifier, labels, [labels.names[i] or labels.labels[i] for i in unseen], embed)
+    texts = label_texts(labels)
+    found = rows_of_names(classifier, labels, [texts[i] for i in unseen], embed)
     rows_U, tables = torch.from_numpy(unseen), classifier.head.label_tables()
     for name, rows_UR in found.rows.items():
         table = tables[name]

@@ -52,9 +52,12 @@ class HuggingFaceBackbone(Encoder):
         """Compute hidden states (W, U, D)."""
         if self.packs:
             return self._packed(input_ids_WU, attention_mask_WU)
+        return self.model(**self._inputs(input_ids_WU, attention_mask_WU)).last_hidden_state
+
+    def _inputs(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
         # Some models compute positions by comparing ids with their padding id, which may differ from the collator's.
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
-        return self.model(input_ids=input_ids_WU, attention_mask=attention_mask_WU.long()).last_hidden_state
+        return {"input_ids": input_ids_WU, "attention_mask": attention_mask_WU.long()}
 
     def _packed(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute the same from one row of all windows; without ends, every layer would find the padding again."""
@@ -74,9 +77,8 @@ class HuggingFaceBackbone(Encoder):
 
     def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
         """Compute states (W, U, D) of embedding and layers, the last equal `forward`."""
-        input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
-        mask_WU = attention_mask_WU.long()
-        return self.model(input_ids=input_ids_WU, attention_mask=mask_WU, output_hidden_states=True).hidden_states
+        inputs = self._inputs(input_ids_WU, attention_mask_WU)
+        return self.model(**inputs, output_hidden_states=True).hidden_states
 
     @property
     def backbone(self) -> "HuggingFaceBackbone":

@@ -85,7 +85,7 @@ def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normalis
         normaliser: "softmax"; "sparsemax" (Martins and Astudillo, 2016); "entmax15" (Peters et al., 2019).
     """
     mask = mask_BT[:, None, None, :]
-    scores = scores_BHLT.to(torch.promote_types(scores_BHLT.dtype, torch.float32))
+    scores = at_least_fp32(scores_BHLT)
     if normaliser == "softmax":
         lowest = torch.finfo(scores.dtype).min
         return scores.masked_fill(~mask, lowest).softmax(-1) * mask

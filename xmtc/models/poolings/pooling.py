@@ -84,24 +84,25 @@ class Max(Pooling):
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        lowest = torch.finfo(hidden_BTD.dtype).min
-        return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).amax(1) * mask_BT.any(1, keepdim=True)
+        return self._unpadded(hidden_BTD, mask_BT).amax(1) * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the share of the dimensions whose maximum is at the token."""
-        lowest = torch.finfo(hidden_BTD.dtype).min
-        winner_BD = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).argmax(1)
+        winner_BD = self._unpadded(hidden_BTD, mask_BT).argmax(1)
         share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
         return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, winner_BD, share_BD) * mask_BT
 
     @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """Each dimension's product counts for the token with the maximum."""
-        lowest = torch.finfo(hidden_BTD.dtype).min
-        greatest = hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest).max(1)
+        greatest = self._unpadded(hidden_BTD, mask_BT).max(1)
         products_BSD = rows_BSD * (greatest.values * mask_BT.any(1, keepdim=True)).unsqueeze(1)
         shares_BST = products_BSD.new_zeros(*rows_BSD.shape[:2], mask_BT.shape[1])
         return shares_BST.scatter_add_(2, greatest.indices.unsqueeze(1).expand_as(products_BSD), products_BSD)
+
+    def _unpadded(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Set padding to the lowest number."""
+        return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), torch.finfo(hidden_BTD.dtype).min)
 
 
 class AttentionPooling(Pooling):
