@@ -188,23 +188,23 @@ def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probabi
     scored = [DenseScored((sides_NL + 0.8 * rng.normal(size=sides_NL.shape)).astype(np.float32)) for _ in range(2)]
     pairs, gold = Pairs.of(scored, 2), sparse.csr_array(sides_NL)
     occurrences = Occurrences.without_pairs(np.array([2000, 2000]))
-    found = fused(CrossFit(pairs, gold, occurrences, exclusive=True), Arm(["a", "b"], [0, 1], config))
+    found = fused(CrossFit(pairs, gold, occurrences), Arm(["a", "b"], [0, 1], config), exclusive=True)
     np.testing.assert_allclose(found.scores_NK.sum(1), 1, atol=1e-5)
     right_N = sides_NL[np.arange(4000), found.label_ids_NK[:, 0]]
     assert 0.8 < right_N.mean() < 0.95
     assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
 
 
-def fused(cross_fit: CrossFit, arm: Arm) -> SparsePredictions:
+def fused(cross_fit: CrossFit, arm: Arm, *, exclusive: bool = False) -> SparsePredictions:
     (logits_NK,) = cross_fit.logits([arm])
-    return candidates_of(cross_fit.pairs, logits_NK, exclusive=cross_fit.exclusive)
+    return candidates_of(cross_fit.pairs, logits_NK, exclusive=exclusive)
 
 
 def test_fusions_of_several_scorers_are_those_that_each_half_gives_alone() -> None:
     scored, gold = scored_twice(300)
     pairs, occurrences = Pairs.of(scored, 8), Occurrences.of(gold)
     arms = [Arm(["a", "b"], [0, 1], KINDS[1]), Arm(["b"], [1], KINDS[0])]
-    cross_fit = CrossFit(pairs, gold, occurrences, exclusive=False)
+    cross_fit = CrossFit(pairs, gold, occurrences)
     for arm in arms:
         found = fused(cross_fit, arm)
         for half in (0, 1):
@@ -308,7 +308,7 @@ def test_a_dev_split_that_is_too_small_to_halve_is_fused_as_a_whole(documents: i
     scored, gold = scored_twice(10)
     pairs, few = Pairs.of(scored, 5).take(np.arange(documents)), gold[:documents]
     arm = Arm(["a", "b"], [0, 1], FusionConfig(kind="linear"))
-    found = fused(CrossFit(pairs, few, OCCURRENCES, exclusive=False), arm)
+    found = fused(CrossFit(pairs, few, OCCURRENCES), arm)
     assert len(found.label_ids_NK) == documents
     assert np.isfinite(found.scores_NK).all()
 

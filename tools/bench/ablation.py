@@ -113,8 +113,7 @@ def now(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrenc
 
 
 def cross_fit(worker: Worker, pairs: Pairs, occurrences: Occurrences) -> CrossFit:
-    exclusive = worker.config.data.task == "single_label"
-    return CrossFit(pairs, worker.dev.label_matrix(), occurrences, exclusive)
+    return CrossFit(pairs, worker.dev.label_matrix(), occurrences)
 
 
 def differences(worker: Worker, old: Found, new: Found) -> Iterator[tuple[float, dict[str, Any]]]:

@@ -178,7 +178,7 @@ def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -
     config, gold_NL = shared.config.model.fusion, shared.gold(CHOOSE).labels_NL
     occurrences = Occurrences.without_pairs(shared.counts_L)
     everything = Arm(names, range(len(names)), config)
-    (logits_NK,) = CrossFit(choose, gold_NL, occurrences, exclusive=False).logits([everything])
+    (logits_NK,) = CrossFit(choose, gold_NL, occurrences).logits([everything])
     found = candidates_of(choose, logits_NK)
     decision = outcomes_of(found, gold_NL).tuned("micro")
     fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)

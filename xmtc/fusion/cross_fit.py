@@ -49,13 +49,11 @@ class CrossFit:
         pairs: pairs of N documents; the halves are the even and the odd rows.
         gold_NL: boolean labels of the same documents.
         occurrences: training documents of labels and of pairs of labels.
-        exclusive: see `Fusion.fuse`.
     """
 
     pairs: Pairs
     gold_NL: Matrix
     occurrences: Occurrences
-    exclusive: bool
 
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
         """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion."""

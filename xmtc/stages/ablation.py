@@ -48,7 +48,7 @@ class Ablation:
         """Return what the logits give, changed by the language model if it was asked."""
         if self.ranked is not None and reranked:
             logits_NK = self.cross_fit.reranked(self.ranked, logits_NK)
-        return candidates_of(self.cross_fit.pairs, logits_NK, exclusive=self.cross_fit.exclusive)
+        return candidates_of(self.cross_fit.pairs, logits_NK, exclusive=self.worker.config.data.one_label)
 
     def write(self, logits_NK: NDArray[np.float64]) -> None:
         """Print the metrics of all scorers, and write JSON: `fused`, `alone` and `without` by scorer, with metrics.

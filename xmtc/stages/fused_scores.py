@@ -79,15 +79,15 @@ class FusedPredictor:
             assert self.ensemble.fusion is not None, "dev is predicted first"
             if self._reranker is not None:
                 pairs = self._ranked(self._reranker, split, pairs, self.ensemble.fusion.fuse(pairs))
-            found = self.ensemble.fusion.fuse(pairs, exclusive=self._exclusive)
+            found = self.ensemble.fusion.fuse(pairs, exclusive=worker.config.data.one_label)
         predictions = found.top(worker.config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
 
     def _fit(self, pairs: Pairs) -> SparsePredictions:
         """Fit the fusion on dev and write the ablation. Return dev, cross-fitted by a fusion of the same kind."""
-        worker, gold_NL, exclusive = self.worker, self.worker.dev.label_matrix(), self._exclusive
+        worker, gold_NL = self.worker, self.worker.dev.label_matrix()
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
-        ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences, exclusive))
+        ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences))
         logits_NK = ablation.logits()
         if self._reranker is not None:
             ranked = self._ranked(self._reranker, worker.dev, pairs, ablation.candidates(logits_NK))
@@ -115,10 +115,6 @@ class FusedPredictor:
 
         run_collectively(ask, here=worker.is_first)
         return pairs.ranked(best_NB, broadcast_object(scores_NB))
-
-    @property
-    def _exclusive(self) -> bool:
-        return self.worker.config.data.task == "single_label"
 
     def _pairs(self, split: Split) -> Pairs:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective.
