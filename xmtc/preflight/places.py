@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from xmtc.data.readers.files import check_file
 from xmtc.errors import DataError
@@ -16,15 +15,6 @@ from xmtc.run.directory import RunPaths
 from xmtc.storage.fetch import remote_parts
 
 _MIN_FREE_GIB = 5
-
-
-@runtime_checkable
-class HasFiles(Protocol):
-    """A reader that knows which files it needs."""
-
-    def files(self) -> list[Path]:
-        """Paths of all files."""
-        ...
 
 
 def check_disks(config: RunConfig | None) -> Iterator[Check]:
@@ -61,8 +51,6 @@ def check_source(config: RunConfig) -> Iterator[Check]:
     if any(remote_parts(config.data.source)):
         return
     reader = config.data.source.build()
-    if not isinstance(reader, HasFiles):
-        return
     fix = "correct data.source, or copy the files there; paths are relative to the folder in which you start xmtc"
     try:
         files = reader.files()
@@ -74,4 +62,5 @@ def check_source(config: RunConfig) -> Iterator[Check]:
     except DataError as error:
         yield Check("source", "missing", str(error), fix)
     else:
-        yield Check("source", "ok", f"{len(files)} files are here")
+        if files:
+            yield Check("source", "ok", f"{len(files)} files are here")

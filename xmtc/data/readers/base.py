@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xmtc.config.problems import suggestion
@@ -102,6 +103,14 @@ class Reader(Protocol):
     def categories(self) -> tuple[str, ...]:
         """Return the names of the categories of documents, whose values each `Document.text` has as a `FieldText`."""
         return ()
+
+    def files(self) -> list[Path]:
+        """List the files that are read, whether they are there or not; empty if the source is none.
+
+        Raises:
+            DataError: a pattern names no file.
+        """
+        return []
 
     def count(self) -> int | None:
         """Count the rows, or estimate them; None if that would take about as long as reading them.

@@ -72,6 +72,7 @@ class MimicReader(Reader):
         settings = {k: v for k, v in asdict(self._settings).items() if k not in ("directory", "notes", "split_file")}
         return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
 
+    @override
     def files(self) -> list[Path]:
         """List notes and codes, the names of codes if they are there, and the split file if there is one."""
         given = [Path(self._settings.split_file)] if self._settings.split_file else []

@@ -85,6 +85,7 @@ class TableReader(Reader):
         words = json.dumps([asdict(self._settings.columns), named, [split for split, _ in files]])
         return f"{self._format.identity}:{words}:{content_hash(self.files())}"
 
+    @override
     def files(self) -> list[Path]:
         """List the files of the documents, and the label file if there is one.
 

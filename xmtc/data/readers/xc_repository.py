@@ -56,6 +56,7 @@ class XcRepositoryReader(Reader):
     def fingerprint(self) -> str:
         return f"xc_repository:{self._form()}:{sorted(self.provides())}:{content_hash(self.files())}"
 
+    @override
     def files(self) -> list[Path]:
         """List the files of the layout that the folder holds.
 
