@@ -107,11 +107,6 @@ class Training:
     def __len__(self) -> int:
         return len(self.features)
 
-    @property
-    def train_counts(self) -> NDArray[np.int64]:
-        """Training documents of each label."""
-        return np.bincount(self.labels_NL.indices, minlength=self.labels_NL.shape[1]).astype(np.int64)
-
 
 class Scored(Protocol):
     """One scorer's scores of the labels of some documents."""
