@@ -188,10 +188,8 @@ class Ensemble:
 def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
     """Name each scorer by its kind and its fields if it has some; later scorers of the same name get a number."""
     names = [" ".join((one.kind, *(getattr(one, "fields", None) or ()))) for one in settings]
-    return [
-        name if names[:place].count(name) == 0 else f"{name} {names[:place].count(name) + 1}"
-        for place, name in enumerate(names)
-    ]
+    earlier = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name} {number + 1}" if number else name for name, number in zip(names, earlier, strict=True)]
 
 
 def _place(number: int, name: str) -> str:

@@ -50,20 +50,16 @@ class Pairs:
         tops = [one.top(k).label_ids_NK for one in scored]
         if also is not None:
             tops.append(np.broadcast_to(also.astype(np.int32), (len(tops[0]), len(also))))
-        proposed = np.concatenate(tops, axis=1)
-        ids_NK = _distinct(proposed)
+        ids_NK = _distinct(np.concatenate(tops, axis=1))
         return cls(ids_NK, np.stack([one.at(ids_NK) for one in scored]))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Pairs"]) -> "Pairs":
         """Concatenate the documents of the parts, padded to the widest."""
         width = max(part.label_ids_NK.shape[1] for part in parts)
-        pads = [width - part.label_ids_NK.shape[1] for part in parts]
-        ids = [
-            np.pad(part.label_ids_NK, ((0, 0), (0, pad)), constant_values=-1)
-            for part, pad in zip(parts, pads, strict=True)
-        ]
-        scores = [np.pad(part.scores_SNK, ((0, 0), (0, 0), (0, pad))) for part, pad in zip(parts, pads, strict=True)]
+        wider = [(part, width - part.label_ids_NK.shape[1]) for part in parts]
+        ids = [np.pad(part.label_ids_NK, ((0, 0), (0, more)), constant_values=-1) for part, more in wider]
+        scores = [np.pad(part.scores_SNK, ((0, 0), (0, 0), (0, more))) for part, more in wider]
         return cls(np.concatenate(ids), np.concatenate(scores, axis=1))
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Pairs":

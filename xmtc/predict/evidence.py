@@ -148,15 +148,14 @@ class FusedShares:
         """Compute the shares of labels among the candidates of the single document in `pairs`."""
         assert ensemble.fusion is not None, "the fusion is not fitted"
         columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
-        copies = ensemble.fusion.complete(pairs).take(
-            np.zeros(1 + len(columns), np.int64)
-        )  # in copy 1 + k, no scorer knows label k
+        rows = np.arange(1, 1 + len(columns))  # in copy 1 + k of the document, no scorer knows label k
+        copies = ensemble.fusion.complete(pairs).take(np.zeros(1 + len(columns), np.int64))
         for scores in (copies.scores_SNK, copies.ranked_NK):
             if scores is not None:
-                scores[..., np.arange(1, 1 + len(columns)), columns] = 0
+                scores[..., rows, columns] = 0
         shares = ensemble.fusion.shares(copies)
         count, known = len(ensemble.fusion.sources), shares[:, 0, columns]
-        without = shares[:count, np.arange(1, 1 + len(columns)), columns]
+        without = shares[:count, rows, columns]
         return cls(ensemble.fusion.sources, known[:count], without, known[count:].sum(axis=0))
 
 

@@ -44,10 +44,8 @@ def names_of_labels(labels: LabelTable, vocabulary: Vocabulary, embed: Embed | N
     """
     others = labels.alternatives or [()] * len(labels)
     rows = [(name or label, *some) for name, label, some in zip(labels.names, labels.labels, others, strict=True)]
-    texts, owners_W = (
-        [name for row in rows for name in row],
-        np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
-    )
+    texts = [name for row in rows for name in row]
+    owners_W = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     return LabelNames(texts, owners_W, label_words(texts, vocabulary), None if embed is None else embed(texts))
 
 

@@ -51,9 +51,8 @@ class StateNeighbours(Votes):
         Raises:
             DataError: the documents have no states, or their width differs.
         """
-        return nearest(
-            self.index, unit_rows(features.states("state_neighbours", len(self.mean_D)), self.mean_D), self.k
-        )
+        states_ND = features.states("state_neighbours", len(self.mean_D))
+        return nearest(self.index, unit_rows(states_ND, self.mean_D), self.k)
 
     @override
     def weights(self, cosines: Floats) -> Floats:
