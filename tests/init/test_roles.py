@@ -260,6 +260,29 @@ def test_lists_that_pandas_writes_are_called_lists(written: str) -> None:
     assert (found.separator, found.why["labels"]) == (None, "a list; 5 different ones in 40 rows")
 
 
+@pytest.mark.parametrize("written", [list, json.dumps, str])
+def test_lists_hold_labels_with_long_names_and_no_texts(written) -> None:
+    names = [f"License :: OSI Approved :: GNU General Public License v{i} or later (GPLv{i}+)" for i in range(7)]
+    rows = [{"body": text(i), "groups": written([names[i % 7], names[i % 5]] * 3), "note": None} for i in range(60)]
+    found = roles(rows)
+    assert (found.text, found.labels, found.separator) == (("body",), "groups", None)
+    rows = [row | {"places": written([NAMES[i % 3], NAMES[i % 4]])} for i, row in enumerate(rows)]
+    with pytest.raises(DataError, match=r"several columns may be the labels; .* They are: groups, places"):
+        roles(rows)
+    steps = [
+        {"title": text(i, 2), "steps": json.dumps([text(i, 30), text(i, 40)]), "kind": NAMES[i % 3]} for i in range(60)
+    ]
+    assert roles(steps).text == ("title", "steps")
+    with pytest.raises(DataError, match=r"no column looks like text.* groups \(lists, "):
+        roles([{"groups": written(NAMES)}] * 20)
+
+
+def test_one_long_name_of_a_label_does_not_hide_the_others() -> None:
+    names = [*NAMES, *"abcde", "the whole of the laws, of all states, that no other name tells of"]
+    found = roles([{"body": text(i, 30), "about": names[i % 11]} for i in range(60)])
+    assert (found.labels, found.separator) == ("about", None)
+
+
 def test_vectors_are_refused_by_name() -> None:
     rows = [{"text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": [0, row % 2, 0]} for row in range(40)]
     with pytest.raises(DataError, match=r"'labels' is a vector of 3 zeros and ones"):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, plain
+from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, list_in, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
@@ -71,6 +71,13 @@ class ColumnFacts:
         return None not in names and "train" in names and len(names) > 1
 
     @property
+    def is_lists(self) -> bool:
+        """Whether most cells are lists, or lists as text."""
+        if self.kind != "text":
+            return self.kind == "list"
+        return sum(map(_is_list, self.cells)) > len(self.cells) / 2
+
+    @property
     def is_indicator(self) -> bool:
         """Whether it holds only 0 and 1, or true and false."""
         return bool(self.cells) and {str(cell).capitalize() for cell in self.cells} <= ZERO | ONE
@@ -90,7 +97,7 @@ class ColumnFacts:
         distinct cells, or, if most labels are rare, parts repeat although cells do not. Neither holds for names such as
         `Trade, foreign`.
         """
-        if self.kind != "text" or any(len(one) > 1 for one in self.parts(None)):  # texts of lists
+        if self.kind != "text" or self.is_lists:
             return None
         best, most = None, 1 - self.distinct_share
         for separator in SEPARATORS:
@@ -194,6 +201,13 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
 
 def _words(text: str) -> int:
     return len(text.split()) if text.isascii() else max(len(text.split()), len(words_of(text)))
+
+
+def _is_list(text: str) -> bool:
+    try:
+        return not isinstance(list_in(text), str)
+    except ValueError:  # a list as others write it
+        return True
 
 
 def _plain(cell: Any) -> Any:

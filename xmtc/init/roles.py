@@ -17,7 +17,7 @@ _LABELS = (
     *("codes", "code", "subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
 )
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
-_SHORT_WORDS = 8  # labels of a document have fewer words than its text
+_SHORT_WORDS, _MOST = 8, 0.9  # most labels have fewer words than a text
 _SEVERAL_INDICATORS = 3
 _CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
 _SAME = 0.95
@@ -102,7 +102,7 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     possible = [column for column in columns if column.name not in used and _is_category(column)]
     categories = tuple(one.name for one in possible if not _tells(one, by_name[labels], found, separator))
     used |= set(categories)
-    alone = "a list" if by_name[labels].kind == "list" or found.several else "one label in each row"
+    alone = "a list" if by_name[labels].is_lists or found.several else "one label in each row"
     return Roles(
         text=text,
         categories=categories,
@@ -165,11 +165,11 @@ def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
 
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
-    """Choose the column with the longest texts, preceded by a title if there is one."""
+    """Choose the column with the longest texts, preceded by a title if there is one; lists of labels come last."""
     texts = [column for column in candidates if column.words >= 3 and column.distinct_share > 0.5]
     if not texts:
         raise DataError(f"{place}: no column looks like text; name it with --text. {describe(columns)}")
-    longest = max(texts, key=lambda column: column.words)
+    longest = max(texts, key=lambda column: (not (column.is_lists and _may_be_labels(column)), column.words))
     titles = [column.name for column in texts if column.name.lower() in _TITLES and column is not longest]
     return (*titles[:1], longest.name)
 
@@ -178,11 +178,11 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first."""
     ranked = sorted(
         (column for column in candidates if _may_be_labels(column)),
-        key=lambda column: (_place_in(_LABELS, column.name), column.kind != "list"),
+        key=lambda column: (_place_in(_LABELS, column.name), not column.is_lists),
     )
     if ranked:
         best, *others = ranked
-        if _place_in(_LABELS, best.name) < len(_LABELS) or best.kind == "list" or not others:
+        if best.name.lower() in _LABELS or not others or best.is_lists > others[0].is_lists:
             return best.name
         names = ", ".join(shown_column(column.name) for column in ranked)
         raise DataError(f"{place}: several columns may be the labels; name it with --labels. They are: {names}")
@@ -203,8 +203,8 @@ def _may_be_labels(column: ColumnFacts) -> bool:
     if column.kind == "number":
         return named or (column.distinct_share < 0.05 and all(float(cell).is_integer() for cell in column.cells))
     found = Labels.of(column, column.separator())
-    longest = max((len(label.split()) for label in found.counts), default=0)
-    return named or (found.repeated > 0.2 and longest <= _SHORT_WORDS)
+    short = sum(len(label.split()) <= _SHORT_WORDS for label in found.counts)
+    return named or (found.repeated > 0.2 and (column.is_lists or short >= _MOST * len(found.counts)))
 
 
 def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
@@ -265,7 +265,8 @@ def describe(columns: Sequence[ColumnFacts]) -> str:
     """Describe each column's kind, number of words and number of distinct values, without showing any value."""
     what = {"empty": "empty", "number": "numbers", "list": "lists", "nested": "objects, which xmtc does not read"}
     shown = [
-        f"{shown_column(column.name)} ({what.get(column.kind, _length(column))}, {column.distinct:,} different)"
+        f"{shown_column(column.name)} ({what.get('list' if column.is_lists else column.kind, _length(column))}, "
+        f"{column.distinct:,} different)"
         for column in columns
     ]
     return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"

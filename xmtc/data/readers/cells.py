@@ -109,7 +109,7 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     Raises:
         ValueError: the cell is something else, such as a vector of zeros and ones. The message does not quote it.
     """
-    cell = _list_in(plain(cell))
+    cell = list_in(plain(cell))
     if isinstance(cell, Mapping):
         raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
     is_list = isinstance(cell, Sequence | Set) and not isinstance(cell, str)
@@ -133,7 +133,7 @@ def _split(cell: str, separator: str) -> list[str]:
     return [part[1:-1].replace('""', '"') if separator in part else part for part in map(str.strip, parts)]
 
 
-def _list_in(cell: Any) -> Any:
+def list_in(cell: Any) -> Any:
     """Parse the text that JSON, Python, NumPy, pandas or others write for a list; return anything else unchanged.
 
     Raises:
