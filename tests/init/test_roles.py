@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import date
 from itertools import cycle, islice
 
 import pytest
@@ -312,6 +313,16 @@ def test_labels_that_are_columns_too_are_no_categories(said):
     rows = [row | {name: said[name not in row["labels"]] for name in NAMES} for row in rows]
     found = roles(rows)
     assert (found.labels, found.categories, found.unused) == ("labels", (), tuple(NAMES))
+
+
+@pytest.mark.parametrize(
+    "written", [str, lambda day: f"{day:%d.%m.%Y}", lambda day: f"{day}T08:30:00Z", lambda day: day]
+)
+def test_dates_that_repeat_are_no_labels(written):
+    rows = [{"body": text(i), "seen": written(date(2024, 5, i % 9 + 1)), "about": NAMES[i % 5]} for i in range(60)]
+    assert (roles(rows).labels, roles(rows).unused) == ("about", ("seen",))
+    with pytest.raises(DataError, match=r"no column looks like labels; .* seen \(dates, 9 different\)"):
+        roles([{"body": row["body"], "seen": row["seen"]} for row in rows])
 
 
 def test_an_infinite_measure_is_no_label():

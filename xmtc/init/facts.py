@@ -1,13 +1,15 @@
 """Describe the columns of a sample: texts, lists or numbers, their lengths, and how often values repeat."""
 
 import random
-import time
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from decimal import Decimal
 from itertools import chain, islice
 from numbers import Real
+from time import perf_counter
 from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
@@ -17,11 +19,12 @@ from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
 
-Kind = Literal["empty", "text", "number", "list", "nested"]
+Kind = Literal["empty", "text", "number", "date", "list", "nested"]
 SEPARATORS = (";", "|", ",", "；", "，", "、", "؛", "،", "\t", "\n", "/", " ")
 """Possible separators of labels in one cell."""
 SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
+_DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
 _REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells
 _FIRST = 50_000
 _SECONDS = 10.0
@@ -174,7 +177,7 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
 
 def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], Rejected | None]:
     """Draw a random sample of the first rows, in order; also return the first bad row."""
-    draw, begun = random.Random(0), time.perf_counter()
+    draw, begun = random.Random(0), perf_counter()
     kept: list[tuple[int, Mapping[str, Any]]] = []
     bad = None
     for number, row in enumerate(islice(rows, _FIRST)):
@@ -184,7 +187,7 @@ def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], R
             kept.append((number, row.cells))
         elif (place := draw.randrange(number + 1)) < SAMPLE:
             kept[place] = (number, row.cells)
-        if time.perf_counter() - begun > _SECONDS:
+        if perf_counter() - begun > _SECONDS:
             break
     return [cells for _, cells in sorted(kept, key=lambda one: one[0])], bad
 
@@ -224,4 +227,6 @@ def _kind(cell: Any) -> Kind:
         return "nested"
     if absent(cell):
         return "empty"
+    if isinstance(cell, date | time) or (isinstance(cell, str) and _DATE.fullmatch(cell)):
+        return "date"
     return "text" if isinstance(cell, str) else "number" if isinstance(cell, Real | Decimal) else "nested"

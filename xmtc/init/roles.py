@@ -198,7 +198,7 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
 def _may_be_labels(column: ColumnFacts) -> bool:
     """Whether values are short and repeat. One of several columns of 0 and 1 also needs a usual name."""
     named = column.name.lower() in _LABELS
-    if column.kind in ("empty", "nested") or column.name.lower() in _IDS or (column.is_indicator and not named):
+    if column.kind in ("empty", "date", "nested") or column.name.lower() in _IDS or (column.is_indicator and not named):
         return False
     if column.kind == "number":
         return named or (column.distinct_share < 0.05 and all(float(cell).is_integer() for cell in column.cells))
@@ -263,7 +263,8 @@ def _place_in(names: Sequence[str], name: str) -> int:
 
 def describe(columns: Sequence[ColumnFacts]) -> str:
     """Describe each column's kind, number of words and number of distinct values, without showing any value."""
-    what = {"empty": "empty", "number": "numbers", "list": "lists", "nested": "objects, which xmtc does not read"}
+    what = {"empty": "empty", "number": "numbers", "date": "dates", "list": "lists"}
+    what["nested"] = "objects, which xmtc does not read"
     shown = [
         f"{shown_column(column.name)} ({what.get('list' if column.is_lists else column.kind, _length(column))}, "
         f"{column.distinct:,} different)"
