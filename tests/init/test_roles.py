@@ -153,7 +153,7 @@ def test_blanks_separate_codes_and_not_words():
         ([{"t": text(i), "meta": {"label": "x"}} for i in range(20)], r"meta \(objects, which xmtc does not read"),
         (
             [{"t": text(i), "b": "xy"[i % 2], "c": "uv"[i % 2]} for i in range(20)],
-            r"may be the labels.*--labels\. .*b, c",
+            r"may be the labels.*--labels\. .*b, c\. If several are, write one column",
         ),
     ],
 )

@@ -19,6 +19,7 @@ _LABELS = (
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS, _MOST = 8, 0.9  # most labels have fewer words than a text
 _SEVERAL_INDICATORS = 3
+_ONE_COLUMN = "write one column that lists the labels of a row, separated by ';', and name it with --labels"
 _CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
 _SAME = 0.95
 
@@ -185,12 +186,15 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
         if best.name.lower() in _LABELS or not others or best.is_lists > others[0].is_lists:
             return best.name
         names = ", ".join(shown_column(column.name) for column in ranked)
-        raise DataError(f"{place}: several columns may be the labels; name it with --labels. They are: {names}")
+        raise DataError(
+            f"{place}: several columns may be the labels; name it with --labels. They are: {names}. If several are, "
+            f"{_ONE_COLUMN}"
+        )
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         raise DataError(
             f"{place}: the columns {', '.join(indicators[:5])} hold only 0 and 1, or true and false. If each is a "
-            "label, write one column that lists the labels of a row, separated by ';', and name it with --labels"
+            f"label, {_ONE_COLUMN}"
         )
     raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
 
