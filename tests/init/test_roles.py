@@ -79,6 +79,15 @@ def test_columns_are_told_by_content_and_not_by_order():
     assert (found.separator, found.task, found.unused) == (";", "multi_label", ("views",))
 
 
+def test_a_title_may_be_shorter_than_a_text_but_is_no_code():
+    rows = [
+        {"Entry": f"{WORDS[i % 20]}{i}" + " act" * (i % 2), "body": text(i), "labels": several(i)} for i in range(60)
+    ]
+    assert (roles(rows).text, roles(rows).id) == (("Entry", "body"), None)
+    rows = [row | {"Entry": row["Entry"].replace(" ", "-")} for row in rows]
+    assert (roles(rows).text, roles(rows).id) == (("body",), "Entry")
+
+
 @pytest.mark.parametrize(
     "answers",
     [

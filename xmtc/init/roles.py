@@ -11,7 +11,8 @@ from xmtc.data.readers.columns import NUMERIC
 from xmtc.errors import DataError
 from xmtc.init.facts import ColumnFacts, Labels
 
-_TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name")
+_TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name", "entry", "term", "headword")
+_TITLE_WORDS = 1.2  # mean number; codes are one word each
 _LABELS = (
     *("labels", "label", "tags", "tag", "categories", "category", "classes", "class", "topics", "topic"),
     *("codes", "code", "subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
@@ -167,12 +168,12 @@ def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
     """Choose the column with the longest texts, preceded by a title if there is one; lists of labels come last."""
-    texts = [column for column in candidates if column.words >= 3 and column.distinct_share > 0.5]
+    titles = [column for column in candidates if column.words >= _TITLE_WORDS and column.distinct_share > 0.5]
+    texts = [column for column in titles if column.words >= 3]
     if not texts:
         raise DataError(f"{place}: no column looks like text; name it with --text. {describe(columns)}")
     longest = max(texts, key=lambda column: (not (column.is_lists and _may_be_labels(column)), column.words))
-    titles = [column.name for column in texts if column.name.lower() in _TITLES and column is not longest]
-    return (*titles[:1], longest.name)
+    return (*[one.name for one in titles if one.name.lower() in _TITLES and one is not longest][:1], longest.name)
 
 
 def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> str:
