@@ -236,6 +236,34 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
         write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml")
 
 
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("code;Description;parent;n", {"label": "code", "name": "Description", "parents": "parent"}),
+        ("label;broader;colour;n", {"label": "label", "name": None, "parents": "broader"}),
+        ("label;name;why;n", {"label": "label", "name": "name"}),
+        ("id;label;why;n", {"label": "id", "name": "label"}),
+    ],
+)
+def test_columns_of_a_label_file_are_told_by_the_labels_of_documents(tmp_path, header, columns):
+    write_csv(tmp_path / "train.csv", ROWS)
+    there = sorted({label for row in ROWS for label in row["labels"]})
+    rows = [f"{label};the {label};top;{number}\n" for number, label in enumerate(there)]
+    (tmp_path / "labels.csv").write_text(header + "\n" + "".join(rows))
+    files = find_files(str(tmp_path))
+    facts = read_facts(files.format().rows(tmp_path / "train.csv", None), files.place)
+    assert label_columns(files, choose_roles(facts, Answers(), "here")) == columns
+
+
+def test_what_a_label_file_gives_is_said(tmp_path, capsys):
+    write_csv(tmp_path / "train.csv", ROWS)
+    there = sorted({label for row in ROWS for label in row["labels"]})
+    (tmp_path / "labels.csv").write_text("code,title\n" + "".join(f"{label},the {label}\n" for label in there))
+    config = load_config(RunConfig, write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml"), [])
+    assert "labels.csv: labels: code; names: title; parents: None\n" in capsys.readouterr().out
+    assert set(config.data.source.labels.read().names.values()) == {f"the {label}" for label in there}
+
+
 def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
     rows = [{**row, "labels": [f"00{i % 3}"]} for i, row in enumerate(ROWS)]
     write_csv(tmp_path / "train.csv", rows)

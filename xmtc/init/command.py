@@ -19,7 +19,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.overview import ONE_LABEL, warnings_of
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english, unknown_languages
 from xmtc.data.readers.base import quoted_label, shown_column
-from xmtc.data.readers.table_config import SplitFilesConfig
+from xmtc.data.readers.table_config import SplitFilesConfig, label_source
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
@@ -140,6 +140,8 @@ def summary(plan: Plan) -> list[str]:
         f"text: {' + '.join(map(shown_column, roles.text))} ({roles.why['text']}); "
         f"labels: {shown_column(roles.labels)} ({roles.why['labels']})",
     ]
+    if file := label_source(plan.config.data.source):
+        lines.append(f"{file.path}: labels: {file.label}; names: {file.name}; parents: {file.parents}")
     lines += [f"warning: {line}" for line in label_doubts(found, roles)]
     if other := unknown_languages(plan.encoder, found.languages):
         lines.append(f"warning: {other}")

@@ -1,12 +1,13 @@
 """Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.base import Rejected, sound
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.files import check_file
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
@@ -15,9 +16,11 @@ from xmtc.data.readers.table_config import (
     COMPRESSIONS,
     TABLES,
     ArrowConfig,
+    JsonlConfig,
     SplitFilesConfig,
     TableSettings,
     ending_of,
+    format_of,
     table_of,
 )
 from xmtc.errors import DataError
@@ -167,22 +170,37 @@ def _split_of(path: Path) -> str | None:
 
 
 _ROWS = 1000  # number of documents whose labels are looked up
+_NAMES = ("name", "title", "label", "description", "text", "term", "meaning")
+_PARENTS = ("parents", "parent", "parent_id", "broader")
 
 
-def label_columns(files: DataFiles, roles: Roles) -> dict[str, str]:
-    """Choose settings for a label file that is a SKOS vocabulary; empty for other tables."""
+def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
+    """Choose columns of the label file: labels are those that documents have; names tell names and parents."""
     path = files.local[files.labels or ""]
     syntax = SKOS_FORMATS.get(ending_of(path))
-    if syntax is None:
-        return {}
-    labels, concepts = _labels(files, roles), list(SkosTable(syntax).rows(path, None))
-    cells = [row.cells for row in concepts if not isinstance(row, Rejected)]
-    found = {term: len(labels & {label for row in cells for label in labels_of(row[term])[0]}) for term in TERMS}
-    best = max(found, key=lambda term: found[term])
-    return {"label": best, "parents": TERMS[best]}
+    labels, found = _labels(files, roles), defaultdict[str, set[str]](set)
+    for row in sound((SkosTable(syntax) if syntax else format_of(path, JsonlConfig)).rows(path, None)):
+        for column in TERMS if syntax else row.cells:
+            found[column] |= labels.intersection(_some(row.cells.get(column)))
+    label = max(found, key=lambda column: (len(found[column]), column == "label"), default="label")
+    if syntax:
+        return {"label": label, "parents": TERMS[label]}
+    name, parents = (
+        next((column for known in names for column in found if column.lower() == known and column != label), None)
+        for names in (_NAMES, _PARENTS)
+    )
+    return {"label": label, "name": name} | ({"parents": parents} if parents else {})
 
 
 def _labels(files: DataFiles, roles: Roles) -> set[str]:
     """Read the labels of the first documents."""
     rows = [row for row in islice(files.rows(), _ROWS) if not isinstance(row, Rejected)]
-    return {label for row in rows for label in labels_of(row.cells.get(roles.labels), roles.separator)[0]}
+    return {label for row in rows for label in _some(row.cells.get(roles.labels), roles.separator)}
+
+
+def _some(cell: Any, separator: str | None = None) -> Sequence[str]:
+    """Return the labels of a cell; none of one that cannot hold labels."""
+    try:
+        return labels_of(cell, separator)[0]
+    except ValueError:
+        return ()
