@@ -344,6 +344,16 @@ def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
     assert "# in the part read: 3 rows are not documents" in text
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_what_becomes_of_documents_without_labels_is_said(tmp_path, monkeypatch, capsys, several):
+    monkeypatch.setattr(command, "core_seconds", lambda: 0.2)
+    monkeypatch.setattr(command, "encoder_seconds", lambda _, ids_N, lengths, **rest: dict.fromkeys(lengths, 0.02))
+    rows = [{**row, "labels": row["labels"][: 2 if several else 1] if i % 9 else []} for i, row in enumerate(ROWS)]
+    write_config(str(write_csv(tmp_path / "a.csv", rows)), Answers(), budget="1s", output=tmp_path / "x.yaml")
+    out = "" if several else "; --task single_label leaves them out"
+    assert f"9 documents without labels, kept: no label fits them{out}\n" in capsys.readouterr().out
+
+
 def test_documents_that_preparation_leaves_out_are_not_counted(tmp_path):
     rows = [{**row, "labels": row["labels"][:i]} for i, row in zip([0, 1, 1, 1] * 15, ROWS, strict=False)]
     write_jsonl(tmp_path / "train.jsonl", rows)

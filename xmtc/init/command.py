@@ -145,8 +145,9 @@ def summary(plan: Plan) -> list[str]:
     lines += [f"warning: {line}" for line in label_doubts(found, roles)]
     if other := unknown_languages(plan.encoder, found.languages):
         lines.append(f"warning: {other}")
+    kept = "kept: no label fits them" + ("" if roles.found.several else "; --task single_label leaves them out")
     notes = {
-        f"documents without labels, {'left out' if roles.task == 'single_label' else 'kept'}": found.bare,
+        f"documents without labels, {'left out' if roles.task == 'single_label' else kept}": found.bare,
         "rows that are not documents, skipped": found.rejected,
         "labels without a name in the label file": found.labels - found.named if plan.files.labels else 0,
         "documents that repeat an earlier text": found.repeated,
