@@ -1,6 +1,7 @@
 """A model whose head is fused with other scorers: trained, evaluated, loaded, asked, explained and extended."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 from scipy.special import expit
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.pipeline import train_run
-from xmtc.predict.evidence_page import explain_text
+from xmtc.predict.evidence_page import explain_text, print_sections, write_page
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
@@ -128,6 +130,21 @@ def test_words_documents_and_bias_sum_to_the_logit(run):
     named = model.labels.names[model.labels.index(best.label)]
     assert [name for name, _ in best.names] in ([], [named])
     assert 1 / (1 + np.exp(-best.logit)) == pytest.approx(max(scores.values()), abs=1e-3)
+
+
+def test_the_parts_that_the_terminal_and_the_page_show_sum_to_the_logit(run, tmp_path):
+    model, console = xmtc.Model.from_pretrained(run / "model", device="cpu"), Console(record=True, width=200)
+    sections = explain_text(model, TEXTS[0], [], 3)
+    print_sections(sections, console)
+    write_page(tmp_path / "page.html", sections, title="a", model="m")
+    page, said = (tmp_path / "page.html").read_text(), console.export_text()
+    assert "similar training documents" in said
+    for section in sections:
+        assert section.parts in page
+        line = f"logit {section.explanation.logit:+.3f} = {section.parts}\n"
+        assert line in said
+        total, *parts = map(float, re.findall(r"[-+]\d+\.\d{3}", line))
+        assert sum(parts) == pytest.approx(total, abs=0.003)
 
 
 def test_a_label_that_no_scorer_proposes_is_explained(run):

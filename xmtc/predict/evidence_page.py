@@ -90,6 +90,15 @@ class LabelEvidence:
     attention: list[Stretch]
 
     @property
+    def parts(self) -> str:
+        """What sums to the logit: the bias, and what each part adds."""
+        e = self.explanation
+        votes = [("similar training documents", sum(value for _, value in e.documents))] if e.documents else []
+        names = [(f"the name “{name}”", value) for name, value in e.names]
+        parts = [("bias", e.bias), ("special tokens", e.special), ("words", self.words_sum), *votes, *names]
+        return ", ".join(f"{part} {value:+.3f}" for part, value in parts)
+
+    @property
     def others(self) -> float:
         """Sum of the contributions of words without a bar."""
         return self.words_sum - sum(bar.value for bar in self.bars)
@@ -202,10 +211,9 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
     for section in sections:
         e = section.explanation
         name = f" {section.name}" if section.name != e.label else ""
-        parts = f"bias {e.bias:+.3f}, special tokens {e.special:+.3f}, words {section.words_sum:+.3f}"
         heading = f"{e.label}{name}: probability {section.probability:.3f}, {section.standing}"
         console.print(Text(printable(heading), style="bold"))
-        console.print(Text(f"logit {e.logit:+.3f} = {parts}"))
+        console.print(Text(printable(f"logit {e.logit:+.3f} = {section.parts}")))
         console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
         for bar in section.bars:
