@@ -36,9 +36,7 @@ def locate_model(model: str | Path) -> Path:
     if not isinstance(model, str | PathLike):
         raise ConfigError(f"a {type(model).__name__} is no model: give its folder, or owner/name on the Hub")
     found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
-    if found is None or Path(found[1]).parent.exists():
-        return Path(model)
-    return _pulled(found[1], found[2])
+    return Path(model) if found is None or Path(found[1]).parent.exists() else _pulled(found[1], found[2])
 
 
 def _pulled(repository: str, revision: str | None) -> Path:

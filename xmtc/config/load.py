@@ -146,8 +146,7 @@ def _set(node: Node, keys: list[str], value: Node) -> Node:
     key, *rest = keys
     section = node.value if isinstance(node.value, dict) else {}
     if not rest:
-        own = Node({key: value}, node.place)
-        return _merge(Node(section, node.place), own)
+        return _merge(Node(section, node.place), Node({key: value}, node.place))
     child = section.get(key, Node({}, value.place))
     return Node({**section, key: _set(child, rest, value)}, node.place)
 

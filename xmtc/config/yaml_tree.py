@@ -49,9 +49,7 @@ class Node:
         """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
-        if isinstance(self.value, list):
-            return [child.plain() for child in self.value]
-        return self.value
+        return [child.plain() for child in self.value] if isinstance(self.value, list) else self.value
 
 
 class _Loader(yaml.SafeLoader):
@@ -97,7 +95,8 @@ def read(path: Path, problems: list[str]) -> Node:
     if node.value is None:
         return Node({}, node.place)
     if not isinstance(node.value, dict):
-        raise ConfigError(f"{node.place}: the top level must be sections such as 'data:', not {_kind(node.value)}")
+        kind = "a list" if isinstance(node.value, list) else f"the value {node.value!r}"
+        raise ConfigError(f"{node.place}: the top level must be sections such as 'data:', not {kind}")
     return node
 
 
@@ -178,7 +177,3 @@ def _syntax_message(error: yaml.YAMLError, text: str, file: str, lines: bool) ->
     line = text.count("\n", 0, getattr(error, "position", 0)) + 1
     place = f"{file}:{line}" if lines else file
     return f"{place}: not valid YAML: {str(error).splitlines()[0]}"
-
-
-def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"the value {value!r}"

@@ -103,9 +103,8 @@ def _lengths(corpus: Corpus) -> str:
 
 
 def _commonest(corpus: Corpus) -> str:
-    counts = corpus.labels.train_counts
+    table, counts = corpus.labels, corpus.labels.train_counts
     best = np.argsort(-counts, kind="stable")[:_COMMONEST]
-    table = corpus.labels
     named = [("" if table.names[i] == table.labels[i] else f" {quoted_label(table.names[i])}") for i in best]
     return ", ".join(
         f"{quoted_label(table.labels[i])}{name} ({counts[i]:,})" for i, name in zip(best, named, strict=True)

@@ -100,8 +100,7 @@ def _divide(
 def _limited(rows: NDArray[np.int64], hashes: NDArray[np.uint64], most: int | None, seed: int) -> NDArray[np.int64]:
     if most is None or len(rows) <= most:
         return rows
-    order = np.argsort(_mix(hashes[rows], 2 * seed + 1), kind="stable")
-    return np.sort(rows[order[:most]])
+    return np.sort(rows[np.argsort(_mix(hashes[rows], 2 * seed + 1), kind="stable")[:most]])
 
 
 def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:

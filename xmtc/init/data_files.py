@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -138,9 +139,8 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
             f"{data}: no file of this folder is named train: {names}; rename one, or give the file of documents itself"
         )
     used = [path for paths in by_split.values() for path in paths]
-    kinds = {table_of(path) for path in used}
-    settings = table_of(used[0])
-    if len(kinds) > 1 or settings is None:
+    settings, *others = {table_of(path) for path in used}
+    if others or settings is None:
         names = ", ".join(path.name for path in used[:8])
         raise DataError(f"{data}: files of several formats: {names}; keep one format")
     return _named(data, folder, by_split, settings, labels[:1])
@@ -181,7 +181,8 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
     labels, found = _labels(files, roles), defaultdict[str, set[str]](set)
     for row in sound((SkosTable(syntax) if syntax else format_of(path, JsonlConfig)).rows(path, None)):
         for column in TERMS if syntax else row.cells:
-            found[column] |= labels.intersection(_some(row.cells.get(column)))
+            with suppress(ValueError):  # others than labels
+                found[column] |= labels.intersection(labels_of(row.cells.get(column))[0])
     label = max(found, key=lambda column: (len(found[column]), column == "label"), default="label")
     if syntax:
         return {"label": label, "parents": TERMS[label]}
@@ -195,12 +196,4 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
 def _labels(files: DataFiles, roles: Roles) -> set[str]:
     """Read the labels of the first documents."""
     rows = [row for row in islice(files.rows(), _ROWS) if not isinstance(row, Rejected)]
-    return {label for row in rows for label in _some(row.cells.get(roles.labels), roles.separator)}
-
-
-def _some(cell: Any, separator: str | None = None) -> Sequence[str]:
-    """Return the labels of a cell; none of one that cannot hold labels."""
-    try:
-        return labels_of(cell, separator)[0]
-    except ValueError:
-        return ()
+    return {label for row in rows for label in labels_of(row.cells.get(roles.labels), roles.separator)[0]}

@@ -3,7 +3,7 @@
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
@@ -61,24 +61,19 @@ class ColumnFacts:
     @property
     def words(self) -> float:
         """Mean number of words per cell; 0 if the column is not text."""
-        if self.kind != "text" or not self.cells:
-            return 0.0
-        return sum(map(_words, self.cells)) / len(self.cells)
+        return sum(map(_words, self.cells)) / max(len(self.cells), 1) if self.kind == "text" else 0.0
 
     @property
     def is_split(self) -> bool:
         """Whether its values are train, dev and test, or two of them."""
-        if self.kind != "text" or len(self.cells) < self.rows:
-            return False
-        names = {SPLIT_NAMES.get(cell.strip().lower()) for cell in self.cells}
-        return None not in names and "train" in names and len(names) > 1
+        names = {SPLIT_NAMES.get(str(cell).strip().lower()) for cell in self.cells}
+        return len(self.cells) == self.rows and None not in names and "train" in names and len(names) > 1
 
     @property
     def is_lists(self) -> bool:
         """Whether most cells are lists, or lists as text."""
-        if self.kind != "text":
-            return self.kind == "list"
-        return sum(map(_is_list, self.cells)) > len(self.cells) / 2
+        lists = (not isinstance(_tried(list_in, cell), str) for cell in self.cells)
+        return self.kind == "list" or (self.kind == "text" and sum(lists) > len(self.cells) / 2)
 
     @property
     def is_indicator(self) -> bool:
@@ -148,14 +143,9 @@ class Labels:
         return cls(counts, column.rows, sum(len(one) > 1 for one in filled), column.rows - len(filled))
 
     @property
-    def given(self) -> int:
-        """Number of (document, label) pairs."""
-        return self.counts.total()
-
-    @property
     def repeated(self) -> float:
         """Share of the pairs whose label also has another document."""
-        return 1 - len(self.counts) / max(self.given, 1)
+        return 1 - len(self.counts) / max(self.counts.total(), 1)
 
 
 def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
@@ -193,7 +183,7 @@ def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], R
 
 
 def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
-    cells = [_plain(row.get(name)) for row in rows]
+    cells = [_tried(plain, row.get(name)) for row in rows]
     kinds: Counter[Kind] = Counter(kind for kind in map(_kind, cells) if kind != "empty")
     if not kinds:
         return ColumnFacts(name, "empty", (), len(rows))
@@ -206,17 +196,10 @@ def _words(text: str) -> int:
     return len(text.split()) if text.isascii() else max(len(text.split()), len(words_of(text)))
 
 
-def _is_list(text: str) -> bool:
+def _tried(convert: Callable[[Any], Any], cell: Any) -> Any:
     try:
-        return not isinstance(list_in(text), str)
-    except ValueError:  # a list as others write it
-        return True
-
-
-def _plain(cell: Any) -> Any:
-    try:
-        return plain(cell)
-    except ValueError:  # bytes, such as an image
+        return convert(cell)
+    except ValueError:  # bytes, such as an image, or a list as others write it
         return cell
 
 

@@ -103,7 +103,6 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     used = {*text, labels, identifier, split}
     possible = [column for column in columns if column.name not in used and _is_category(column)]
     categories = tuple(one.name for one in possible if not _tells(one, by_name[labels], found, separator))
-    used |= set(categories)
     alone = "a list" if by_name[labels].is_lists or found.several else "one label in each row"
     return Roles(
         text=text,
@@ -114,7 +113,7 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         separator=separator,
         task=task,
         found=found,
-        unused=(*(column.name for column in columns if column.name not in used), *nameless),
+        unused=(*(column.name for column in columns if column.name not in {*used, *categories}), *nameless),
         why={
             "text": f"{sum(by_name[name].words for name in text):,.0f} words on average",
             "labels": f"{f'separated by {separator!r}' if separator else alone}; {len(found.counts):,} different ones "
@@ -180,7 +179,7 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first."""
     ranked = sorted(
         (column for column in candidates if _may_be_labels(column)),
-        key=lambda column: (_place_in(_LABELS, column.name), not column.is_lists),
+        key=lambda column: ((*_LABELS, column.name.lower()).index(column.name.lower()), not column.is_lists),
     )
     if ranked:
         best, *others = ranked
@@ -262,22 +261,14 @@ def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     return "single_label", "each document has exactly one label"
 
 
-def _place_in(names: Sequence[str], name: str) -> int:
-    return names.index(name.lower()) if name.lower() in names else len(names)
-
-
 def describe(columns: Sequence[ColumnFacts]) -> str:
     """Describe each column's kind, number of words and number of distinct values, without showing any value."""
-    what = {"empty": "empty", "number": "numbers", "date": "dates", "list": "lists"}
-    what["nested"] = "objects, which xmtc does not read"
-    shown = [
-        f"{shown_column(column.name)} ({what.get('list' if column.is_lists else column.kind, _length(column))}, "
-        f"{column.distinct:,} different)"
-        for column in columns
-    ]
+    shown = [f"{shown_column(one.name)} ({_content(one)}, {one.distinct:,} different)" for one in columns]
     return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"
 
 
-def _length(column: ColumnFacts) -> str:
-    words = f"{column.words:,.0f}"
-    return f"{words} word{'' if words == '1' else 's'}"
+def _content(column: ColumnFacts) -> str:
+    if column.kind == "text" and not column.is_lists:
+        return f"{column.words:,.0f} word{'' if round(column.words) == 1 else 's'}"
+    known = {"empty": "empty", "nested": "objects, which xmtc does not read", "text": "lists"}
+    return known.get(column.kind, f"{column.kind}s")

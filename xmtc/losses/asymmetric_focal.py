@@ -94,6 +94,4 @@ class AsymmetricFocal(BinaryLoss):
 
 def _power(base: Tensor, exponent: float) -> Tensor:
     """Compute base^exponent, for usual small whole exponents without calling pow for each element."""
-    if exponent == 4:
-        return base.square().square_()
-    return base.pow(exponent)
+    return base.square().square_() if exponent == 4 else base.pow(exponent)

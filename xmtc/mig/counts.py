@@ -107,8 +107,7 @@ def count_presence(
     counted = list(executor.map(lambda chunk: _count_chunk(chunk[0], chunk[1], vocab_size), chunks))
     if not counted:
         counted = [_count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)]
-    counts_NV = sparse.csr_array(sparse.vstack(counted))
-    return Presence.of(counts_NV, occurrences=occurrences)
+    return Presence.of(sparse.csr_array(sparse.vstack(counted)), occurrences=occurrences)
 
 
 def _chunks(

@@ -93,10 +93,10 @@ class LabelEvidence:
     def parts(self) -> str:
         """What sums to the logit: the bias, and what each part adds."""
         e = self.explanation
-        votes = [("similar training documents", sum(value for _, value in e.documents))] if e.documents else []
-        names = [(f"the name “{name}”", value) for name, value in e.names]
-        parts = [("bias", e.bias), ("special tokens", e.special), ("words", self.words_sum), *votes, *names]
-        return ", ".join(f"{part} {value:+.3f}" for part, value in parts)
+        votes = sum(value for _, value in e.documents)
+        parts = {"special tokens": e.special, "words": self.words_sum, "similar training documents": votes}
+        parts |= {f"the name “{name}”": value for name, value in e.names}
+        return f"bias {e.bias:+.3f}" + "".join(f", {part} {value:+.3f}" for part, value in parts.items() if value)
 
     @property
     def others(self) -> float:
@@ -118,10 +118,8 @@ class LabelEvidence:
     @property
     def standing(self) -> str:
         """Describe whether the model predicts this label."""
-        said = "predicted" if self.predicted else "not predicted"
-        if not self.predicted and self.threshold is not None:
-            said += f": below its threshold of {self.threshold:.3f}"
-        return f"{said}; chosen" if self.chosen else said
+        below = "" if self.threshold is None else f": below its threshold of {self.threshold:.3f}"
+        return ("predicted" if self.predicted else f"not predicted{below}") + "; chosen" * self.chosen
 
 
 def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[LabelEvidence]:
@@ -137,8 +135,7 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
     (ids_L,), (scores_L,) = model.best([as_text(text)], len(model.labels), only)
     found = {one.label: one for one in model.predictions(ids_L, scores_L)}
     best = list(found)[:top_k]
-    wanted = [*best, *(label for label in chosen if label not in best)]
-    why = model.explain(text, wanted)
+    why = model.explain(text, list(dict.fromkeys([*best, *chosen])))
     return [_section(model, text, one, found[one.label], chosen=one.label not in best) for one in why]
 
 
@@ -217,10 +214,8 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
         console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
         for bar in section.bars:
-            colour = "blue" if bar.value >= 0 else "dark_orange"
-            length = max(1, round(bar.share * _BAR_WIDTH))
-            numbers = f"{bar.value:+.3f}", f"{bar.attention:.1%}"
-            table.add_row(Text(printable(bar.title)), *numbers, Text("█" * length, style=colour))
+            drawn = Text("█" * max(1, round(bar.share * _BAR_WIDTH)), "blue" if bar.value >= 0 else "dark_orange")
+            table.add_row(Text(printable(bar.title)), f"{bar.value:+.3f}", f"{bar.attention:.1%}", drawn)
         if section.other_words:
             table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
         console.print(table)
@@ -237,6 +232,5 @@ def write_page(path: Path, sections: Sequence[LabelEvidence], *, title: str, mod
     template = (files("xmtc.predict") / "assets" / "evidence.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
-    single = any(section.exclusive for section in sections)
-    words = {"sections": sections, "title": title, "model": model, "unread": unread, "plain": PLAIN, "single": single}
-    write_text(path, page.render(words))
+    words = {"single": any(section.exclusive for section in sections), "unread": unread, "plain": PLAIN}
+    write_text(path, page.render(words, sections=sections, title=title, model=model))

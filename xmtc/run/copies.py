@@ -213,9 +213,7 @@ def fetch_model(path: str) -> Path:
         StorageError: there is nothing, or it cannot be copied.
         CheckpointError: the Hub has no such model.
     """
-    if is_remote(path) or Path(path).exists():
-        return fetch(path)
-    return locate_model(path)
+    return fetch(path) if is_remote(path) or Path(path).exists() else locate_model(path)
 
 
 def fetch_status(path: str) -> Path:

@@ -38,8 +38,7 @@ class MaxPoolEncoder(Encoder):
         layers_KWUD = self._layers(input_ids_WU, attention_mask_WU)
         top_WUD = layers_KWUD[-1]
         if self.attention is None:
-            first_W1D = layers_KWUD[:, :, :1].amax(0)
-            return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
+            return torch.cat([layers_KWUD[:, :, :1].amax(0), top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
         padding_WU = ~attention_mask_WU & attention_mask_WU.any(1, keepdim=True)  # avoid an empty softmax
         first_W1D, _ = self.attention(
