@@ -126,8 +126,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
 
 def name_of(data: str) -> str:
     """Make the name of a run from its data: the file name without extension."""
-    stem = data.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "run"
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", data.rstrip("/").rsplit("/", 1)[-1].split(".")[0]).strip("-") or "run"
 
 
 def summary(plan: Plan) -> list[str]:

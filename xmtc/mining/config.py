@@ -21,9 +21,7 @@ class IndexConfig:
 
     def chosen(self, labels: int) -> Literal["flat", "ivf"]:
         """Choose the kind for this many labels."""
-        if self.kind != "auto":
-            return self.kind
-        return "flat" if labels <= MAX_FLAT_LABELS else "ivf"
+        return self.kind if self.kind != "auto" else "flat" if labels <= MAX_FLAT_LABELS else "ivf"
 
 
 @config
