@@ -496,16 +496,26 @@ def test_the_encoder_trains_on_a_cpu_where_labels_are_few_or_have_many_documents
         assert any(one.config().trains_encoder for one in some) == (per_label == 100)
 
 
-@pytest.mark.parametrize(("labels", "documents", "wide"), [(2, 20_000, True), (2, 20_001, False), (51, 5_000, False)])
-def test_all_words_and_pairs_take_part_where_labels_are_few_and_documents_fit(labels, documents, wide):
-    source = {"source": SOURCE, "corpus": "c", "task": "single_label"}
-    task = Task(source=source, name="n", labels=labels, documents=documents, readable=True, single=True)
+@pytest.mark.parametrize(
+    ("single", "labels", "documents", "wide", "terms"),
+    [
+        (True, 2, 20_000, True, (2, 0)),
+        (True, 2, 20_001, False, (2, 0)),
+        (True, 300, 20_000, True, (2, 6)),
+        (True, 300, 20_001, False, (1, 6)),
+        (True, 301, 5_000, False, (1, 6)),
+        (False, 51, 5_000, False, (1, 6)),
+    ],
+)
+def test_all_words_and_pairs_take_part_where_labels_are_few_and_documents_fit(single, labels, documents, wide, terms):
+    source = {"source": SOURCE, "corpus": "c", **({"task": "single_label"} if single else {})}
+    task = Task(source=source, name="n", labels=labels, documents=documents, readable=True, single=single)
     task = replace(task, most_factorised=20_000)
     recipes = [one.config() for one in candidates(task, [256])]
     linear = recipes[0].model.scorers[0]
     assert (linear.weighting == "log_odds") == wide
     assert (linear.most_terms >= recipes[0].data.words.most_terms) == wide
-    assert (recipes[0].data.words.ngrams, recipes[0].data.words.stems) == ((2, 0) if labels == 2 else (1, 6))
+    assert (recipes[0].data.words.ngrams, recipes[0].data.words.stems) == terms
     assert recipes[-1].model.scorers[0].most_terms == 4_000  # the cheapest
 
 

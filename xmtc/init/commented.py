@@ -80,8 +80,8 @@ def reasons(plan: "Plan") -> dict[str, str]:
     found, roles = plan.found, plan.roles
     cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
     training = "trains too" if plan.config.trains_encoder else "frozen"
-    pairs = "pairs of words too: few labels, many documents each"
-    words = "inflected words share a term" if plan.config.data.words.stems else pairs
+    words = plan.config.data.words
+    said = ["pairs of words too"] * (words.ngrams > 1) + ["inflected words share a term"] * (words.stems > 0)
     languages = "many languages" if plan.encoder == MULTILINGUAL else "English"
     why = {
         "data.source.columns.text": roles.why["text"],
@@ -94,7 +94,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.task": f"{roles.why['task']}; --task",
         "data.without_labels": f"{found.part}{found.bare:,} documents have no label, and this task needs one",
         "data.on_bad_row": f"{found.part}{found.rejected:,} rows are not documents, for example rows without text",
-        "data.words": words,
+        "data.words": "; ".join(said),
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": f"{training}; {languages}; its package is here",
         "model.overlap": "windows are as long as the spans that train",

@@ -31,6 +31,7 @@ _SEVERAL_LABELS_LENGTH = 128  # tokens that an encoder reads to train where docu
 _WHOLE = 192  # tokens; an encoder trains on whole documents up to this length, and on random spans of longer ones
 _CROP = 128  # tokens of a span
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information, and an encoder is worth training
+_ONE_OF = 300  # of which each document has one: pairs of words add information, too
 _MANY_DOCUMENTS = 100  # of a label on average, which are worth training an encoder with any number of labels
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
@@ -48,7 +49,7 @@ class Task:
         per_label: documents of a label on average.
         readable: whether the labels, or their names, are words.
         single: whether each document has exactly one label.
-        most_factorised: with few labels, the linear scorer factorises up to this many documents, instead of terms.
+        most_factorised: up to this many documents, the linear scorer may factorise them instead of terms.
         gpu: whether the machine has a GPU.
         trees: whether the package for trees is installed.
         encoder: name of the packaged encoder.
@@ -69,6 +70,11 @@ class Task:
     encoder: str = DEFAULT_BACKBONE
     fields: tuple[str, ...] = ONE_FIELD
     categories: tuple[str, ...] = ()
+
+    @property
+    def wide(self) -> bool:
+        """Whether pairs of words take part."""
+        return self.labels <= (_ONE_OF if self.single and self.documents <= self.most_factorised else _FEW_LABELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +146,7 @@ def _scorers(kind: str, task: Task) -> list[Settings]:
 
 def _words(task: Task) -> list[Settings]:
     linear: Settings = {"kind": "linear", "penalty": 0.1, "prune": 0.2}
-    if task.labels <= _FEW_LABELS and task.documents <= task.most_factorised:
+    if task.wide and task.documents <= task.most_factorised:
         linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalty": 4 if task.single else 1, "prune": 0.1}
     ranked: Settings = {"kind": "ranked_words"}
     useless = task.single or (task.trees and task.documents >= _TREE_DOCUMENTS)
@@ -185,9 +191,7 @@ def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]
         return lengths[:1]
     if "encoder" in recipe.needs:
         return lengths[:1] if task.single else [min(lengths[0], _SEVERAL_LABELS_LENGTH)]
-    if recipe.reads == "tokens" or task.single:
-        return lengths
-    return [length for length in lengths if length <= _POOLED]
+    return [length for length in lengths if recipe.reads == "tokens" or task.single or length <= _POOLED]
 
 
 def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
@@ -204,7 +208,8 @@ def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
 
 def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     data = {**task.source, "max_length": max_length}
-    data["words"] = {"ngrams": 2, "most_terms": _TERMS} if task.labels <= _FEW_LABELS else {"stems": 6}
+    stems = {} if task.labels <= _FEW_LABELS else {"stems": 6}
+    data["words"] = ({"ngrams": 2, "most_terms": _TERMS} if task.wide else {}) | stems
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
     if "encoder" in recipe.needs:
         if not task.gpu:
