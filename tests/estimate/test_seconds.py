@@ -87,6 +87,9 @@ def test_scorers_take_longer_with_more_labels_terms_and_documents(tmp_path) -> N
     few = seconds(path, "model.scorers=[{kind: linear, most_terms: 1000}]", size=Size(train=10_000))["scorers"]
     assert few < seconds(path, "model.scorers=[{kind: linear}]", size=Size(train=10_000))["scorers"]
     assert scorer_bytes(tiny_runs.load(path, SCORERS), Size(), 32) > 8 * 14_000**2
+    linear = tiny_runs.load(path, "model.scorers=[{kind: linear, most_terms: 100000}]")
+    few, many = (scorer_bytes(linear, Size(train=1_000, labels=labels), 32) for labels in (50, 300))
+    assert many - few >= 64 * 250 * Size(train=1_000).terms(100_000)
 
 
 def test_a_slower_machine_takes_longer_in_proportion(tmp_path) -> None:

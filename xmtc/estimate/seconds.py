@@ -100,19 +100,19 @@ def _sizes(settings: Mapping[str, Any], size: Size, width: int, most_terms: int)
     """
     terms = max(1, min(size.terms(most_terms), settings.get("most_terms", most_terms)))
     smaller = min(terms, size.train)
-    kept = min(terms, 400 * max(size.train * size.labels_per_document / max(size.labels, 1), 1))
     branches = min(100, size.labels)
     return {
         "documents": size.train,
         "searched": size.train if size.train <= 200_000 else 32 * size.train**0.5,  # beyond, in inverted lists
         "labels": size.labels,
+        "labels_at_once": min(size.labels, 512),  # of the linear scorer
         "labels_per_document": size.labels_per_document,
         "words": size.words,
         "width": width,
         "terms": terms,
         "size": smaller,
         "size_per_term": smaller / terms,
-        "kept_per_term": kept / terms,
+        "kept_per_term": min(1.0, 400 * max(size.train * size.labels_per_document / max(size.labels, 1), 1) / terms),
         "dual": smaller < terms,
         "trees": settings.get("trees", 1),
         "branches": branches,
