@@ -146,6 +146,13 @@ def test_a_corpus_without_manifest_is_none_and_is_made_again(place):
     assert (made.path / "manifest.json").read_bytes() == manifest == corpus.read("manifest.json")
 
 
+def test_a_place_that_cannot_be_written_is_found_before_the_corpus_is_made(place, monkeypatch):
+    config = place.load(place.cache("unwritable"), "data.corpus=s3://nobodys-bucket/corpus")
+    monkeypatch.setattr("xmtc.pipeline.prepare_corpus", lambda *_: pytest.fail("made"))
+    with pytest.raises(StorageError, match=r"s3://nobodys-bucket/corpus/\S+: writing failed"):
+        prepare_stage(config)
+
+
 def test_a_damaged_shard_is_named_and_not_taken(place):
     config, shard = place.load(place.cache("fourth")), Remote(CORPUS)
     good = place.folder / "good.arrow"

@@ -129,10 +129,10 @@ class RunCopies:
         """Copy the corpus, and compare each shard with its hash.
 
         Args:
-            fingerprint: fingerprint of the wanted corpus; another one is left alone. None: any.
+            fingerprint: fingerprint of the wanted corpus, which the caller makes if it is not there. None: any.
 
         Raises:
-            StorageError: it cannot be read, or its files at the URI are damaged.
+            StorageError: it cannot be read, or written where it has to be made; or its files at the URI are damaged.
         """
         if self._corpus.remote is None:
             return
@@ -149,6 +149,8 @@ class RunCopies:
                     shutil.rmtree(self.paths.corpus, ignore_errors=True)
             if theirs is not None and wanted:
                 self._pull_corpus(Manifest.parse(theirs, f"{self._corpus.place}/{manifests.NAME}"))
+            elif fingerprint is not None:  # before hours of work
+                self._corpus.remote.check_writable()
 
     def _pull_corpus(self, manifest: Manifest) -> None:
         self._corpus.pull(sha256={file.path: file.sha256 for file in manifest.files()})

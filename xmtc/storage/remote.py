@@ -29,6 +29,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # A file appears there only when it is complete; elsewhere it is written under another name and renamed.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
+_PROOF = ".writable"
 # What distinguishes versions of a file, best first.
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
 
@@ -92,6 +93,15 @@ class Remote:
     def write(self, name: str, content: bytes) -> None:
         """Write a small file; it appears there when it is complete."""
         self._put(name, lambda target: self._fs.pipe_file(target, content))
+
+    def check_writable(self) -> None:
+        """Write an empty file, and delete it again.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        self.write(_PROOF, b"")
+        self.remove(_PROOF)
 
     def upload(self, path: Path, name: str) -> Stamp:
         """Copy a local file to `name`; it appears there when it is complete."""
