@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xmtc.data.readers.cells import label_of, labels_of, named, near_pairs, text_of, word_of
+from xmtc.data.readers.base import Document, Rejected
+from xmtc.data.readers.cells import label_of, labels_of, mark_of, named, near_pairs, text_of, word_of
+from xmtc.data.readers.columns import ColumnsConfig
 
 DAY = datetime.date(2020, 1, 2)
 NOTHING = [
@@ -191,3 +193,32 @@ def test_near_labels_are_found_both_ways() -> None:
     pairs = near_pairs(["Law", "law", "a b", "ab", "389", "0389", "401.9", "4019", "x.0", "7", "7.0", "38.91", "389.1"])
     assert pairs == [("Law", "law"), ("a b", "ab"), ("389", "0389"), ("401.9", "4019"), ("7", "7.0")]
     assert near_pairs(["4019", "V30"], ["401.9", "V30"]) == [("401.9", "4019")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "mark"),
+    [(1, True), ("0", False), (True, True), ("false", False), (" TRUE ", True), (0.0, False), ("", None), (None, None)],
+)
+def test_a_cell_of_a_column_for_one_label_marks_it(cell, mark):
+    assert mark_of(cell) is mark
+
+
+@pytest.mark.parametrize("cell", ["toxic", 2, -1, 0.5, [1]])
+def test_a_cell_that_is_neither_zero_nor_one_is_refused_without_quoting_it(cell):
+    with pytest.raises(ValueError, match=r"^is neither 0 nor 1, .*columns of 0 and 1"):
+        mark_of(cell)
+
+
+def test_columns_of_zeros_and_ones_name_the_labels():
+    columns = ColumnsConfig(labels=("toxic", " insult "))
+    read = columns.document({"text": "a", "toxic": "1", " insult ": "1"}, "row 1", "1", None)
+    assert isinstance(read, Document)
+    assert read.labels == ("toxic", "insult")
+    none = columns.document({"text": "a", "toxic": 0, " insult ": None}, "row 2", "2", None)
+    assert isinstance(none, Document)
+    assert (none.labels, none.absent_labels) == ((), 1)
+    bad = columns.document({"text": "a", "toxic": "yes", " insult ": 0}, "row 3", "3", None)
+    assert isinstance(bad, Rejected)
+    assert bad.reason.startswith("'toxic' is neither 0 nor 1")
+    with pytest.raises(ValueError, match="label_separator: several columns"):
+        ColumnsConfig(labels=("a", "b"), label_separator=";")

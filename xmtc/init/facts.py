@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, list_in, plain
+from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, list_in, mark_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
@@ -110,6 +110,16 @@ class ColumnFacts:
             if recombined and repeated > most:
                 best, most = separator, repeated
         return best
+
+
+def marked(columns: Sequence[ColumnFacts]) -> ColumnFacts:
+    """Join columns of 0 and 1 to a column with the lists of those that have 1."""
+    rows: list[list[str]] = [[] for _ in range(columns[0].rows)]
+    for column in columns:
+        for place, cell in zip(column.places, column.cells, strict=True):
+            if mark_of(cell):
+                rows[place].append(column.name)
+    return ColumnFacts("", "list", rows, len(rows), range(len(rows)))
 
 
 def _are_codes(parts: set[str]) -> bool:

@@ -9,7 +9,7 @@ from xmtc.data.readers.base import no_column, shown_column
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.columns import NUMERIC
 from xmtc.errors import DataError
-from xmtc.init.facts import ColumnFacts, Labels
+from xmtc.init.facts import ColumnFacts, Labels, marked
 
 _TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name", "entry", "term", "headword")
 _TITLE_WORDS = 1.2  # mean number; codes are one word each
@@ -20,7 +20,6 @@ _LABELS = (
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS, _MOST = 8, 0.9  # most labels have fewer words than a text
 _SEVERAL_INDICATORS = 3
-_ONE_COLUMN = "write one column that lists the labels of a row, separated by ';', and name it with --labels"
 _CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
 _SAME = 0.95
 
@@ -50,7 +49,8 @@ class Roles:
     Attributes:
         text: columns to join.
         categories: columns with categories.
-        labels, id, split: columns.
+        labels: the column, or columns of 0 and 1 named as the labels.
+        id, split: columns.
         separator: separator of labels in a cell; None if a cell is one label or a list.
         task: whether a document has one label or any number.
         found: labels of the sample.
@@ -60,7 +60,7 @@ class Roles:
 
     text: tuple[str, ...]
     categories: tuple[str, ...]
-    labels: str
+    labels: str | tuple[str, ...]
     id: str | None
     split: str | None
     separator: str | None
@@ -68,6 +68,15 @@ class Roles:
     found: Labels
     unused: tuple[str, ...]
     why: dict[str, str]
+
+    @property
+    def shown_labels(self) -> str:
+        """The columns of the labels, for messages."""
+        return ", ".join(map(shown_column, _several(self.labels)))
+
+
+def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
 
 
 def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> Roles:
@@ -90,20 +99,22 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     text = tuple(answers.text) or _text([column for column in columns if column.name not in taken], columns, place)
     taken |= set(text)
     labels = answers.labels or _labels([column for column in columns if column.name not in taken], columns, place)
-    taken.add(labels)
+    taken |= set(_several(labels))
+    column = by_name[labels] if isinstance(labels, str) else marked([by_name[name] for name in labels])
     identifier = answers.id or _identifier([column for column in columns if column.name not in taken])
-    separator = by_name[labels].separator() if answers.label_separator is None else answers.label_separator or None
+    separator = column.separator() if answers.label_separator is None else answers.label_separator or None
     try:
-        for cell in by_name[labels].cells:
+        for cell in column.cells:
             labels_of(cell, separator)
     except ValueError as problem:
         raise DataError(f"{place}: {labels!r} {problem}") from None
-    found = Labels.of(by_name[labels], separator)
+    found = Labels.of(column, separator)
     task, reason = _task(found, answers.task)
-    used = {*text, labels, identifier, split}
+    used = {*text, *_several(labels), identifier, split}
     possible = [column for column in columns if column.name not in used and _is_category(column)]
-    categories = tuple(one.name for one in possible if not _tells(one, by_name[labels], found, separator))
-    alone = "a list" if by_name[labels].is_lists or found.several else "one label in each row"
+    categories = tuple(one.name for one in possible if not _tells(one, column, found, separator))
+    alone = "a list" if column.is_lists or found.several else "one label in each row"
+    alone = alone if isinstance(labels, str) else "columns of 0 and 1"
     return Roles(
         text=text,
         categories=categories,
@@ -175,8 +186,11 @@ def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], pla
     return (*[one.name for one in titles if one.name.lower() in _TITLES and one is not longest][:1], longest.name)
 
 
-def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> str:
-    """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first."""
+def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> str | tuple[str, ...]:
+    """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first.
+
+    Where there is none, three or more columns of 0 and 1 are the labels.
+    """
     ranked = sorted(
         (column for column in candidates if _may_be_labels(column)),
         key=lambda column: ((*_LABELS, column.name.lower()).index(column.name.lower()), not column.is_lists),
@@ -188,14 +202,11 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
         names = ", ".join(shown_column(column.name) for column in ranked)
         raise DataError(
             f"{place}: several columns may be the labels; name it with --labels. They are: {names}. If several are, "
-            f"{_ONE_COLUMN}"
+            "write one column that lists the labels of a row, separated by ';', and name it with --labels"
         )
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
-        raise DataError(
-            f"{place}: the columns {', '.join(indicators[:5])} hold only 0 and 1, or true and false. If each is a "
-            f"label, {_ONE_COLUMN}"
-        )
+        return tuple(indicators)
     raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
 
 

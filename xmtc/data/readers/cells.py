@@ -125,6 +125,20 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     return tuple(found), len(given) - len(labels) if is_list else 0
 
 
+def mark_of(cell: Any) -> bool | None:
+    """Return whether a cell of a column for one label says that the label fits; None if it says nothing.
+
+    Raises:
+        ValueError: the cell is neither 0 nor 1. The message does not quote it.
+    """
+    cell = plain(cell)
+    if absent(cell):
+        return None
+    if (mark := str(cell).strip().capitalize()) not in ZERO | ONE:
+        raise ValueError("is neither 0 nor 1, nor true or false; name columns of 0 and 1, or one column of labels")
+    return mark in ONE
+
+
 def _split(cell: str, separator: str) -> list[str]:
     """Split a cell; quotes around a label keep the separators in it, as in CSV."""
     if '"' not in cell:

@@ -11,7 +11,7 @@ from pydantic import Field
 from xmtc.config.base import config
 from xmtc.data.fields import FieldText, categories_of, field_parts
 from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, no_column, quoted_cell
-from xmtc.data.readers.cells import absent, labels_of, text_of, word_of
+from xmtc.data.readers.cells import absent, labels_of, mark_of, text_of, word_of
 from xmtc.errors import DataError
 
 SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
@@ -56,8 +56,9 @@ class ColumnsConfig:
     other names."""
     categories: tuple[Name, ...] = ()
     """Columns with categories, such as `[type, language]`. A value is a feature as a whole; encoders read it first."""
-    labels: Name = "labels"
-    """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits."""
+    labels: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "labels"
+    """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits. Or
+    columns of 0 and 1."""
     label_separator: Name | None = None
     """Separator of the labels in a string, such as `;`; without it, the string is one label."""
     split: Name | None = None
@@ -67,6 +68,8 @@ class ColumnsConfig:
         for named in (self.text_columns() + self.categories, self.fields() + self.categories):
             if len(set(named)) < len(named):
                 raise ValueError("text and categories name a column or field twice; name each once")
+        if not isinstance(self.labels, str) and self.label_separator is not None:
+            raise ValueError("label_separator: several columns of 0 and 1 have no separator; leave it out")
         if wrong := [name for name in self.categories if "=" in name]:
             raise ValueError(f"categories: {wrong[0]!r}: the name of a category has no '='; rename the column")
 
@@ -90,7 +93,8 @@ class ColumnsConfig:
 
     def names(self) -> list[str]:
         """List all columns that a source must have."""
-        named = (self.id, *self.text_columns(), *self.categories, self.labels, self.split)
+        labels = (self.labels,) if isinstance(self.labels, str) else self.labels
+        named = (self.id, *self.text_columns(), *self.categories, *labels, self.split)
         return list(dict.fromkeys(name for name in named if name is not None))
 
     def document(self, row: Mapping[str, Any], where: str, fallback_id: str, split: str | None) -> Document | Rejected:
@@ -116,7 +120,10 @@ class ColumnsConfig:
         return text
 
     def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
-        return _read(partial(labels_of, separator=self.label_separator), self.labels, row)
+        if isinstance(self.labels, str):
+            return _read(partial(labels_of, separator=self.label_separator), self.labels, row)
+        marks = {name: _read(mark_of, name, row) for name in self.labels}
+        return labels_of([name for name, mark in marks.items() if mark])[0], sum(one is None for one in marks.values())
 
     def _split(self, value: Any) -> str:
         split = SPLIT_NAMES.get((word_of(value) or "").strip().lower())

@@ -38,7 +38,8 @@ _FILES: dict[XcForm, dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
 _JSON_LABELS = ("lbl.json",)
-_JSON = ColumnsConfig(id="uid", text=("title", "content"), labels="target_ind")
+_TARGETS = "target_ind"
+_JSON = ColumnsConfig(id="uid", text=("title", "content"), labels=_TARGETS)
 
 
 class XcRepositoryReader(Reader):
@@ -114,7 +115,7 @@ class XcRepositoryReader(Reader):
         unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
         if unknown:
             return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-        cells = {name: row.cells.get(name) for name in _JSON.names()} | {_JSON.labels: [labels[i] for i in targets]}
+        cells = {name: row.cells.get(name) for name in _JSON.names()} | {_TARGETS: [labels[i] for i in targets]}
         return _JSON.document(cells, row.where, f"{split}:{row.number}", split)
 
     def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
