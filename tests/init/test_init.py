@@ -268,7 +268,7 @@ def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
     rows = [{**row, "labels": [f"00{i % 3}"]} for i, row in enumerate(ROWS)]
     write_csv(tmp_path / "train.csv", rows)
     (tmp_path / "labels.csv").write_text("label,name\n0,A\n1,B\n2,C\n")
-    with pytest.raises(DataError, match=r"labels\.csv: has no label of labels, such as '000': .* --labels"):
+    with pytest.raises(DataError, match=r"labels\.csv: has no label of 'labels', such as '000': .* --labels"):
         write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml")
 
 
@@ -276,9 +276,9 @@ def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
     ("rows", "words"),
     [
         (ROWS[:3], r"3 documents with text \(and 0 bad rows\); at least 20 are needed"),
-        ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same labels in labels"),
+        ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same labels in 'labels'"),
         ([{**row, "labels": [["[0, 1]", "[1, 0]"][i % 2]]} for i, row in enumerate(ROWS)], "vectors of zeros and ones"),
-        ([{**row, "labels": [row["id"]]} for row in ROWS], "no label of labels has two documents.*--label-sep"),
+        ([{**row, "labels": [row["id"]]} for row in ROWS], "no label of 'labels' has two documents.*--label-sep"),
     ],
 )
 def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):

@@ -137,7 +137,7 @@ def summary(plan: Plan) -> list[str]:
         f"{plan.files.place}: {'' if found.exact else 'about '}{found.total:,} documents ({splits}), "
         f"{found.part}{found.labels:,} labels, {found.labels_per_document:.1f} per document",
         f"text: {' + '.join(map(shown_column, roles.text))} ({roles.why['text']}); "
-        f"labels: {roles.shown_labels} ({roles.why['labels']})",
+        f"labels: {', '.join(map(shown_column, roles.label_columns))} ({roles.why['labels']})",
     ]
     if file := label_source(plan.config.data.source):
         lines.append(f"{file.path}: labels: {file.label}; names: {file.name}; parents: {file.parents}")
@@ -220,19 +220,20 @@ def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> S
             f"{place}: {found.total} documents with text (and {found.rejected} bad rows); at least {_LEAST} are "
             "needed for training and measuring; name other columns of texts and labels, or give more data"
         )
+    labels = ", ".join(map(repr, roles.label_columns))
     if found.labels_per_document == found.labels and not found.bare:
         raise DataError(
-            f"{place}: every document has the same labels in {roles.shown_labels}, so there is nothing to learn; name "
+            f"{place}: every document has the same labels in {labels}, so there is nothing to learn; name "
             "another column of labels, or write the labels of ones if these are vectors of zeros and ones"
         )
     if found.label_counts.total() == found.labels:
         raise DataError(
-            f"{place}: no label of {roles.shown_labels} has two documents, so none can be learnt; give lists if labels "
+            f"{place}: no label of {labels} has two documents, so none can be learnt; give lists if labels "
             "are joined, --label-separator in the command, or another column of labels"
         )
     if label_file is not None and not found.named:
         raise DataError(
-            f"{label_file}: has no label of {roles.shown_labels}, such as "
+            f"{label_file}: has no label of {labels}, such as "
             f"{quoted_label(next(iter(found.label_counts)))}: write them alike, name another column with --labels, or "
             "move the file away"
         )

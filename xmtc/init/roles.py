@@ -70,9 +70,9 @@ class Roles:
     why: dict[str, str]
 
     @property
-    def shown_labels(self) -> str:
-        """The columns of the labels, for messages."""
-        return ", ".join(map(shown_column, _several(self.labels)))
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of the labels."""
+        return _several(self.labels)
 
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
