@@ -168,7 +168,7 @@ def test_a_first_line_that_is_a_document_is_no_header(tmp_path):
 def test_names_of_json_are_names_whatever_the_cells_are(tmp_path):
     rows = [{**row, "law": "law" if "law" in row["labels"] else None} for row in ROWS]
     files = find_files(str(write_jsonl(tmp_path / "train.jsonl", rows)))
-    assert command._roles(files, Answers()).labels == "labels"
+    assert command._roles(files, Answers()).labels == ("labels",)
     pd.DataFrame(rows).assign(labels=[";".join(row["labels"]) for row in rows]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(DataError, match="first line looks like a document"):
         command._roles(find_files(str(tmp_path / "a.csv")), Answers())

@@ -75,7 +75,7 @@ def test_columns_are_told_by_content_and_not_by_order():
         for i in range(60)
     ]
     found = roles(rows)
-    assert (found.text, found.labels, found.id, found.split) == (("title", "body"), "topic", "uid", "split")
+    assert (found.text, found.labels, found.id, found.split) == (("title", "body"), ("topic",), "uid", "split")
     assert (found.separator, found.task, found.unused) == (";", "multi_label", ("views",))
 
 
@@ -105,11 +105,11 @@ def test_a_column_serves_one_purpose(answers):
 def test_a_list_column_and_one_label_a_row():
     assert roles([{"words": text(i), "codes": several(i)} for i in range(30)]).separator is None
     one = roles([{"words": text(i), "feeling": ["good", "bad"][i % 2]} for i in range(30)])
-    assert (one.labels, one.task, one.separator) == ("feeling", "single_label", None)
+    assert (one.labels, one.task, one.separator) == (("feeling",), "single_label", None)
     empty = roles([{"words": text(i), "labels": [] if i % 3 else ["good"]} for i in range(30)])
     assert (empty.task, empty.found.none) == ("multi_label", 20)
     number = roles([{"text": text(i), "label": i % 2} for i in range(30)])
-    assert (number.labels, number.task) == ("label", "single_label")
+    assert (number.labels, number.task) == (("label",), "single_label")
 
 
 @settings(max_examples=40, deadline=None)
@@ -181,7 +181,7 @@ def test_a_document_is_not_a_header(words, labels, shuffled):
         roles(rows)
     assert not any(word in str(caught.value) for word in ("court", "heart", "law"))
     numbered = [dict(enumerate(cells)) for cells in labelled(30, words)]
-    assert roles([{str(number): cell for number, cell in row.items()} for row in numbered]).labels == "1"
+    assert roles([{str(number): cell for number, cell in row.items()} for row in numbered]).labels == ("1",)
 
 
 def test_short_texts_may_contain_the_name_of_their_column():
@@ -200,7 +200,7 @@ def test_a_question_of_a_survey_is_a_header():
         "Which team do you mean?",
     )
     found = roles([{question: text(i, 40), short: NAMES[i % 5]} for i in range(30)])
-    assert (found.text, found.labels) == ((question,), short)
+    assert (found.text, found.labels) == ((question,), (short,))
 
 
 @given(st.text(min_size=41))
@@ -213,7 +213,7 @@ def test_long_names_of_columns_are_not_shown(name):
 def test_answers_come_before_content():
     rows = [{"a": text(i), "b": text(i, 40), "x": "uv"[i % 2], "y": "a,b"} for i in range(30)]
     found = roles(rows, text=("a",), labels="x", label_separator="", task="multi_label")
-    assert (found.text, found.labels, found.task) == (("a",), "x", "multi_label")
+    assert (found.text, found.labels, found.task) == (("a",), ("x",), "multi_label")
     with pytest.raises(DataError, match=r"'z'.*a, b, x, y"):
         roles(rows, labels="z")
     with pytest.raises(DataError, match=r"--labels.*b, c"):
@@ -258,7 +258,7 @@ def test_no_name_of_a_column_makes_a_wrong_configuration(others: list[str], text
 def test_the_index_that_pandas_writes_is_left_out() -> None:
     rows = [{"": row, "text": " ".join(WORDS[row % 9 :]) + f" {row}", "labels": NAMES[row % 5]} for row in range(40)]
     roles = choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")
-    assert (roles.id, roles.text, roles.labels, roles.unused) == (None, ("text",), "labels", ("",))
+    assert (roles.id, roles.text, roles.labels, roles.unused) == (None, ("text",), ("labels",), ("",))
 
 
 @pytest.mark.parametrize("written", ["['{}', '{}']", "['{}' '{}']", "{{'{}', '{}'}}"], ids=["list", "array", "set"])
@@ -274,7 +274,7 @@ def test_lists_hold_labels_with_long_names_and_no_texts(written) -> None:
     names = [f"License :: OSI Approved :: GNU General Public License v{i} or later (GPLv{i}+)" for i in range(7)]
     rows = [{"body": text(i), "groups": written([names[i % 7], names[i % 5]] * 3), "note": None} for i in range(60)]
     found = roles(rows)
-    assert (found.text, found.labels, found.separator) == (("body",), "groups", None)
+    assert (found.text, found.labels, found.separator) == (("body",), ("groups",), None)
     rows = [row | {"places": written([NAMES[i % 3], NAMES[i % 4]])} for i, row in enumerate(rows)]
     with pytest.raises(DataError, match=r"several columns may be the labels; .* They are: groups, places"):
         roles(rows)
@@ -286,10 +286,16 @@ def test_lists_hold_labels_with_long_names_and_no_texts(written) -> None:
         roles([{"groups": written(NAMES)}] * 20)
 
 
+def test_joined_labels_may_have_long_names() -> None:
+    names = [f"License :: OSI Approved :: GNU General Public License v{i} or later (GPLv{i}+)" for i in range(7)]
+    rows = [{"body": text(i, 60), "groups": "; ".join({names[i % 7], names[i % 5], NAMES[i % 3]})} for i in range(60)]
+    assert (roles(rows).labels, roles(rows).separator) == (("groups",), ";")
+
+
 def test_one_long_name_of_a_label_does_not_hide_the_others() -> None:
     names = [*NAMES, *"abcde", "the whole of the laws, of all states, that no other name tells of"]
     found = roles([{"body": text(i, 30), "about": names[i % 11]} for i in range(60)])
-    assert (found.labels, found.separator) == ("about", None)
+    assert (found.labels, found.separator) == (("about",), None)
 
 
 def test_vectors_are_refused_by_name() -> None:
@@ -320,7 +326,7 @@ def test_labels_that_are_columns_too_are_no_categories(said):
     rows = [{"body": text(i), "labels": several(i)} for i in range(120)]
     rows = [row | {name: said[name not in row["labels"]] for name in NAMES} for row in rows]
     found = roles(rows)
-    assert (found.labels, found.categories, found.unused) == ("labels", (), tuple(NAMES))
+    assert (found.labels, found.categories, found.unused) == (("labels",), (), tuple(NAMES))
 
 
 @pytest.mark.parametrize(
@@ -328,14 +334,14 @@ def test_labels_that_are_columns_too_are_no_categories(said):
 )
 def test_dates_that_repeat_are_no_labels(written):
     rows = [{"body": text(i), "seen": written(date(2024, 5, i % 9 + 1)), "about": NAMES[i % 5]} for i in range(60)]
-    assert (roles(rows).labels, roles(rows).unused) == ("about", ("seen",))
+    assert (roles(rows).labels, roles(rows).unused) == (("about",), ("seen",))
     with pytest.raises(DataError, match=r"no column looks like labels; .* seen \(dates, 9 different\)"):
         roles([{"body": row["body"], "seen": row["seen"]} for row in rows])
 
 
 def test_an_infinite_measure_is_no_label():
     rows = [{"body": text(i), "codes": several(i), "score": float("inf") if i % 2 else 0.0} for i in range(120)]
-    assert (roles(rows).labels, roles(rows).unused) == ("codes", ("score",))
+    assert (roles(rows).labels, roles(rows).unused) == (("codes",), ("score",))
 
 
 def test_a_label_that_is_written_twice_is_no_category():

@@ -137,7 +137,7 @@ def summary(plan: Plan) -> list[str]:
         f"{plan.files.place}: {'' if found.exact else 'about '}{found.total:,} documents ({splits}), "
         f"{found.part}{found.labels:,} labels, {found.labels_per_document:.1f} per document",
         f"text: {' + '.join(map(shown_column, roles.text))} ({roles.why['text']}); "
-        f"labels: {', '.join(map(shown_column, roles.label_columns))} ({roles.why['labels']})",
+        f"labels: {', '.join(map(shown_column, roles.labels))} ({roles.why['labels']})",
     ]
     if file := label_source(plan.config.data.source):
         lines.append(f"{file.path}: labels: {file.label}; names: {file.name}; parents: {file.parents}")
@@ -189,7 +189,7 @@ def _data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
         "id": roles.id,
         "text": roles.text[0] if len(roles.text) == 1 else list(roles.text),
         "categories": list(roles.categories) or None,
-        "labels": roles.labels,
+        "labels": roles.labels[0] if len(roles.labels) == 1 else roles.labels,
         "label_separator": roles.separator,
         "split": roles.split,
     }
@@ -220,7 +220,7 @@ def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> S
             f"{place}: {found.total} documents with text (and {found.rejected} bad rows); at least {_LEAST} are "
             "needed for training and measuring; name other columns of texts and labels, or give more data"
         )
-    labels = ", ".join(map(repr, roles.label_columns))
+    labels = ", ".join(map(repr, roles.labels))
     if found.labels_per_document == found.labels and not found.bare:
         raise DataError(
             f"{place}: every document has the same labels in {labels}, so there is nothing to learn; name "

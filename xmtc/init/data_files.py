@@ -195,7 +195,7 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
 
 def _labels(files: DataFiles, roles: Roles) -> set[str]:
     """Read the labels of the first documents."""
-    if not isinstance(roles.labels, str):
+    if len(roles.labels) != 1:
         return set(roles.labels)
     rows = [row for row in islice(files.rows(), _ROWS) if not isinstance(row, Rejected)]
-    return {label for row in rows for label in labels_of(row.cells.get(roles.labels), roles.separator)[0]}
+    return {label for row in rows for label in labels_of(row.cells.get(roles.labels[0]), roles.separator)[0]}

@@ -19,6 +19,7 @@ _LABELS = (
 )
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS, _MOST = 8, 0.9  # most labels have fewer words than a text
+_CLEAR = 0.5  # share of repeated parts of cells, which may then be longer
 _SEVERAL_INDICATORS = 3
 _CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
 _SAME = 0.95
@@ -49,7 +50,7 @@ class Roles:
     Attributes:
         text: columns to join.
         categories: columns with categories.
-        labels: the column, or columns of 0 and 1 named as the labels.
+        labels: the column, or several columns of 0 and 1 named as the labels.
         id, split: columns.
         separator: separator of labels in a cell; None if a cell is one label or a list.
         task: whether a document has one label or any number.
@@ -60,7 +61,7 @@ class Roles:
 
     text: tuple[str, ...]
     categories: tuple[str, ...]
-    labels: str | tuple[str, ...]
+    labels: tuple[str, ...]
     id: str | None
     split: str | None
     separator: str | None
@@ -68,15 +69,6 @@ class Roles:
     found: Labels
     unused: tuple[str, ...]
     why: dict[str, str]
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """The columns of the labels."""
-        return _several(self.labels)
-
-
-def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
 
 
 def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> Roles:
@@ -98,23 +90,24 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     taken = {name for name in (answers.labels, answers.id, split) if name is not None}
     text = tuple(answers.text) or _text([column for column in columns if column.name not in taken], columns, place)
     taken |= set(text)
-    labels = answers.labels or _labels([column for column in columns if column.name not in taken], columns, place)
-    taken |= set(_several(labels))
-    column = by_name[labels] if isinstance(labels, str) else marked([by_name[name] for name in labels])
+    rest = [column for column in columns if column.name not in taken]
+    labels = _labels(rest, columns, place) if answers.labels is None else (answers.labels,)
+    taken |= set(labels)
+    column = by_name[labels[0]] if len(labels) == 1 else marked([by_name[name] for name in labels])
     identifier = answers.id or _identifier([column for column in columns if column.name not in taken])
     separator = column.separator() if answers.label_separator is None else answers.label_separator or None
     try:
         for cell in column.cells:
             labels_of(cell, separator)
     except ValueError as problem:
-        raise DataError(f"{place}: {labels!r} {problem}") from None
+        raise DataError(f"{place}: {labels[0]!r} {problem}") from None
     found = Labels.of(column, separator)
     task, reason = _task(found, answers.task)
-    used = {*text, *_several(labels), identifier, split}
+    used = {*text, *labels, identifier, split}
     possible = [column for column in columns if column.name not in used and _is_category(column)]
     categories = tuple(one.name for one in possible if not _tells(one, column, found, separator))
     alone = "a list" if column.is_lists or found.several else "one label in each row"
-    alone = alone if isinstance(labels, str) else "columns of 0 and 1"
+    alone = alone if len(labels) == 1 else "columns of 0 and 1"
     return Roles(
         text=text,
         categories=categories,
@@ -186,7 +179,7 @@ def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], pla
     return (*[one.name for one in titles if one.name.lower() in _TITLES and one is not longest][:1], longest.name)
 
 
-def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> str | tuple[str, ...]:
+def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
     """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first.
 
     Where there is none, three or more columns of 0 and 1 are the labels.
@@ -198,7 +191,7 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     if ranked:
         best, *others = ranked
         if best.name.lower() in _LABELS or not others or best.is_lists > others[0].is_lists:
-            return best.name
+            return (best.name,)
         names = ", ".join(shown_column(column.name) for column in ranked)
         raise DataError(
             f"{place}: several columns may be the labels; name it with --labels. They are: {names}. If several are, "
@@ -217,9 +210,11 @@ def _may_be_labels(column: ColumnFacts) -> bool:
         return False
     if column.kind == "number":
         return named or (column.distinct_share < 0.05 and all(float(cell).is_integer() for cell in column.cells))
-    found = Labels.of(column, column.separator())
-    short = sum(len(label.split()) <= _SHORT_WORDS for label in found.counts)
-    return named or (found.repeated > 0.2 and (column.is_lists or short >= _MOST * len(found.counts)))
+    separator = column.separator()
+    found = Labels.of(column, separator)
+    short = sum(len(label.split()) <= _SHORT_WORDS for label in found.counts) >= _MOST * len(found.counts)
+    parted = column.is_lists or (separator is not None and found.repeated > _CLEAR)
+    return named or (found.repeated > 0.2 and (short or parted))
 
 
 def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
