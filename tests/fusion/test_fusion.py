@@ -292,6 +292,20 @@ def test_saved_and_loaded(tmp_path: Path, config: FusionConfig) -> None:
     np.testing.assert_array_equal(Fusion.load(tmp_path).logits(pairs), fusion.logits(pairs))
 
 
+def test_many_scorers_that_are_fused_by_a_dozen_documents_are_no_worse_than_one() -> None:
+    rng = np.random.default_rng(3)
+    gold = rng.random((312, 40)) < 0.1
+    common = gold + rng.normal(size=gold.shape)  # what all of them read
+    scored = [DenseScored((common + rng.normal(size=gold.shape) / 2).astype(np.float32)) for _ in range(9)]
+    pairs, losses = Pairs.of(scored, 20), []
+    for some in ([0], list(range(9))):
+        few, rest = pairs.only(some).take(slice(12)), pairs.only(some).take(slice(12, None))
+        fusion = fit_fusion([str(n) for n in some], few, sparse.csr_array(gold[:12]), OCCURRENCES, KINDS[0])
+        signs = np.where(rest.right(sparse.csr_array(gold[12:])), -1, 1)[rest.used]
+        losses.append(np.logaddexp(0, signs * fusion.logits(rest)[rest.used]).mean())
+    assert losses[1] < losses[0]
+
+
 @both_kinds
 @pytest.mark.parametrize("right", [False, True])
 def test_equal_outcomes_give_one_cautious_probability(config: FusionConfig, *, right: bool) -> None:

@@ -20,7 +20,7 @@ from xmtc.scorers.regrouping import Regrouping
 
 _BINS = ("0-5", "6-10", "11-50", ">50")  # frequency bins of labels with separate coefficients
 _MIN_RIGHT = 50  # a bin with fewer right pairs uses the common coefficients
-_PENALTY = 1.0  # of the common coefficients
+_PENALTY = 20.0  # of the common coefficients; the pairs of a document tell less than independent ones
 _BIN_PENALTY = 30.0  # of a bin's distance from the common coefficients, in pseudo-observations
 _STEPS = 50
 _TOLERANCE = 1e-9  # of the gradient, for each pair
