@@ -572,6 +572,30 @@ def test_runs_compute_in_bfloat16_where_it_is_native(monkeypatch, native):
         assert one.config().distributed.precision == ("bf16" if native and one.recipe.encodes else "fp32")
 
 
+@pytest.mark.parametrize(("documents", "own_dev"), [(2_000, False), (2_000, True), (30_000, False)])
+def test_scorers_of_small_corpora_are_fitted_on_dev_too(documents, own_dev):
+    task = Task(
+        source={"source": SOURCE, "corpus": "c"},
+        name="news",
+        labels=90,
+        documents=documents,
+        readable=True,
+        single=False,
+        own_dev=own_dev,
+    )
+    found = {one.config().evaluate.fit_on_dev for one in candidates(task, [256])}
+    assert found == {documents <= 20_000 and not own_dev}
+
+
+def test_documents_that_are_given_for_dev_stay_apart(tmp_path, written):
+    assert load_config(RunConfig, written, []).evaluate.fit_on_dev
+    (tmp_path / "news").mkdir()
+    for split, rows in (("train", ROWS[:60]), ("dev", ROWS[60:])):
+        write_jsonl(tmp_path / f"news/{split}.jsonl", rows)
+    path = write_config(str(tmp_path / "news"), Answers(), budget="1m", output=tmp_path / "a.yaml")
+    assert not load_config(RunConfig, path, []).evaluate.fit_on_dev
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("90s", 90), (" 0.5 h ", 1800)])
 def test_budgets(text, seconds):
     assert seconds_of(text) == seconds

@@ -315,6 +315,26 @@ def test_without_a_head_nothing_is_trained(tmp_path):
     assert set(reasons.scorers) == {*SCORERS, CO_OCCURRENCE}
 
 
+@pytest.mark.parametrize("trains", [False, True], ids=["frozen", "trained"])
+def test_scorers_that_are_fitted_on_dev_too_keep_the_fusion(tmp_path, trains):
+    settings = ("finetune.patience=0",) if trains else ("model.head={kind: none}", "plant.parts=[]")
+    runs = [
+        fused_run(tmp_path, f"[{WORDS}, {STATES}]", *settings, f"name=r{both}", f"evaluate.fit_on_dev={both}")
+        for both in (False, True)
+    ]
+    once, again = (load_model(run / "model").ensemble for run in runs)
+    assert once is not None and again is not None
+    assert list(again.doc_ids) == [*once.doc_ids, *(row["id"] for row in tiny_runs.documents(16, first=60))]
+    assert [len(one.scorers["word_neighbours"].labels_NL.indptr) for one in (once, again)] == [61, 77]
+    assert once.fusion is not None and again.fusion is not None
+    np.testing.assert_array_equal(once.fusion.maps[0].log_odds_Q, again.fusion.maps[0].log_odds_Q)
+    dev, test = (
+        [pd.read_parquet(run / "eval" / split / "predictions.parquet") for run in runs] for split in ("dev", "test")
+    )
+    assert dev[0].equals(dev[1])
+    assert not test[0].equals(test[1])
+
+
 def test_the_first_result_is_a_model(tmp_path, monkeypatch):
     def stop(worker: object) -> None:
         raise ConfigError("stopped")

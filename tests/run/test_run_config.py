@@ -119,6 +119,7 @@ NONE, SCORERS = "model.head={kind: none}", "model.scorers=[{kind: linear}]"
         ([NONE, SCORERS, "evaluate.shortlist=9"], ["nothing trains: no effect of finetune, evaluate.shortlist"]),
         ([FLAT, "plant.parts=[attention, rows]"], ["plant.parts: attention: no effect on model.head.kind: flat"]),
         (["plant={loss: {kind: listnet}, batch_size: 8}"], ["closed_form: no effect of plant.batch_size, loss"]),
+        (["model.scorers=[]", "evaluate.fit_on_dev=true"], ["no effect of evaluate.fit_on_dev"]),
         (["model.encoder.lora={}", "finetune.phases=[{epochs: 1}]"], ["model.encoder.lora: "]),
         (["model.encoder.lora={}", "finetune.phases=[{epochs: 1, encoder_layers: 1}]"], []),
     ],

@@ -232,5 +232,7 @@ class _Stages:
         encoded = (size.test + size.dev * self.config.trains_encoder) * encodes
         seconds = _FIGURES["stage"] + encoded * self._encode_s + scored * self._scorers("score")
         seconds += 0.0 if head is None else scored * head.score_s * self._read
+        again = self._scorers("fit") + self.config.trains_encoder * size.train * self._encode_s
+        seconds += evaluated.fit_on_dev * again
         sizes = {"documents": scored, "kept": min(evaluated.top_k, 50), "resamples": evaluated.resamples}
         return seconds + self._fusion(boosted=True) + self._core("bootstrap", sizes)

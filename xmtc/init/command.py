@@ -261,6 +261,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         encoder=encoder_for(found.languages),
         fields=roles.text,
         categories=roles.categories,
+        own_dev=roles.split is not None or "dev" in source["source"]["files"],
     )
 
 

@@ -99,6 +99,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "model.encoder": f"{training}; {languages}; its package is here",
         "model.overlap": "windows are as long as the spans that train",
         "distributed.precision": "bf16 where the machine has instructions for it, else fp32",
+        "evaluate.fit_on_dev": "the scorers, after dev has fused them: test and the model have every document",
         "finetune.crop": "tokens: training reads random spans, predictions whole documents",
         "finetune.sampled_labels": f"of {found.labels:,}: logits of a sample represent all",
     }

@@ -35,6 +35,7 @@ _ONE_OF = 300  # of which each document has one: pairs of words add information,
 _MANY_DOCUMENTS = 100  # of a label on average, which are worth training an encoder with any number of labels
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
+_FIT_ON_DEV = 20_000  # up to this many documents, a ninth more is worth fitting scorers twice
 _TERMS = 300_000  # words and pairs, where labels are few
 
 
@@ -55,6 +56,7 @@ class Task:
         encoder: name of the packaged encoder.
         fields: names of the fields of documents, from the first.
         categories: names of their categories.
+        own_dev: whether the data say which documents are dev.
     """
 
     source: Settings
@@ -70,6 +72,7 @@ class Task:
     encoder: str = DEFAULT_BACKBONE
     fields: tuple[str, ...] = ONE_FIELD
     categories: tuple[str, ...] = ()
+    own_dev: bool = False
 
     @property
     def wide(self) -> bool:
@@ -217,6 +220,8 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
         if max_length > _WHOLE:
             tree["finetune"]["crop"], tree["model"]["overlap"] = _CROP, 0
             tree["model"]["encoder"]["window"] = _CROP + 2  # special tokens
+    if task.documents <= _FIT_ON_DEV and not task.own_dev:
+        tree["evaluate"] = {"fit_on_dev": True}
     if recipe.encodes:
         tree["distributed"] = {"precision": "auto"}
     return json.loads(json.dumps(tree))

@@ -58,6 +58,8 @@ def without_effect(config: RunConfig) -> Iterator[str]:
             yield f"{head}: nothing trains: no effect of {keys}"
     elif any(set_keys(plant, ("parts",))) and (left := set(plant.parts) - config.planted):
         yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
+    if config.evaluate.fit_on_dev and not model.scorers:
+        yield "model.scorers: there are none: no effect of evaluate.fit_on_dev"
     epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
     if plant.method == "closed_form" and config.planted and (keys := ", ".join(set_keys(plant, epochs))):
         yield f"plant.method: closed_form: no effect of plant.{keys}"

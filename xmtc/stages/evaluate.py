@@ -17,6 +17,7 @@ from xmtc.stages.finetune import load_best
 from xmtc.stages.fused_scores import FusedPredictor, load_ensemble, reranker_of
 from xmtc.stages.head_scores import HeadPredictor, build_index
 from xmtc.stages.measuring import measure_split, numeric_metrics
+from xmtc.stages.scorers import fitted_on_dev_too
 from xmtc.stages.worker import Worker
 
 RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
@@ -36,7 +37,10 @@ def evaluate(worker: Worker) -> None:
     index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
     for split in splits:
         predictions, outcomes, metrics[split.name] = _evaluate_split(worker, split, scored, outcomes, index_of)
-        dev = predictions if split is splits[0] else dev
+        if split is splits[0]:
+            dev = predictions
+            if isinstance(scored, FusedPredictor) and worker.config.evaluate.fit_on_dev:
+                scored.ensemble = fitted_on_dev_too(worker, scored.ensemble)
     index = index_of(worker)
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)

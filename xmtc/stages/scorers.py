@@ -11,8 +11,11 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 
+from xmtc.data.arrays import Matrix
 from xmtc.data.corpus import Split
+from xmtc.data.words import Words
 from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.store import write_evaluation
 from xmtc.fusion.ensemble import Ensemble, names_of
@@ -35,8 +38,7 @@ def scorers(worker: Worker) -> None:
     config, reranker = worker.config, reranker_of(worker, cached=False)
     if reranker is not None:  # to fail now rather than after training
         run_collectively(reranker.check, here=worker.is_first)
-    states_ND = _states(worker, worker.train, cached=config.caches_states) if config.scores_states else None
-    fitted = _fit(worker, Features(worker.train.words(), states_ND), config.model.fitted)
+    fitted = _fit(worker, [worker.train], config.model.fitted, cached=config.caches_states)
     vocabulary, doc_ids = worker.corpus.vocabulary(), worker.train.doc_ids()
     ensemble = Ensemble(vocabulary, fitted, doc_ids, config.model.fusion, has_head=False)
     run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
@@ -47,11 +49,19 @@ def scorers(worker: Worker) -> None:
 def refit(worker: Worker) -> None:
     """Fit the scorers that read hidden states again, on those of the trained encoder."""
     load_best(worker)
-    features = Features(worker.train.words(), _states(worker, worker.train, cached=False))
-    fitted = _fit(worker, features, [one for one in worker.config.model.fitted if "states" in one.needs])
+    wanted = [one for one in worker.config.model.fitted if "states" in one.needs]
+    fitted = _fit(worker, [worker.train], wanted, cached=False)
     ensemble = load_ensemble(worker, has_head=False)
     refitted = replace(ensemble, scorers=ensemble.scorers | fitted)
     run_collectively(lambda: refitted.save(worker.paths.scorers), here=worker.is_first)
+
+
+def fitted_on_dev_too(worker: Worker, ensemble: Ensemble) -> Ensemble:
+    """Return an ensemble whose scorers are fitted on train and dev together; the fusion stays. Collective."""
+    config, splits = worker.config, [worker.train, worker.dev]
+    cached = config.caches_states and not config.trains_encoder
+    fitted = _fit(worker, splits, config.model.fitted, cached=cached)
+    return replace(ensemble, scorers=fitted, doc_ids=[one for split in splits for one in split.doc_ids()])
 
 
 def _first_result(worker: Worker) -> None:
@@ -73,17 +83,24 @@ def _first_result(worker: Worker) -> None:
     run_collectively(write, here=worker.is_first)
 
 
-def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -> dict[str, Scorer]:
-    """Fit scorers on rank 0; on other ranks, only those whose work is shared.
+def _fit(
+    worker: Worker, splits: Sequence[Split], wanted: Sequence[ScorerSettings], *, cached: bool
+) -> dict[str, Scorer]:
+    """Fit scorers on the documents of some splits, on rank 0; on other ranks, only those whose work is shared.
 
     Raises:
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
-    every, train = worker.config.model.fitted, worker.train
+    every, states_ND = worker.config.model.fitted, None
+    if any("states" in one.needs for one in wanted):
+        states_ND = np.concatenate([_states(worker, split, cached=cached) for split in splits])
+    words = [split.words() for split in splits]
+    features = Features(Words(_stacked([one.counts_NC for one in words]), words[0].vocabulary), states_ND)
+    labels_NL = _stacked([split.label_matrix() for split in splits])
     needed = any("label_states" in one.needs for one in wanted)
     embed = (lambda texts: worker.embed(texts).numpy()) if needed else None
     names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
-    training = Training(features, train.label_matrix(), names)
+    training = Training(features, labels_NL, names)
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
@@ -95,6 +112,10 @@ def _fit(worker: Worker, features: Features, wanted: Sequence[ScorerSettings]) -
                 run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
                 task.advance(1)
     return fitted
+
+
+def _stacked(parts: Sequence[Matrix]) -> Matrix:
+    return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
 def _states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:
