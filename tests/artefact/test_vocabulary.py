@@ -1,5 +1,6 @@
 """A new version of a vocabulary: what it changes for a model, and what can be applied without training."""
 
+import gzip
 import json
 import logging
 import re
@@ -168,6 +169,15 @@ def test_a_bad_change_is_refused_in_one_line(model, tmp_path, monkeypatch, capsy
     assert re.search(words, said)
     assert said.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["changes.jsonl", "changes.json", "changes.jsonl.gz"])
+def test_changes_are_not_taken_for_a_vocabulary_without_all_other_labels(model, tmp_path, monkeypatch, name):
+    content = b'\n{"kind": "renamed", "label": "L10", "name": "fishes"}\n'  # the line above was deleted by hand
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert run(monkeypatch, "apply", model, tmp_path / name, "-o", tmp_path / "new") == 0
+    table = LabelTable.load(tmp_path / "new" / LABELS)
+    assert (len(table), table.names[table.index("L10")]) == (len(NAMES), "fishes")
 
 
 def test_a_vocabulary_of_other_labels_is_refused(model, vocabulary, monkeypatch, capsys):

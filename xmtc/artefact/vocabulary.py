@@ -15,9 +15,10 @@ from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.config.shape import adapter
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo, quoted_label
-from xmtc.data.readers.table_config import LabelFileConfig
+from xmtc.data.readers.files import open_text
+from xmtc.data.readers.table_config import JsonlConfig, LabelFileConfig
 from xmtc.errors import DataError
-from xmtc.files import read_file, reading, write_text
+from xmtc.files import reading, write_text
 
 Kind = Literal["version", "new", "gone", "renamed", "replaced", "merged", "split", "deprecated", "moved"]
 NEEDS: dict[Kind, str] = {
@@ -126,18 +127,20 @@ def read_changes(path: Path) -> list[Change] | None:
     Raises:
         DataError: a line is no change, or is there twice; names it.
     """
-    with reading(path, fix="give a vocabulary, or the output of `xmtc labels diff`"):
-        lines = read_file(path).splitlines() if path.suffix.lower() == ".jsonl" else []
-    if not lines or b'"kind"' not in lines[0]:
+    if not {*JsonlConfig.endings} & {ending.lower() for ending in path.suffixes}:
         return None
-    found = [_change(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    with open_text(path) as text:
+        lines = [(f"{path}:{number}", line) for number, line in enumerate(text, start=1) if line.strip()]
+    if not lines or '"kind"' not in lines[0][1]:
+        return None
+    found = [_change(line, where) for where, line in lines]
     twice = [one for one, times in Counter((one.kind, one.label) for one in found).items() if times > 1]
     if twice:
         raise DataError(f"{path}: {twice[0][0]} {quoted_label(twice[0][1])} is there twice; delete one of the lines")
     return found
 
 
-def _change(line: bytes, where: str) -> Change:
+def _change(line: str, where: str) -> Change:
     with reading(where, fix="delete the line", what="not a change"):
         return adapter(Change).validate_json(line)
 
