@@ -1,6 +1,7 @@
 """The report on annotations finds what simulated people did."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,12 @@ def test_a_second_person_of_the_same_mind_narrows_no_interval(tmp_path: Path) ->
     assert len(alone["labels"].rows) == 3  # one of them always refused
     assert [[row[0], row[4]] for row in alone["labels"].rows] == [[row[0], row[4]] for row in both["labels"].rows]
     assert [row[2] for row in both["time"].rows] == ["20"] * 5
+
+
+def test_a_file_and_its_copy_count_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", 20, 1)
+    copy = Path(shutil.copy(path, tmp_path / "copy.jsonl"))
+    assert read_annotations([path, path, copy]) == read_annotations([path])
 
 
 def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What people make of suggestions: acceptance, labels always refused or never offered, agreement, course over time."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -59,16 +60,16 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
     Raises:
         DataError: a file is missing or empty, or a line is not an annotation.
     """
-    found = []
+    found: dict[str, Annotation] = {}  # by line: a file may be given twice, or with its copy
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
         for number, line in enumerate(annotation_lines(path), 1):
             with reading(f"{path}: annotation {number}", fix="correct this line", what="not valid"):
-                found.append(Annotation.model_validate({**line, "document": document_of(line)}))
+                found[json.dumps(line)] = Annotation.model_validate({**line, "document": document_of(line)})
     if not found:
         raise DataError(f"{paths[0]}: no annotations in it")
-    return found
+    return list(found.values())
 
 
 def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
