@@ -110,6 +110,7 @@ def test_documents_of_three_people_and_without_labels_agree() -> None:
             '{"id": "a", "labels": []}\n{"id": "b", "labels": [], "suggested": [{}]}\n',
             r"annotation 2: not valid: suggested\.0\.label",
         ),
+        ('{"id": "a", "labels": ["x"], "stratum": "quarter 1", "expected": {}}\n', "a sample, with labels of the model"),
         ("id,labels\n", "line 1: not an annotation"),
         ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: not valid: at: Input"),
         (

@@ -58,13 +58,15 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
     """Read files of annotations; lines with the same document are different people's.
 
     Raises:
-        DataError: a file is missing or empty, or a line is not an annotation.
+        DataError: a file is missing, empty or a sample, or a line is not an annotation.
     """
     found: dict[str, Annotation] = {}  # by line: a file may be given twice, or with its copy
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
         for number, line in enumerate(annotation_lines(path), 1):
+            if {"stratum", "expected"} <= line.keys():
+                raise DataError(f"{path}: a sample, with labels of the model; give what xmtc serve --annotations wrote")
             with reading(f"{path}: annotation {number}", fix="correct this line", what="not valid"):
                 found[json.dumps(line)] = Annotation.model_validate({**line, "document": document_of(line)})
     if not found:
