@@ -107,6 +107,9 @@ def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:
     path.write_text('{"id": "a"}\n')
     with pytest.raises(DataError, match="not a sample"):
         audit(path, annotated(gold))
+    path.write_text("")
+    with pytest.raises(DataError, match="no documents in it"):
+        audit(path, annotated(gold))
 
 
 def test_only_predicted_labels_are_audited(tmp_path: Path, xmtc) -> None:

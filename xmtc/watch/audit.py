@@ -158,6 +158,8 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     """
     with reading(path, fix="give what xmtc annotations sample wrote", what="not a sample"):
         sample = [Drawn.model_validate_json(line) for line in read_file(path).decode("utf-8-sig").split("\n") if line]
+    if not sample:
+        raise DataError(f"{path}: no documents in it; give what xmtc annotations sample wrote")
     given: dict[str, list[set[str]]] = defaultdict(list)
     for one in annotations:
         given[one.document].append(set(one.labels))
