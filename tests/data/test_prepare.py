@@ -13,9 +13,11 @@ import pytest
 
 from corpora import MINILM, data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
 from real_data import real_data
+from xmtc.data.config import SplitConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use, replaceable
 from xmtc.data.prepare import prepare
+from xmtc.data.selection import _divide
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import locked
 
@@ -135,6 +137,13 @@ def test_splits_are_of_the_text_not_of_the_order(tmp_path):
     assert limited["test"] == first["test"]
     assert limited["train"] < parts(rows, limit={"train": 80})["train"]
     assert limited["train"] != set(sorted(first["train"], key=lambda d: int(d[1:]))[:50])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_documents_have_a_dev_split(seed):
+    hashes = np.random.default_rng(seed).integers(0, 2**63, 20).astype(np.uint64)
+    of_row = _divide(np.full(20, -1, np.int8), hashes, frozenset(), SplitConfig())
+    assert {0, 1} <= set(of_row.tolist())
 
 
 def test_a_source_with_test_gets_its_dev_from_train(tmp_path):

@@ -89,10 +89,11 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
 def _divide(
     own: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
 ) -> NDArray[np.int8]:
-    """Assign every document to a split, (N,). Equal texts go to the same split."""
-    dev = 0.0 if "dev" in provides else split.dev
-    test = 0.0 if provides & {"dev", "test"} else split.test
+    """Assign every document to a split, (N,). Equal texts go to the same split; at least one text goes to dev."""
     place = _mix(hashes, 2 * split.seed) / 2.0**64
+    first = np.nextafter(place[own < _DEV].min(initial=1.0), 1.0)
+    dev = 0.0 if "dev" in provides or not split.dev else max(split.dev, first)
+    test = 0.0 if provides & {"dev", "test"} else split.test
     divided = np.where(place < dev, _DEV, np.where(place < dev + test, _TEST, _TRAIN))
     return np.where((own == _DEV) | (own == _TEST), own, divided).astype(np.int8)
 
