@@ -275,7 +275,11 @@ def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (ROWS[:3], r"3 documents with text \(and 0 bad rows\); at least 20 are needed"),
+        (ROWS[:3], r"3 different documents with text \(and 0 bad rows\); at least 20 are needed"),
+        (
+            [{**row, "text": f"{ROWS[i % 15]['text']} again"} for i, row in enumerate(ROWS)],
+            "15 different documents with",
+        ),
         ([{**row, "labels": ["same"]} for row in ROWS], "every document has the same labels in 'labels'"),
         ([{**row, "labels": [["[0, 1]", "[1, 0]"][i % 2]]} for i, row in enumerate(ROWS)], "vectors of zeros and ones"),
         ([{**row, "labels": [row["id"]]} for row in ROWS], "no label of 'labels' has two documents.*--label-sep"),
@@ -284,7 +288,7 @@ def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
 def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):
     data = write_csv(tmp_path / "news.csv", rows)
     with pytest.raises(DataError, match=words):
-        write_config(str(data), Answers(labels="labels"), output=tmp_path / "x.yaml")
+        write_config(str(data), Answers(text=("text",), labels="labels"), output=tmp_path / "x.yaml")
     assert not (tmp_path / "x.yaml").exists()
 
 

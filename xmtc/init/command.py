@@ -215,10 +215,11 @@ def _data_config(files: DataFiles, section: Settings) -> DataConfig:
 
 def _check(found: Survey, roles: Roles, place: str, label_file: str | None) -> Settings:
     """Refuse data from which nothing can be learnt. Return further settings of the `data` section."""
-    if found.total < _LEAST:
+    different = found.total + found.leaked - found.repeated
+    if different < _LEAST:
         raise DataError(
-            f"{place}: {found.total} documents with text (and {found.rejected} bad rows); at least {_LEAST} are "
-            "needed for training and measuring; name other columns of texts and labels, or give more data"
+            f"{place}: {different} different documents with text (and {found.rejected} bad rows); at least {_LEAST} "
+            "are needed for training and measuring; name other columns of texts and labels, or give more data"
         )
     labels = ", ".join(map(repr, roles.labels))
     if found.labels_per_document == found.labels and not found.bare:
