@@ -20,7 +20,6 @@ from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.pipeline import train_run
 from xmtc.predict.predictor import Model
-from xmtc.run.config import RunConfig
 from xmtc.track.console import print_line
 
 _TEXT, _LABELS = "text", "labels"
@@ -82,7 +81,9 @@ def train(
             path.unlink()
         raise
     print_line("\n".join(summary(plan)))
-    run = train_run(_inside(plan.config, root))
+    config = plan.config
+    data, track = replace(config.data, corpus=str(root / "corpus")), replace(config.track, directory=str(root / "runs"))
+    run = train_run(replace(config, data=data, track=track))
     print_line(f"everything is in {root}")
     return Model.from_pretrained(run / "model")
 
@@ -99,16 +100,10 @@ def _write(table: pa.Table, path: Path) -> None:
         raise DataError(f"{path}: holds other documents; give another directory, or move the file away")
 
 
-def _inside(config: RunConfig, root: Path) -> RunConfig:
-    """Make the configuration with corpus and run in a folder."""
-    data, track = replace(config.data, corpus=str(root / "corpus")), replace(config.track, directory=str(root / "runs"))
-    return replace(config, data=data, track=track)
-
-
 def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.Table:
     """Convert text and label columns to Arrow."""
     if labels is not None:
-        columns = {_TEXT: values_of(texts), label_column: values_of(labels)}
+        columns = {_TEXT: values_of(texts, "texts"), label_column: values_of(labels, "labels")}
         if names != [_TEXT]:
             raise DataError("text names columns of a table; leave it out where texts and labels are given apart")
     elif not column_names(texts):

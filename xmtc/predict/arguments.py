@@ -132,7 +132,7 @@ def _items(given: Any, what: str) -> Iterable[Any]:
     """Iterate over an ordered, one-dimensional collection."""
     if isinstance(given, np.ndarray) and given.ndim != 1:
         raise DataError(f"the array of {what}s has {given.ndim} dimensions: give {_ACCEPTED}")
-    return values_of(given)
+    return values_of(given, f"{what}s")
 
 
 def _checked(item: Any, name: str) -> str:

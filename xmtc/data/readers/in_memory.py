@@ -40,18 +40,22 @@ def column_of(table: Any, name: str) -> list[Any]:
     names = _class_names(table, name)
     with reading(f"a {type(table).__name__}", fix="collect it first", what="no values yet"):
         column = table[keys[0]]
-    return converted(name, values_of(column), lambda cell: named(cell, names))
+    return converted(name, values_of(column, name), lambda cell: named(cell, names))
 
 
-def values_of(column: Any) -> list[Any]:
+def values_of(column: Any, what: str) -> list[Any]:
     """Convert the values of a column to Python objects; one of a Hugging Face `Dataset` knows the names of its classes.
+
+    Args:
+        column: a list, an array …
+        what: its name in messages.
 
     Raises:
         DataError: it is no column, or has no order.
     """
-    one = isinstance(column, str | bytes | set | frozenset) or column_names(column)
+    one = isinstance(column, str | bytes | set | frozenset) or column_names(column) or hasattr(column, "toarray")
     if one or isinstance(cells := plain(column), str) or not isinstance(cells, Iterable):  # an array may be one text
-        raise DataError(f"a {type(column).__name__} is not an ordered list of texts or labels")
+        raise DataError(f"{what}: a {type(column).__name__} is not an ordered list of texts or labels; give a list")
     cells, name = list(cells), str(getattr(column, "column_name", ""))
     names = _class_names(getattr(column, "source", None), name)
     return cells if names is None else converted(name, cells, lambda cell: named(cell, names))
