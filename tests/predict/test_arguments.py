@@ -100,6 +100,7 @@ def test_one_text_is_a_string(wrong):
 
 def test_one_label_may_stand_alone():
     assert as_labels("law") == ["law"]
+    assert as_labels({"law", "fish"}) == as_labels(frozenset(["fish", "law"])) == ["fish", "law"]
     with pytest.raises(DataError, match="label 1 is a int"):
         as_labels(["law", 3])
 

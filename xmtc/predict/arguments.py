@@ -70,13 +70,14 @@ def as_text(
 
 
 def as_labels(given: Any) -> list[str]:
-    """Convert `given` to a list of labels, in order; a string is one label.
+    """Convert `given` to a list of labels, in order, sorted if it is a set; a string is one label.
 
     Raises:
         DataError: see `as_texts`.
     """
     if isinstance(given, str):
         return [_checked(given, "the label")]
+    given = sorted(given, key=str) if isinstance(given, set | frozenset) else given
     return [_checked(item, f"label {place}") for place, item in enumerate(_items(given, "label"))]
 
 
