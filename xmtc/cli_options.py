@@ -81,9 +81,11 @@ def next_to(predictions: Path) -> Path:
 
 def local_model(path: str) -> Path:
     """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub."""
+    from xmtc.artefact.info import read_description
     from xmtc.run.copies import fetch_model
 
-    return fetch_model(path)
+    read_description(model := fetch_model(path))
+    return model
 
 
 def local_status(path: str) -> Path:

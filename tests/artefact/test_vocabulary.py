@@ -214,3 +214,8 @@ def test_versions_are_compared_only_where_both_are_known(caplog):
         with pytest.raises(DataError):
             changes_of(LabelTable(["a"], ["a"], np.ones(1, np.int64)), LabelInfo({"b": "b"}))
     assert "vocabulary is a, that of x b" in warning_of("a", "b", "x")
+
+
+def test_the_folder_of_a_run_is_not_its_model(model, vocabulary, monkeypatch, capsys):
+    assert run(monkeypatch, "diff", model.parent, vocabulary) != 0
+    assert "config.json: missing; give the `model` folder of a run" in capsys.readouterr().err
