@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from xmtc.errors import StorageError
-from xmtc.files import is_yaml
+from xmtc.files import check_page, is_yaml
 from xmtc.track.console import print_line
 
 if TYPE_CHECKING:
@@ -86,6 +86,13 @@ def local_model(path: str) -> Path:
 
     read_description(model := fetch_model(path))
     return model
+
+
+def new_page(path: Path | None) -> Path | None:
+    """Refuse a place where no page may be written, before hours of work for it."""
+    if path is not None:
+        check_page(path)
+    return path
 
 
 def local_status(path: str) -> Path:
@@ -194,7 +201,10 @@ Release = Annotated[
     str | None,
     typer.Option(metavar="BAR", help="Release documents of which this is expected, such as 'expected_recall>=0.8'."),
 ]
-PageFile = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with its tables beside it.")]
+PageFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", callback=new_page, help="HTML page to write, with its tables beside it."),
+]
 AtMost = Annotated[str | None, typer.Option(metavar="SHARE", help="Exit with code 1 beyond this, such as 2% or 0.02.")]
 Version = Annotated[
     bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")

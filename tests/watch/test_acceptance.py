@@ -110,7 +110,10 @@ def test_documents_of_three_people_and_without_labels_agree() -> None:
             '{"id": "a", "labels": []}\n{"id": "b", "labels": [], "suggested": [{}]}\n',
             r"annotation 2: not valid: suggested\.0\.label",
         ),
-        ('{"id": "a", "labels": ["x"], "stratum": "quarter 1", "expected": {}}\n', "a sample, with labels of the model"),
+        (
+            '{"id": "a", "labels": ["x"], "stratum": "quarter 1", "expected": {}}\n',
+            "a sample, with labels of the model",
+        ),
         ("id,labels\n", "line 1: not an annotation"),
         ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: not valid: at: Input"),
         (
@@ -134,3 +137,5 @@ def test_the_command_prints_and_writes_a_page(tmp_path: Path, xmtc) -> None:
     assert "Acceptance by bin" in (tmp_path / "page.html").read_text()
     assert (tmp_path / "page_tables/refused.parquet").exists()
     assert xmtc("annotations", "report", tmp_path / "none.jsonl").code == 1
+    refused = xmtc("annotations", "report", tmp_path / "none.jsonl", "-o", ".")  # before any work
+    assert "the output is an HTML page" in refused.err

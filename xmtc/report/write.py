@@ -80,7 +80,7 @@ def write_page(output: Path, title: str, facts: str, parts: Sequence[Part]) -> N
 
 def _check_place(output: Path) -> Path:
     """Refuse to replace what xmtc did not write. Return the folder of the tables."""
-    folder = output.with_name(output.stem + "_tables")
+    folder = output.parent / f"{output.stem}_tables"
     if not (output.parent / layout.METRICS).is_file():  # in the folder of an evaluation, all is xmtc's
         check_page(output)
         _check_folder(folder)

@@ -87,15 +87,8 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
         "Acceptance is the share of the labels predicted that people accepted: precision as they see it. Found is the "
         "share of their labels that were predicted. Intervals are of 95 %."
     )
-    return [
-        Paragraph(text),
-        _by_bin(judged),
-        _by_time(judged),
-        _by_label(judged),
-        _refused(judged),
-        _never_offered(judged),
-        _agreement(annotations),
-    ]
+    tables = (_by_bin, _by_time, _by_label, _refused, _never_offered)
+    return [Paragraph(text), *(table(judged) for table in tables), _agreement(annotations)]
 
 
 def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
@@ -177,16 +170,11 @@ def _judged_labels(lines: Sequence[Annotation]) -> list[tuple[Mentioned, list[bo
 
 
 def _refused(lines: Sequence[Annotation]) -> Table:
-    rows = [
-        [
-            label_title(one.label, one.name),
-            ", ".join(word for word, _ in words.most_common(5)) or "–",
-            f"{one.train_count:,}",
-            f"{len(right):,}",
-        ]
-        for one, right, _, words in _judged_labels(lines)
-        if len(right) >= _OFTEN and not any(right)
-    ]
+    rows = []
+    for one, right, _, words in _judged_labels(lines):
+        if len(right) >= _OFTEN and not any(right):
+            shown = ", ".join(word for word, _ in words.most_common(5)) or "–"
+            rows.append([label_title(one.label, one.name), shown, f"{one.train_count:,}", f"{len(right):,}"])
     columns = ["label", "words of evidence", "training documents", "refused"]
     return Table("refused", columns, rows, words=2, caption=f"Predicted {_OFTEN} times or more, and always refused")
 
@@ -195,11 +183,8 @@ def _never_offered(lines: Sequence[Annotation]) -> Table:
     shown = {one.label for line in lines for one in line.suggested or ()}
     added = Counter(one.label for line in lines for one in line.added if one.label not in shown)
     about = {one.label: one for line in lines for one in line.added}
-    rows = [
-        [label_title(label, about[label].name), f"{about[label].train_count:,}", f"{count:,}"]
-        for label, count in added.most_common()
-        if count >= _OFTEN
-    ]
+    often = [(about[label], f"{count:,}") for label, count in added.most_common() if count >= _OFTEN]
+    rows = [[label_title(one.label, one.name), f"{one.train_count:,}", count] for one, count in often]
     columns = ["label", "training documents", "added"]
     return Table("added", columns, rows, caption=f"Added {_OFTEN} times or more, and never suggested")
 

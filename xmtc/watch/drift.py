@@ -170,13 +170,10 @@ def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Seque
 
 def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float, model: Model) -> list[Part]:
     """Make tables and pictures."""
-    shown = [
-        [
-            STATISTICS.get(row.name, row.name),
-            *(row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}", "drift" if row.drifts(bound) else ""),
-        ]
-        for row in sorted(rows, key=lambda row: -row.distance)
-    ]
+    shown = []
+    for row in sorted(rows, key=lambda row: -row.distance):
+        numbers = (row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}")
+        shown.append([STATISTICS.get(row.name, row.name), *numbers, "drift" if row.drifts(bound) else ""])
     columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
     parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
