@@ -104,11 +104,12 @@ class LimitConfig:
 
 @config
 class WordsConfig:
-    """The words of whole texts, for scorers that count them: they are not cut to `max_length`."""
+    """The words of whole texts, for scorers that count them: they are not cut to `max_length`.
 
-    analyzer: Literal["unicode"] = "unicode"
-    """How words are found. `unicode`: runs of letters, digits, underscores and combining marks after NFKC and case
-    folding; overlapping pairs of characters in scripts without spaces, such as Chinese, Japanese and Thai."""
+    Words are runs of letters, digits, underscores and combining marks after NFKC and case folding; overlapping pairs of
+    characters in scripts without spaces, such as Chinese, Japanese and Thai.
+    """
+
     ngrams: Annotated[int, Field(ge=1, le=5)] = 1
     """Terms are runs of 1 to this many words."""
     stems: Annotated[int, Field(ge=0, le=32)] = 0
