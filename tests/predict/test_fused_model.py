@@ -323,10 +323,12 @@ def test_scorers_that_are_fitted_on_dev_too_keep_the_fusion(tmp_path, trains):
         for both in (False, True)
     ]
     once, again = (load_model(run / "model").ensemble for run in runs)
-    assert once is not None and again is not None
+    assert once is not None
+    assert again is not None
     assert list(again.doc_ids) == [*once.doc_ids, *(row["id"] for row in tiny_runs.documents(16, first=60))]
     assert [len(one.scorers["word_neighbours"].labels_NL.indptr) for one in (once, again)] == [61, 77]
-    assert once.fusion is not None and again.fusion is not None
+    assert once.fusion is not None
+    assert again.fusion is not None
     np.testing.assert_array_equal(once.fusion.maps[0].log_odds_Q, again.fusion.maps[0].log_odds_Q)
     dev, test = (
         [pd.read_parquet(run / "eval" / split / "predictions.parquet") for run in runs] for split in ("dev", "test")
