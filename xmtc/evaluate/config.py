@@ -34,8 +34,7 @@ class EvaluateConfig:
     """Fit a scale and an offset of the logits on dev for each bin of labels, so that scores are probabilities. Not for
     single-label tasks."""
     fit_on_dev: bool = False
-    """Once dev is measured, fit the scorers other than the head again, on train and dev together: test is measured
-    with these, and the model has them. For small corpora."""
+    """Once dev is measured, fit the scorers other than the head on train and dev together, for test and the model."""
     decision: Rule = "micro"
     """What the choice of a document's labels is best for, tuned on dev: `micro`, `macro` or `samples` F1,
     `precision=0.9`, `budget=5` (labels a document) or `top_k=5` (docs/reference/metrics.md#decisions). `xmtc decide`
