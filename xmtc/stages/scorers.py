@@ -58,10 +58,11 @@ def refit(worker: Worker) -> None:
 
 def fitted_on_dev_too(worker: Worker, ensemble: Ensemble) -> Ensemble:
     """Return an ensemble whose scorers are fitted on train and dev together; the fusion stays. Collective."""
-    config, splits = worker.config, [worker.train, worker.dev]
-    cached = config.caches_states and not config.trains_encoder
-    fitted = _fit(worker, splits, config.model.fitted, cached=cached)
-    return replace(ensemble, scorers=fitted, doc_ids=[one for split in splits for one in split.doc_ids()])
+    config, splits, place = worker.config, [worker.train, worker.dev], worker.paths.scorers / "on_dev_too"
+    fitted = _fit(worker, splits, config.model.fitted, cached=config.caches_states and not config.trains_encoder)
+    found = replace(ensemble, scorers=fitted, doc_ids=[one for split in splits for one in split.doc_ids()])
+    run_collectively(lambda: found.save(place), here=worker.is_first)  # other ranks did not fit all of them
+    return Ensemble.load(place, config.model.fitted, config.model.fusion, has_head=ensemble.has_head)
 
 
 def _first_result(worker: Worker) -> None:
