@@ -146,6 +146,14 @@ def test_few_documents_have_a_dev_split(seed):
     assert {0, 1} <= set(of_row.tolist())
 
 
+def test_a_text_of_test_that_is_in_a_dev_taken_from_train_is_left_out(tmp_path):
+    source = jsonl_source(tmp_path, documents(300))
+    source["files"]["test"] = str(write_jsonl(tmp_path / "test.jsonl", documents(310)))
+    corpus = build(data_config(tmp_path / "corpus", source))
+    assert corpus.split("test").doc_ids() == [f"d{i}" for i in range(300, 310)]
+    assert corpus.manifest.counts.duplicates == 300
+
+
 def test_a_source_with_test_gets_its_dev_from_train(tmp_path):
     source = jsonl_source(tmp_path, documents(300))
     source["files"]["test"] = str(write_jsonl(tmp_path / "test.jsonl", documents(340)[300:]))

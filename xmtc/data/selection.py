@@ -66,7 +66,9 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         name: _limited(part, hashes, getattr(settings.limit, name), settings.split.seed) for name, part in rows.items()
     }
     over_limit = sum(len(rows[name]) - len(limited[name]) for name in SPLITS)
-    repeats = {n: np.isin(hashes[limited[n]], hashes[limited["train"]]) for n in SPLITS[1:]}
+    given = [limited["train"], limited["dev"][:0] if "dev" in provides else limited["dev"]]  # to be trained on
+    known = {"dev": hashes[given[0]], "test": hashes[np.concatenate(given)]}
+    repeats = {n: np.isin(hashes[limited[n]], known[n]) for n in SPLITS[1:]}
     repeated = int(sum(mask.sum() for mask in repeats.values()))
     if settings.duplicates == "drop":
         limited |= {name: limited[name][~mask] for name, mask in repeats.items()}
