@@ -151,7 +151,8 @@ class DataConfig:
     """What happens to a document without labels: `keep` it as a negative, `drop` it, or treat it as a bad row
     (`error`). Single-label tasks never keep it."""
     duplicates: Duplicates = "drop"
-    """`drop` or `keep` dev and test documents whose text is also a training text. They are counted either way."""
+    """`drop` or `keep` dev and test documents whose text is also a training text (of test: or in a dev taken from
+    train). Both are counted."""
     task: Task = "multi_label"
     """`multi_label`: any number of labels per document; `single_label`: exactly one."""
 

@@ -66,8 +66,8 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         name: _limited(part, hashes, getattr(settings.limit, name), settings.split.seed) for name, part in rows.items()
     }
     over_limit = sum(len(rows[name]) - len(limited[name]) for name in SPLITS)
-    given = [limited["train"], limited["dev"][:0] if "dev" in provides else limited["dev"]]  # to be trained on
-    known = {"dev": hashes[given[0]], "test": hashes[np.concatenate(given)]}
+    taken = ("train",) if "dev" in provides else ("train", "dev")  # whose documents scorers may be fitted on
+    known = {"dev": hashes[limited["train"]], "test": hashes[np.concatenate([limited[name] for name in taken])]}
     repeats = {n: np.isin(hashes[limited[n]], known[n]) for n in SPLITS[1:]}
     repeated = int(sum(mask.sum() for mask in repeats.values()))
     if settings.duplicates == "drop":
