@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import omikuji
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -237,7 +238,7 @@ def run_trainer(folder: Path, budget_s: float) -> list[dict[str, object]]:
                 per_device_train_batch_size=16,
                 per_device_eval_batch_size=64,
                 bf16=True,
-                use_cpu=True,
+                use_cpu=not torch.cuda.is_available(),
                 save_strategy="no",
                 report_to=[],
                 seed=13,

@@ -147,7 +147,7 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
     """Score one half with the best weights."""
     split, scored = worker.corpus.split(name), shared.scored(worker, worker.corpus.split(name))
     collate, k = (
-        worker.batches.collator(split, cached=not worker.config.trains_encoder),
+        worker.batches.collator(split, cached=worker.config.finetune.cache_hidden and not worker.config.trains_encoder),
         worker.config.model.fusion.candidates,
     )
     batches = worker.batches.share(split, ENCODE_TOKENS)
@@ -155,7 +155,7 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
     worker.classifier.eval()
     for one, others in zip(batches, scored, strict=True):
         with torch.inference_mode(), worker.strategy.autocast():
-            head = DenseScored(worker.classifier(collate(one)).float().numpy())
+            head = DenseScored(worker.classifier(collate(one)).float().cpu().numpy())
         best = head.top(worker.config.evaluate.top_k)
         tops.append(SparsePredictions(best.label_ids_NK, expit(best.scores_NK)))
         parts.append(Pairs.of([*others, head], k))

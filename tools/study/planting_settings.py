@@ -107,8 +107,13 @@ class Setting:
     max_length: int | None = None
 
 
-def _eurlex(documents: int, arms: Sequence[str]) -> Setting:
+def _eurlex(documents: int | None, arms: Sequence[str]) -> Setting:
     return Setting("eurlex57k_attention.yaml", "eurlex57k", documents, arms)
+
+
+def _trained(documents: int) -> Setting:
+    """The encoder trains from the second epoch on."""
+    return Setting("eurlex57k_trained.yaml", "eurlex57k", documents, ("random", "prototypes", "chosen"))
 
 
 SETTINGS = {
@@ -122,10 +127,13 @@ SETTINGS = {
         max_length=510,
     ),
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long", *CLOSED[2:])),
-    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS), epochs=3),
+    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, "chosen"), epochs=3),
     "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
     "g500": _eurlex(500, (*PARTS, *QUESTIONS, *CLOSED[2:])),
     "l16000": _eurlex(16_000, ("prototypes", "chosen")),
+    "l45000": _eurlex(None, ("random", "prototypes", "chosen")),
+    "t2000": _trained(2000),
+    "t16000": _trained(16_000),
     "l500": replace(_eurlex(500, ("prototypes", "chosen")), max_length=1024),
     "n": Setting("eurlex57k_attention.yaml", "gnd_tib", 4000, ("prototypes", "chosen"), max_length=64),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
@@ -212,6 +220,7 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
         config.plant,
         method="ranking" if epochs else "closed_form",
         epochs=epochs or None,
+        cache_hidden=config.plant.cache_hidden or arm.chosen,  # the choice reads documents several times
         choose_documents=config.plant.choose_documents if arm.chosen else 0,
         parts=(*arm.closed, *(("attention",) if epochs else ()), *(("rows",) if arm.prototypes else ())),
     )
