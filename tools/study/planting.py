@@ -155,7 +155,7 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
     worker.classifier.eval()
     for one, others in zip(batches, scored, strict=True):
         with torch.inference_mode(), worker.strategy.autocast():
-            head = DenseScored(worker.classifier(collate(one)).float().cpu().numpy())
+            head = DenseScored(worker.classifier(collate(one).to(worker.strategy.device)).float().cpu().numpy())
         best = head.top(worker.config.evaluate.top_k)
         tops.append(SparsePredictions(best.label_ids_NK, expit(best.scores_NK)))
         parts.append(Pairs.of([*others, head], k))
