@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from transformers import AutoTokenizer, BertConfig, BertModel
 
 from xmtc.config.load import load_config
+from xmtc.data.pretrained import DEFAULT_BACKBONE, resolve_pretrained
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.stages.run_stage import run_stage
@@ -90,6 +93,23 @@ def write_config(folder: Path, **sections: Any) -> Path:
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(tree | sections, sort_keys=False), encoding="utf-8")
     return path
+
+
+def pretrained(folder: Path) -> tuple[str, str]:
+    """Overrides: the encoder has the same shape, and its weights and tokenizer are in a folder."""
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained(DEFAULT_BACKBONE))
+    shape = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+    )
+    for part in (tokenizer, BertModel(shape)):
+        part.save_pretrained(folder / "bert")
+    return f"model.encoder={{name: {folder / 'bert'}, from_config: null}}", "data.tokenizer=null"
 
 
 def load(path: Path, *overrides: str) -> RunConfig:

@@ -19,6 +19,7 @@ import tiny_runs
 from xmtc.errors import TrainingError
 from xmtc.losses.base import LossOutput
 from xmtc.pipeline import mig_stage
+from xmtc.preflight.configuration import without_effect
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages import plant
@@ -226,8 +227,10 @@ def test_a_checkpoint_of_another_corpus_is_left_behind(tmp_path, capsys):
     [("label_attention, width: 16, heads: 2", PlantSums), ("label_attention", PrototypeSums), ("flat", VectorSums)],
 )
 def test_a_pass_that_is_killed_continues_from_its_sums(tmp_path, monkeypatch, head, sums):
-    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300, "cache_hidden": False})
-    config = tiny_runs.load(path, f"model.head={{kind: {head}}}", "track.checkpoint_every_minutes=1e-9")
+    plant = {"tokens_per_micro_batch": 300, "cache_hidden": False, "choose_documents": 0}
+    path = tiny_runs.write_config(tmp_path, plant=plant)
+    settings = f"model.head={{kind: {head}}}", "track.checkpoint_every_minutes=1e-9"
+    config = tiny_runs.load(path, *tiny_runs.pretrained(tmp_path), *settings)
     add, added, killed_after = sums.add, [], 3
 
     def counted(self, *arguments) -> None:
@@ -259,31 +262,46 @@ def test_a_pass_that_is_killed_continues_from_its_sums(tmp_path, monkeypatch, he
 def test_dev_chooses_what_is_planted(tmp_path, monkeypatch, capsys, best):
     """The trials leave no trace: the head is the one that these parts alone give."""
     path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})
-    subsets = [{"attention", "values"}, {"attention"}, {"values"}, set()]
+    encoder, subsets = tiny_runs.pretrained(tmp_path), [{"attention", "values"}, {"attention"}, {"values"}, set()]
     figures = iter([0.5 if subset == best else 0.1 for subset in subsets])
-    alone = tiny_runs.load(path, "name=alone", f"plant.parts={sorted({*best, 'rows'})}", "plant.choose_documents=0")
+    parts = f"plant.parts={sorted({*best, 'rows'})}"
+    alone = tiny_runs.load(path, *encoder, "name=alone", parts, "plant.choose_documents=0")
     expected = load_file(run(alone, ["plant"]) / "plant/head.safetensors")
     assert "before training" not in capsys.readouterr().err
     monkeypatch.setattr(plant, "_dev_macro_f1", lambda _: next(figures))
-    planted = load_file(run(tiny_runs.load(path), ["plant"]) / "plant/head.safetensors")
+    planted = load_file(run(tiny_runs.load(path, *encoder), ["plant"]) / "plant/head.safetensors")
     assert all(torch.equal(planted[name], expected[name]) for name in expected)
     name = " and ".join(sorted(best)) or "neither"
     assert f"plant: {name}, by macro-F1 of dev before training: attention and values " in capsys.readouterr().err
 
 
-def test_dev_chooses_by_what_it_measures(tmp_path, capsys):
+@pytest.mark.parametrize("cached", [True, False])
+def test_dev_chooses_by_what_it_measures(tmp_path, capsys, cached):
     """Each start is measured with its own projections and rows."""
-    run(tiny_runs.load(tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})), ["plant"])
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300, "cache_hidden": cached})
+    run(tiny_runs.load(path, *tiny_runs.pretrained(tmp_path)), ["plant"])
     (said,) = re.findall(r"plant: (.+), by macro-F1 of dev before training: (.+)", capsys.readouterr().err)
     figures = {name: float(value) for name, value in re.findall(r"([a-z ]+?) ([\d.]+)(?:, |$)", said[1])}
     assert figures.keys() == {"attention and values", "attention", "values", "neither"}
     assert figures[said[0]] == max(figures.values()) > min(figures.values()) > 0
 
 
+def test_over_random_states_only_rows_are_planted(tmp_path, capsys):
+    """Projections that fit random states are far from those that fit the states of a trained encoder."""
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})
+    default, rows = (
+        load_file(run(tiny_runs.load(path, *settings), ["plant"]) / "plant/head.safetensors")
+        for settings in ((), ("name=rows", "plant.parts=[rows]"))
+    )
+    assert all(torch.equal(default[name], rows[name]) for name in rows)
+    (line,) = without_effect(tiny_runs.load(path, "plant.parts=[attention, rows]"))
+    assert line == "plant.parts: attention: no effect on an encoder with random weights"
+
+
 def test_sums_of_other_weights_are_left_behind(tmp_path, monkeypatch):
     """Nothing is trained yet, so that the configuration may change: here the seed of the encoder."""
     path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300, "cache_hidden": False})
-    settings, add, added = (path, "track.checkpoint_every_minutes=1e-9"), PlantSums.add, []
+    settings, add, added = (path, "track.checkpoint_every_minutes=1e-9"), PrototypeSums.add, []
 
     def killed(self, *arguments) -> None:
         add(self, *arguments)
@@ -292,10 +310,10 @@ def test_sums_of_other_weights_are_left_behind(tmp_path, monkeypatch):
             boom()
 
     with monkeypatch.context() as patch:
-        patch.setattr(PlantSums, "add", killed)
+        patch.setattr(PrototypeSums, "add", killed)
         with pytest.raises(BoomError):
             run(tiny_runs.load(*settings), ["plant"])
-    assert [*tmp_path.glob("runs/tiny/plant/projections/step_*")]
+    assert [*tmp_path.glob("runs/tiny/plant/rows/step_*")]
     roots = [run(tiny_runs.load(*settings, "seed=5", name), ["plant"]) for name in ("name=tiny", "name=fresh")]
     planted, expected = (load_file(root / "plant/head.safetensors") for root in roots)
     assert all(torch.equal(planted[name], expected[name]) for name in expected)

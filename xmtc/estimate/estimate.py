@@ -152,9 +152,8 @@ def _look(config: RunConfig) -> tuple[Size, list[Ids]]:
         return size_of(config), []
     if not found.texts:
         return size_of(config), []
-    backbone = config.model.encoder.backbone
     try:
-        ids_N = found.token_ids(DEFAULT_BACKBONE if backbone is None or backbone.from_config else backbone.name)
+        ids_N = found.token_ids(config.model.encoder.pretrained or DEFAULT_BACKBONE)
     except ConfigError:  # the encoder is not on this machine
         ids_N = found.token_ids(DEFAULT_BACKBONE)
     return size_of_source(config, found, np.array([len(ids) for ids in ids_N])), ids_N
@@ -162,10 +161,8 @@ def _look(config: RunConfig) -> tuple[Size, list[Ids]]:
 
 def _stages(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -> dict[str, float] | None:
     """Estimate the seconds of each stage; None if it uses other processes or a GPU, or its encoder is not here."""
-    backbone, distributed = config.model.encoder.backbone, config.distributed
-    if not ids_N or distributed.max_workers or distributed.gpus_per_worker:
-        return None
-    if backbone is None or backbone.from_config is not None:
+    distributed, pretrained = config.distributed, config.model.encoder.pretrained
+    if not ids_N or distributed.max_workers or distributed.gpus_per_worker or pretrained is None:
         return None
     try:
         return stage_seconds(config, size, speeds_of(config, size, width, ids_N), width)

@@ -57,7 +57,8 @@ def without_effect(config: RunConfig) -> Iterator[str]:
         if keys := ", ".join(f"{name}{key}" for name, one in sections.items() for key in set_keys(one, void)):
             yield f"{head}: nothing trains: no effect of {keys}"
     elif any(set_keys(plant, ("parts",))) and (left := set(plant.parts) - config.planted):
-        yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
+        why = head if left - model.head.plantable or model.encoder.pretrained else "an encoder with random weights"
+        yield f"plant.parts: {', '.join(sorted(left))}: no effect on {why}"
     if config.evaluate.fit_on_dev and not model.scorers:
         yield "model.scorers: there are none: no effect of evaluate.fit_on_dev"
     epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
@@ -96,15 +97,15 @@ def check_tokenizer(config: RunConfig) -> None:
     Raises:
         ConfigError: the backbone has pretrained weights, but `data.tokenizer` is trained or belongs to another model.
     """
-    backbone, chosen = config.model.encoder.backbone, config.data.tokenizer
-    if backbone is None or backbone.from_config is not None or chosen is None:
+    pretrained, chosen = config.model.encoder.pretrained, config.data.tokenizer
+    if pretrained is None or chosen is None:
         return
-    if chosen.pretrained is not None and _fits(chosen.pretrained, backbone.name):
+    if chosen.pretrained is not None and _fits(chosen.pretrained, pretrained):
         return
     key = config.model.encoder.backbone_key
     raise ConfigError(
         f"data.tokenizer: {chosen.describe()} does not match the token ids of the pretrained weights of {key}.name: "
-        f"{backbone.name}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
+        f"{pretrained}; set data.tokenizer=null for the model's own, or {key}.from_config for random weights"
     )
 
 

@@ -53,22 +53,26 @@ class RunConfig:
 
     @property
     def planted(self) -> frozenset[PlantedPart]:
-        """The parts of the head that are planted before stage 2."""
-        head = self.model.head
-        named = frozenset({"rows"}) if self.model.label_text and not head.attends_by_label else frozenset()
-        return head.plantable.intersection(self.plant.parts) - named
+        """The parts that are planted before stage 2; over random states, only rows and what stage 1 trains."""
+        head, model = self.model.head, self.model
+        named = {"rows"} if model.label_text and not head.attends_by_label else set()
+        random = set() if model.encoder.pretrained or model.init_from else self._solved
+        return head.plantable.intersection(self.plant.parts) - named - random
 
     @property
     def planted_projections(self) -> frozenset[PlantedPart]:
         """The parts other than rows that are planted in closed form."""
-        trained = {"attention"} if self.plant.trained_epochs else set()
-        return self.planted - {"rows"} - trained
+        return self.planted & self._solved
+
+    @property
+    def _solved(self) -> set[PlantedPart]:
+        """The parts other than rows that have a closed form with these settings."""
+        return {"values"} if self.plant.trained_epochs else {"attention", "values"}
 
     @property
     def chooses_projections(self) -> bool:
         """Whether dev chooses which projections are planted."""
-        tries = self.plant.method == "closed_form" and self.plant.cache_hidden and self.plant.choose_documents > 0
-        return tries and bool(self.planted_projections) and "rows" in self.planted
+        return self.plant.method == "closed_form" and self.plant.choose_documents > 0 and {"rows"} < self.planted
 
     def documents_to_plant(self, documents: int) -> int:
         """How many documents planting reads with so many in train, besides the epochs of stage 1."""

@@ -50,11 +50,8 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
     """
     encoder, model = config.model.encoder, config.model
     weights: list[int | str] = [encoder.weights] if encoder.weights else []
-    if start is not None:
-        weights.append(start)
-    elif encoder.backbone is None or encoder.backbone.from_config is not None:
-        weights.append(config.seed)
-    return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights)
+    begun: list[int | str] = [start] if start is not None else [] if encoder.pretrained else [config.seed]
+    return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights, *begun)
 
 
 def stored_dtype(config: RunConfig) -> CacheDtype:

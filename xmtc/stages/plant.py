@@ -107,13 +107,13 @@ def _best_projections(worker: Worker, sums: PlantSums, projections: Set[PlantedP
     The head is planted with each subset and its rows, and left as it was (docs/benchmarks/planting.md).
     """
     head, settings, found = worker.classifier.head, worker.config.plant, dict[str, float]()
+    tokens, documents, cached = settings.tokens_per_micro_batch, settings.choose_documents, settings.cache_hidden
     untrained = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     subsets = chain.from_iterable(combinations(sorted(projections), n) for n in range(len(projections), -1, -1))
     named = {" and ".join(subset) or "neither": frozenset(subset) for subset in subsets}
     for name, subset in named.items():
         _plant_projections(worker, sums, subset)
-        tokens, documents = settings.tokens_per_micro_batch, settings.choose_documents
-        read = worker.batches.read(worker.train, tokens, documents, cached=True, title=f"plant: try {name}")
+        read = worker.batches.read(worker.train, tokens, documents, cached=cached, title=f"plant: try {name}")
         _plant_rows(worker, lambda _, read=read: (batch for _, batch in read))
         found[name] = _dev_macro_f1(worker)
         head.load_state_dict(untrained)
@@ -127,7 +127,7 @@ def _best_projections(worker: Worker, sums: PlantSums, projections: Set[PlantedP
 def _dev_macro_f1(worker: Worker) -> float:
     """Measure the head as it is on some dev documents. Collective."""
     worker.refresh_labels()
-    rows, predictions = score(worker, worker.dev, cached=True, documents=DEV_DOCUMENTS)
+    rows, predictions = score(worker, worker.dev, cached=worker.config.plant.cache_hidden, documents=DEV_DOCUMENTS)
     return float(quick_metrics(worker, predictions, worker.dev.label_matrix()[rows])["macro_f1"])
 
 

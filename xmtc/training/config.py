@@ -107,11 +107,11 @@ class PlantConfig(TrainingConfig):
     """How the attention is planted: `closed_form` by least squares in one pass, `ranking` by the paper's stage 1."""
     parts: tuple[PlantedPart, ...] = ("attention", "values", "rows")
     """What is planted. `attention`: queries and keys that find a label's tokens. `values`: the directions that predict
-    labels best. `rows`: prototypes, or discriminant analysis in a flat head; leave it out where most labels have one
-    document (docs/benchmarks/shortlist.md)."""
+    labels best; both in closed form only if the encoder is pretrained. `rows`: prototypes, or discriminant analysis in
+    a flat head; leave it out where most labels have one document (docs/benchmarks/shortlist.md)."""
     choose_documents: Annotated[int, Field(ge=0)] = 5_000
-    """With `closed_form` and `cache_hidden`, attention, values, both or neither are planted besides rows, whichever has
-    the best macro-F1 on dev before training; trials read so many training documents. 0: all `parts` are planted."""
+    """With `closed_form`, attention, values, both or neither are planted besides rows, whichever has the best macro-F1
+    on dev before training; trials read so many training documents. 0: all `parts` are planted."""
     epochs: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of passes of stage 1, only with `method: ranking`. Default: 10."""
     patience: Annotated[int, Field(ge=0)] = 2

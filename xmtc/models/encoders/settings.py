@@ -28,10 +28,14 @@ class EncoderSettings(Protocol):
         return None
 
     @property
+    def pretrained(self) -> str | None:
+        """Name of the model whose weights the encoder starts from; None if they are random."""
+        return None if self.backbone is None or self.backbone.from_config is not None else self.backbone.name
+
+    @property
     def weights(self) -> str:
         """Hash of the pretrained weights in a folder; empty if they come from elsewhere, or there are none."""
-        backbone = self.backbone
-        return weights_hash(backbone.name) if backbone is not None and backbone.from_config is None else ""
+        return weights_hash(self.pretrained) if self.pretrained else ""
 
     @property
     def tokenizer_name(self) -> str | None:
