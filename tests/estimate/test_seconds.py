@@ -55,6 +55,19 @@ def test_trials_read_some_documents_for_each_choice(tmp_path) -> None:
     assert seconds(path, *same) == seconds(path, *same, "plant.choose_documents=0"), "no rows to measure with"
 
 
+def test_without_a_cache_each_pass_encodes(tmp_path) -> None:
+    path = tiny_runs.write_config(tmp_path, plant={"tokens_per_micro_batch": 300})
+    frozen = (*tiny_runs.pretrained(tmp_path), "plant.choose_documents=30", "finetune.phases=[{epochs: 2}]")
+    cached, plant, both = (
+        seconds(path, *frozen, *settings)
+        for settings in ((), ("plant.cache_hidden=false",), ("plant.cache_hidden=false", "finetune.cache_hidden=false"))
+    )
+    passes_s = (2 * 100 + 4 * 30) * 0.1
+    assert plant["plant"] - cached["plant"] == pytest.approx(passes_s)
+    assert both["plant"] - cached["plant"] == pytest.approx(passes_s - 120 * 0.1), "nothing is cached"
+    assert both["finetune"] - cached["finetune"] == pytest.approx(2 * 120 * 0.1)
+
+
 def test_an_encoder_that_trains_encodes_dev_after_every_epoch_and_for_evaluation(tmp_path) -> None:
     path = tiny_runs.write_config(tmp_path)
     frozen, trained = (seconds(path, f"finetune.phases=[{{epochs: 2, encoder_layers: {n}}}]") for n in (0, -1))

@@ -141,8 +141,7 @@ class _Stages:
             found[str(Stage.SCORERS)] = _FIGURES["stage"] + encoded + fitted
             encoding_s = 0.0 if config.scores_states and config.caches_states else encoding_s
         if head is not None:
-            caches = bool(config.planted) or config.finetune.phases[0].encoder_layers == 0
-            found |= self._training(head, encoding_s * caches)
+            found |= self._training(head, encoding_s * config.caches_states)
         if config.refits_scorers:
             states = [scorer for scorer in config.model.fitted if "states" in scorer.needs]
             found[str(Stage.REFIT)] = _FIGURES["stage"] + size.train * self._encode_s + self._names_s
@@ -192,7 +191,7 @@ class _Stages:
         return seconds
 
     def _training(self, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
-        """Estimate seconds of planting and fine-tuning on cached states, and of phases that train the encoder."""
+        """Estimate seconds of planting and fine-tuning; without cached states, each pass encodes."""
         found: dict[str, float] = {}
         size, tune = self.size, self.config.finetune
         if self.config.planted:
@@ -202,7 +201,7 @@ class _Stages:
         training = self._epochs(epochs, tune.batch_size, head) + epochs * dev * head.score_s * self._read
         read = self.config.trained_length
         for phase in tune.phases:
-            if phase.encoder_layers != 0:
+            if phase.encoder_layers != 0 or not tune.cache_hidden:
                 share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
                 forward_s, all_s = (seconds.get(read, 0.0) for seconds in (self.speeds.encode_s, self.speeds.train_s))
                 train_s = forward_s + share * (all_s - forward_s)
@@ -211,8 +210,10 @@ class _Stages:
         return found
 
     def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:
-        """Estimate seconds of the head: the epochs of stage 1, and the passes that collect sums."""
-        passes = self.config.documents_to_plant(self.size.train) * head.train_s * self._read * _FORWARD
+        """Estimate seconds of the epochs of stage 1 and the passes that collect sums."""
+        documents = self.config.documents_to_plant(self.size.train)
+        encoded = 0 if plant.cache_hidden else documents + plant.trained_epochs * self.size.train
+        passes = documents * head.train_s * self._read * _FORWARD + encoded * self._encode_s
         return self._epochs(plant.trained_epochs, plant.batch_size, head) + passes
 
     def _epochs(self, epochs: int, batch_size: int, head: HeadSpeed) -> float:
