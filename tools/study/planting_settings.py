@@ -127,7 +127,6 @@ SETTINGS = {
         max_length=510,
     ),
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long", *CLOSED[2:])),
-    # What is planted in closed form ran at 6f88cf6a: since then, random states have only rows.
     "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, *CLOSED[2:]), epochs=3),
     "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
     "g500": _eurlex(500, (*PARTS, *QUESTIONS, *CLOSED[2:])),

@@ -56,9 +56,8 @@ def without_effect(config: RunConfig) -> Iterator[str]:
         void = ("finetune", "shortlist", "label_text")
         if keys := ", ".join(f"{name}{key}" for name, one in sections.items() for key in set_keys(one, void)):
             yield f"{head}: nothing trains: no effect of {keys}"
-    elif any(set_keys(plant, ("parts",))) and (left := set(plant.parts) - config.planted):
-        why = head if left - model.head.plantable or model.encoder.pretrained else "an encoder with random weights"
-        yield f"plant.parts: {', '.join(sorted(left))}: no effect on {why}"
+    elif left := set(plant.parts or ()) - config.planted:
+        yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
     if config.evaluate.fit_on_dev and not model.scorers:
         yield "model.scorers: there are none: no effect of evaluate.fit_on_dev"
     epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")

@@ -53,11 +53,12 @@ class RunConfig:
 
     @property
     def planted(self) -> frozenset[PlantedPart]:
-        """The parts that are planted before stage 2; over random states, only rows and what stage 1 trains."""
-        head, model = self.model.head, self.model
+        """The parts of the head that are planted before stage 2."""
+        model, parts, head = self.model, self.plant.parts, self.model.head
         named = {"rows"} if model.label_text and not head.attends_by_label else set()
-        random = set() if model.encoder.pretrained or model.init_from else self._solved
-        return head.plantable.intersection(self.plant.parts) - named - random
+        if parts is None:  # what is solved for random states does not fit those that the encoder learns
+            parts = head.plantable - (set() if model.encoder.pretrained or model.init_from else self._solved)
+        return head.plantable.intersection(parts) - named
 
     @property
     def planted_projections(self) -> frozenset[PlantedPart]:

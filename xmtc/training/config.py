@@ -92,10 +92,6 @@ class TrainingConfig:
             raise ValueError(f"callbacks: {twice[0]} occurs twice; keep one")
 
 
-PUBLISHED_EPOCHS = 10
-"""Epochs of stage 1 in the PLANT paper."""
-
-
 @config
 class PlantConfig(TrainingConfig):
     """What the head starts from (docs/explanation/method.md). A head says which of its parts can be planted: label
@@ -105,10 +101,11 @@ class PlantConfig(TrainingConfig):
 
     method: Literal["closed_form", "ranking"] = "closed_form"
     """How the attention is planted: `closed_form` by least squares in one pass, `ranking` by the paper's stage 1."""
-    parts: tuple[PlantedPart, ...] = ("attention", "values", "rows")
+    parts: tuple[PlantedPart, ...] | None = None
     """What is planted. `attention`: queries and keys that find a label's tokens. `values`: the directions that predict
-    labels best; both in closed form only if the encoder is pretrained. `rows`: prototypes, or discriminant analysis in
-    a flat head; leave it out where most labels have one document (docs/benchmarks/shortlist.md)."""
+    labels best. `rows`: prototypes, or discriminant analysis in a flat head; leave it out where most labels have one
+    document (docs/benchmarks/shortlist.md). Default: all that the head has; over random weights, nothing but rows
+    in closed form (docs/benchmarks/planting.md)."""
     choose_documents: Annotated[int, Field(ge=0)] = 5_000
     """With `closed_form`, attention, values, both or neither are planted besides rows, whichever has the best macro-F1
     on dev before training; trials read so many training documents. 0: all `parts` are planted."""
@@ -124,7 +121,8 @@ class PlantConfig(TrainingConfig):
     @property
     def trained_epochs(self) -> int:
         """Maximum number of epochs of stage 1; 0 if it does not train."""
-        return (self.epochs or PUBLISHED_EPOCHS) if self.method == "ranking" and "attention" in self.parts else 0
+        trains = self.method == "ranking" and (self.parts is None or "attention" in self.parts)
+        return (self.epochs or 10) if trains else 0  # ten are those of the PLANT paper
 
     def __post_init__(self) -> None:
         """Refuse settings of epochs without epochs."""
