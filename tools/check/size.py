@@ -65,8 +65,8 @@ def count_keys() -> int:
 
 
 def pages() -> list[Path]:
-    """The Markdown pages at the top and in docs/."""
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    """The Markdown pages at the top, in docs/ and in tools/."""
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tools").rglob("*.md")]
 
 
 def words() -> int:
