@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from own_data import TASKS, _xmtc
+from own_data import TASKS, _xmtc, make
 from xmtc.config.load import load_config
 from xmtc.data.words import Words
 from xmtc.evaluate.decisions import outcomes_of
@@ -37,7 +37,7 @@ from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.label_text import names_of_labels
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.prepare import prepare_corpus
-from xmtc.stages.scorers import _states
+from xmtc.stages.scorers import pooled_states
 from xmtc.stages.worker import build_worker
 
 TOP = 100
@@ -74,7 +74,7 @@ class Study:
         words = [split.words() for split in splits]
         self.ends = np.cumsum([len(split) for split in splits])
         self.words = Words(sparse.vstack([one.counts_NC for one in words], format="csr"), words[0].vocabulary)
-        self.states_ND = np.concatenate([_states(worker, split, cached=False) for split in splits])
+        self.states_ND = np.concatenate([pooled_states(worker, split, cached=False) for split in splits])
         self.gold_NL = sparse.csr_array(sparse.vstack([split.label_matrix() for split in splits])).astype(bool)
         self.labels = corpus.labels
         self.names = names_of_labels(corpus.labels, corpus.vocabulary(), lambda texts: worker.embed(texts).numpy())
@@ -151,9 +151,7 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", default=[], help="KEY=VALUE over what `init` writes")
     arguments = parser.parse_args()
     for task in arguments.tasks:
-        folder = (arguments.out / task).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        TASKS[task](arguments.data, folder)
+        folder = make(task, arguments.data, arguments.out)
         written = folder.with_suffix(".yaml")
         written.unlink(missing_ok=True)
         _xmtc(arguments.out, "init", str(folder), "--budget", "10m", "-o", str(written))

@@ -140,6 +140,14 @@ TASKS = {
 }
 
 
+def make(task: str, data: Path, out: Path) -> Path:
+    """Make the files of a task, and return their folder."""
+    folder = (out / task).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    TASKS[task](data, folder)
+    return folder
+
+
 def divide(table: pd.DataFrame, test: int, out: Path, ending: str, text: str | None = None) -> None:
     """The last rows are the test file; texts (by default the longest column) that come twice are left out."""
     text = text or max(table.columns, key=lambda name: table[name].str.len().mean())
@@ -399,10 +407,7 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", default=[], help="KEY=VALUE for `xmtc train`")
     arguments = parser.parse_args()
     for task in arguments.tasks:
-        folder = (arguments.out / task).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        TASKS[task](arguments.data, folder)
-        rows = []
+        folder, rows = make(task, arguments.data, arguments.out), []
         for name, run in PEERS.items():
             rows += run(folder, 60 * float(arguments.budget.removesuffix("m"))) if name in arguments.systems else []
         if "xmtc" in arguments.systems:

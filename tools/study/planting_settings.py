@@ -220,7 +220,6 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
         config.plant,
         method="ranking" if epochs else "closed_form",
         epochs=epochs or None,
-        cache_hidden=config.plant.cache_hidden or arm.chosen,  # the choice reads documents several times
         choose_documents=config.plant.choose_documents if arm.chosen else 0,
         parts=(*arm.closed, *(("attention",) if epochs else ()), *(("rows",) if arm.prototypes else ())),
     )

@@ -26,7 +26,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from own_data import TASKS
+from own_data import TASKS, make
 from quality import candidates, fused
 from quality_data import Case, Rows, case_of
 from xmtc.config.load import load_config
@@ -120,8 +120,7 @@ def load_task(name: str, data: Path, out: Path) -> Task:
     """Make the files of a task, let `init` look at them, and read the training documents."""
     folder, written = out / name, out / f"{name}.yaml"
     if not folder.exists():
-        folder.mkdir(parents=True)
-        TASKS[name](data, folder)
+        make(name, data, out)
     written.unlink(missing_ok=True)
     asked = ["init", str(folder), "--budget", "10m", "--output", str(written)]
     command = [sys.executable, "-c", "from xmtc.cli import main; main()", *asked]

@@ -49,8 +49,8 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
         start: digest of the model that training continues from, or None.
     """
     encoder, model = config.model.encoder, config.model
-    weights: list[int | str] = [encoder.weights] if encoder.weights else []
-    begun: list[int | str] = [start] if start is not None else [] if encoder.pretrained else [config.seed]
+    weights = [encoder.weights] if encoder.weights else []
+    begun = ([] if encoder.pretrained else [config.seed]) if start is None else [start]
     return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights, *begun)
 
 
