@@ -133,6 +133,20 @@ def test_commas_inside_names_do_not_separate():
     assert ColumnFacts("labels", "text", two, 40).separator() == ";"
 
 
+@pytest.mark.parametrize("separator", [";", " | ", ",", ", "])
+def test_in_few_rows_labels_that_hardly_repeat_are_parted(separator):
+    """Of 40 cells all differ, and one in 20 of their labels has come before."""
+    labels = iter([f"heading {i % 77}" for i in range(80)])
+    cells = [f"{next(labels)}{separator}{next(labels)}" for _ in range(40)]
+    assert ColumnFacts("keywords", "text", cells, 40).separator() == separator.strip()
+
+
+@pytest.mark.parametrize("separator", [";", "|", ",", "/"])
+def test_blanks_around_a_separator_of_codes_do_not_separate(separator):
+    codes = [f"A{i % 5}0 {separator} B{i % 7}1" for i in range(40)]
+    assert ColumnFacts("codes", "text", codes, 40).separator() == separator
+
+
 def test_blanks_separate_codes_and_not_words():
     codes = [f"A{i % 5}0 B{i % 7}1" for i in range(40)]
     assert ColumnFacts("codes", "text", codes, 40).separator() == " "

@@ -25,7 +25,8 @@ SEPARATORS = (";", "|", ",", "；", "，", "、", "؛", "،", "\t", "\n", "/", "
 SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
 _DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
-_REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells
+_REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells …
+_HARDLY = 0.05  # … unless cells hardly repeat, so that nothing could be learned from them as they are
 _FIRST = 50_000
 _SECONDS = 10.0
 
@@ -105,8 +106,8 @@ class ColumnFacts:
             in_iris = separator == "/" and any("://" in cell for cell in self.cells)
             if in_iris or several < 0.02 * len(parts) or (separator == " " and not _are_codes(distinct)):
                 continue
-            repeated = 1 - len(distinct) / sum(map(len, parts))
-            recombined = len(distinct) < self.distinct or repeated > 1 - self.distinct_share + _REPEATED_MORE
+            repeated, whole = 1 - len(distinct) / sum(map(len, parts)), 1 - self.distinct_share
+            recombined = len(distinct) < self.distinct or whole < _HARDLY or repeated > whole + _REPEATED_MORE
             if recombined and repeated > most:
                 best, most = separator, repeated
         return best
@@ -123,9 +124,9 @@ def marked(columns: Sequence[ColumnFacts]) -> ColumnFacts:
 
 
 def _are_codes(parts: set[str]) -> bool:
-    """Whether most of them are not natural-language words, but have upper case, digits or underscores."""
+    """Whether most are no words, but have upper case, digits or underscores, and none has or is a separator."""
     codes = sum(any(letter.isdigit() or letter == "_" for letter in part) or part.isupper() for part in parts)
-    return codes >= 0.8 * len(parts)
+    return codes >= 0.8 * len(parts) and "/" not in parts and set(SEPARATORS[:-2]).isdisjoint("".join(parts))
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,7 @@ class Labels:
         """Count them."""
         parts = [list(dict.fromkeys(one)) for one in column.parts(separator)]
         counts = Counter(chain.from_iterable(parts))
-        filled = [one for one in parts if one]
-        return cls(counts, column.rows, sum(len(one) > 1 for one in filled), column.rows - len(filled))
+        return cls(counts, column.rows, sum(len(one) > 1 for one in parts), column.rows - sum(map(bool, parts)))
 
     @property
     def repeated(self) -> float:
@@ -216,8 +216,6 @@ def _tried(convert: Callable[[Any], Any], cell: Any) -> Any:
 def _kind(cell: Any) -> Kind:
     if isinstance(cell, list):
         return "nested" if any(isinstance(one, list | dict) for one in cell) else "list" if cell else "empty"
-    if isinstance(cell, dict):
-        return "nested"
     if absent(cell):
         return "empty"
     if isinstance(cell, date | time) or (isinstance(cell, str) and _DATE.fullmatch(cell)):

@@ -220,14 +220,13 @@ def _may_be_labels(column: ColumnFacts) -> bool:
 def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
     """Choose a column of distinct short values without spaces; of several, one with a usual name."""
     found = [
-        column
+        column.name
         for column in candidates
         if column.kind in ("text", "number")
         and len(column.cells) == column.rows == column.distinct
         and all(" " not in str(cell) and len(str(cell)) <= 100 for cell in column.cells)
     ]
-    named = [column for column in found if column.name.lower() in _IDS]
-    return (named or found)[0].name if named or found else None
+    return next((name for name in found if name.lower() in _IDS), found[0] if found else None)
 
 
 def _is_category(column: ColumnFacts) -> bool:
