@@ -300,12 +300,15 @@ def test_label_files(tmp_path):
         LabelFileConfig(path=str(tmp_path / "labels.csv"), label="code").read()
 
 
-def test_label_files_in_csv_hold_text(tmp_path):
+def test_label_files_in_csv_hold_text(tmp_path, caplog):
     path = tmp_path / "labels.csv"
     path.write_text("label,name,up\n001,true,\n250.00 ,NA,001\n", encoding="utf-8-sig")
     info = LabelFileConfig(path=str(path), parents="up").read()
     assert info.names == {"001": "true", "250.00": "NA"}
     assert info.parents == {"250.00": ("001",)}
+    path.write_text("label,name,up\na,A,\nb,B,a|c\n")
+    LabelFileConfig(path=str(path), parents="up").read()
+    assert "1 parents are not among its labels, such as 'a|c'; several parents are written as a JSON" in caplog.text
     cases = {
         r"labels\.csv:2: not UTF-8": "label,name\na,é\n".encode("latin-1"),
         r"no label in column 'label' of row 2": b"label,name\na,b\n,c\n",

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
             raise DataError(f"{path}: no concept has a {settings.label}; use id or label: {_NAME_IT}")
         counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
         logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
+    if not published and (unknown := set(chain.from_iterable(found.parents.values())) - found.rows.keys()):
+        said = "%s: %d parents are not among its labels, such as %s; several parents are written as a JSON list"
+        logger.warning(said, path, len(unknown), quoted_cell(min(unknown)))
     stated = format.stated if isinstance(format, SkosTable) else ""
     others = found.alternatives, found.translations
     return LabelInfo(found.names, found.parents, settings.closed, *others, found.deprecated, stated)
@@ -87,8 +91,7 @@ class _Labels:
             if others := tuple(other for other in _others(cells) if other != self.names[label]):
                 self.alternatives[label] = others
             for column, cell in cells.items():
-                found = _NAMES.fullmatch(column)
-                if found and found[1] and (translated := label_of(cell)):
+                if (found := _NAMES.fullmatch(column)) and found[1] and (translated := label_of(cell)):
                     self.translations.setdefault(found[1], {})[label] = translated
             if broader:
                 self.parents[label] = broader
