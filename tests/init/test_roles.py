@@ -141,6 +141,11 @@ def test_in_few_rows_labels_that_hardly_repeat_are_parted(separator):
     assert ColumnFacts("keywords", "text", cells, 40).separator() == separator.strip()
 
 
+def test_a_list_of_labels_that_hardly_repeat_is_the_labels():
+    rows = [{"t": text(i), "concepts": [f"heading {2 * i % 37}", f"heading {2 * i + 1}"]} for i in range(30)]
+    assert roles(rows).labels == ("concepts",)
+
+
 @pytest.mark.parametrize("separator", [";", "|", ",", "/"])
 def test_blanks_around_a_separator_of_codes_do_not_separate(separator):
     codes = [f"A{i % 5}0 {separator} B{i % 7}1" for i in range(40)]

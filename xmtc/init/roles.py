@@ -182,10 +182,10 @@ def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], pla
 def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
     """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first.
 
-    Where there is none, three or more columns of 0 and 1 are the labels.
+    Where there is none, a list is the labels, or three or more columns of 0 and 1.
     """
     ranked = sorted(
-        (column for column in candidates if _may_be_labels(column)),
+        [one for one in candidates if _may_be_labels(one)] or [one for one in candidates if one.is_lists],
         key=lambda column: ((*_LABELS, column.name.lower()).index(column.name.lower()), not column.is_lists),
     )
     if ranked:
