@@ -103,17 +103,14 @@ def _lengths(corpus: Corpus) -> str:
 
 
 def _commonest(corpus: Corpus) -> str:
-    table, counts = corpus.labels, corpus.labels.train_counts
-    best = np.argsort(-counts, kind="stable")[:_COMMONEST]
-    named = [("" if table.names[i] == table.labels[i] else f" {quoted_label(table.names[i])}") for i in best]
-    return ", ".join(
-        f"{quoted_label(table.labels[i])}{name} ({counts[i]:,})" for i, name in zip(best, named, strict=True)
-    )
+    table, best = corpus.labels, np.argsort(-corpus.labels.train_counts, kind="stable")[:_COMMONEST]
+    rows = [(table.labels[i], table.names[i], table.train_counts[i]) for i in best]
+    named = [quoted_label(label) + (f" {quoted_label(name)}" if name != label else "") for label, name, _ in rows]
+    return ", ".join(f"{label} ({count:,})" for label, (_, _, count) in zip(named, rows, strict=True))
 
 
 def _near_warning(labels: Iterable[str]) -> Iterator[str]:
-    pairs = near_pairs(labels)
-    if pairs:
+    if pairs := near_pairs(labels):
         shown = ", ".join(f"{quoted_label(one)} and {quoted_label(other)}" for one, other in pairs[:_COMMONEST])
         yield (
             f"{len(pairs):,} labels differ from others only in case, blanks, leading zeros, a final .0 or a dot, such "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
+from functools import cached_property
 from itertools import chain, islice
 from numbers import Real
 from time import perf_counter
@@ -59,7 +60,7 @@ class ColumnFacts:
         """Number of distinct cells as a share of all cells."""
         return self.distinct / max(len(self.cells), 1)
 
-    @property
+    @cached_property
     def words(self) -> float:
         """Mean number of words per cell; 0 if the column is not text."""
         return sum(map(_words, self.cells)) / max(len(self.cells), 1) if self.kind == "text" else 0.0
@@ -70,7 +71,7 @@ class ColumnFacts:
         names = {SPLIT_NAMES.get(str(cell).strip().lower()) for cell in self.cells}
         return len(self.cells) == self.rows and None not in names and "train" in names and len(names) > 1
 
-    @property
+    @cached_property
     def is_lists(self) -> bool:
         """Whether most cells are lists, or lists as text."""
         lists = (not isinstance(_tried(list_in, cell), str) for cell in self.cells)

@@ -19,6 +19,7 @@ _LABELS = (
 )
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
 _SHORT_WORDS, _MOST = 8, 0.9  # most labels have fewer words than a text
+_MOST_WORDS = 50  # cells with more on average are texts, not lists of labels
 _CLEAR = 0.5  # share of repeated parts of cells, which may then be longer
 _SEVERAL_INDICATORS = 3
 _CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
@@ -150,8 +151,9 @@ def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
 def _is_named_by_a_cell(column: ColumnFacts) -> bool:
     """Whether a column's name is a text like its cells, or holds the same labels."""
     words = len(column.name.split())
-    if words > _SHORT_WORDS and words >= column.words / 2:
-        return True
+    text = words > _SHORT_WORDS and words >= column.words / 2
+    if text or column.words > _MOST_WORDS:  # the search for labels would take seconds
+        return text
     separator = column.separator()
     name = next(ColumnFacts(column.name, "text", [column.name], 1).parts(separator), [])
     counts = Labels.of(column, separator).counts
@@ -161,8 +163,7 @@ def _is_named_by_a_cell(column: ColumnFacts) -> bool:
 
 def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> None:
     there = [column.name for column in columns]
-    given = (*answers.text, answers.labels, answers.id, answers.split_column)
-    named = [name for name in given if name is not None]
+    named = [one for one in (*answers.text, answers.labels, answers.id, answers.split_column) if one is not None]
     if missing := [name for name in named if name not in there]:
         raise DataError(f"{place}: {no_column(missing[0], there)}")
     if twice := [name for name in named if named.count(name) > 1]:
