@@ -330,7 +330,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, UnicodeError):
         return f"not UTF-8 ({error.reason})" if isinstance(error, UnicodeDecodeError) else "a name that is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
-        return f"malformed JSON: {error.msg} at line {error.lineno}"
+        return f"malformed JSON: {error.msg.removesuffix(' at')} at line {error.lineno}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, FileNotFoundError):  # Arrow's has no number

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from random import Random
 
 import pandas as pd
@@ -186,3 +187,9 @@ def test_a_chinese_corpus_for_an_english_encoder_is_named(tmp_path):
     assert "zh" in texts
     assert script == "names of labels: Cjk 100%"
     assert corpus_warnings(build(data_config(tmp_path / "other", source))) == []
+
+
+def test_languages_that_are_no_percent_are_not_listed(tmp_path):
+    corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(60))))
+    corpus.manifest = replace(corpus.manifest, languages={"en": 995, "de": 6, "pcm": 5})
+    assert overview(corpus)[2].startswith("texts: en 99%, de 1%; in train, ")

@@ -243,6 +243,7 @@ def test_files_that_cannot_be_read(tmp_path):
     ("line", "reason"),
     [
         ('{"text": "a", "labels": ["x"]', "malformed JSON"),
+        ('{"text": "a', "malformed JSON: Unterminated string starting at column 10; a line holds one object"),
         ("[", "malformed JSON: Expecting value at column 2; a line holds one object"),
         ("[1]", "a JSON list, not an object"),
         ('{"text": "a"}', "no column 'labels'; there are: text"),

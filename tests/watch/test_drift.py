@@ -123,7 +123,7 @@ def test_the_command_writes_a_page_and_numbers_and_holds_a_bound(folder: Path, t
 def test_without_documents_or_profile_it_says_so(folder: Path) -> None:
     loaded = Model.from_pretrained(folder / "tiny" / "model", device="cpu")
     for texts in ([], ["\u200b"]):
-        with pytest.raises(DataError, match="no document with tokens"):
+        with pytest.raises(DataError, match="no new document has tokens"):
             measure(loaded, profile_of(loaded), texts)
     loaded.profile = None
     with pytest.raises(ConfigError, match="has no profile"):

@@ -12,7 +12,7 @@ from xmtc.data.pretrained import unknown_languages
 from xmtc.data.readers.base import quoted_cell, quoted_label
 from xmtc.data.readers.cells import near_pairs
 
-_COMMONEST, _NAMES = 5, 1000
+_COMMONEST, _NAMES, _SHOWN = 5, 1000, 0.005
 _MANY_PARTS = dict.fromkeys(";；؛|\t\n", 1.5) | dict.fromkeys(",，、،/", 2.5)
 """From this mean number of parts on, labels may be combinations of rare labels; names have commas and slashes too."""
 _REPEATED = 0.25
@@ -88,8 +88,8 @@ def _labels_per_document(corpus: Corpus) -> np.ndarray:
 
 
 def _shares(counts: Mapping[str, int]) -> str:
-    shown = Counter(counts).most_common(_COMMONEST)
-    return ", ".join(f"{kind} {number / sum(counts.values()):.0%}" for kind, number in shown)
+    shares = {kind: number / sum(counts.values()) for kind, number in Counter(counts).most_common(_COMMONEST)}
+    return ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items() if share > _SHOWN)
 
 
 def _lengths(corpus: Corpus) -> str:

@@ -180,15 +180,15 @@ def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
     """
     if not path.exists():
         return
-    with reading(path, DataError, "choose another --annotations"):
+    with reading(path, DataError, "give another file"):
         lines = read_file(path).decode("utf-8-sig").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        with reading(f"{path}: line {number}", fix="choose another --annotations file", what="not an annotation"):
+        with reading(f"{path}: line {number}", fix="give another file", what="not an annotation"):
             row = json.loads(line)
         if not isinstance(row, dict) or not all(
             isinstance(name, str) for name in (row.get("id"), row.get("document") or "", row.get("by") or "")
         ):
-            raise DataError(f"{path}: line {number}: not an annotation; choose another --annotations file")
+            raise DataError(f"{path}: line {number}: not an annotation; give another file")
         yield row

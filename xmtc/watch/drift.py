@@ -122,7 +122,7 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
         chosen = ids_NK[model.decision.chosen(ids_NK, scores_NK)]
         kinds["labels"].update(model.labels.labels[label] for label in chosen)
     if not parts:
-        raise DataError("no document with tokens")
+        raise DataError("no new document has tokens; give files with texts")
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return New(whole, kinds, words, skipped)
 

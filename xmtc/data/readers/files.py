@@ -94,7 +94,8 @@ def json_object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line.rstrip(), object_pairs_hook=once_each)
     except json.JSONDecodeError as error:
-        raise ValueError(f"malformed JSON: {error.msg} at column {error.colno}; a line holds one object") from None
+        reason = error.msg.removesuffix(" at")  # which some of Python's messages end with
+        raise ValueError(f"malformed JSON: {reason} at column {error.colno}; a line holds one object") from None
     except RepeatedKeyError:
         raise ValueError("a key occurs twice, and one value would be lost") from None
     except (ValueError, RecursionError):
