@@ -84,11 +84,12 @@ def test_names_with_punctuation_are_not_doubted(labels):
     assert combination_warning(labels) == []
 
 
-def test_a_table_whose_labels_were_not_separated_is_doubted(tmp_path):
+@pytest.mark.parametrize("task", ["multi_label", "single_label"])
+def test_a_table_whose_labels_were_not_separated_is_doubted(tmp_path, task):
     rows = [{"text": row["text"], "labels": f"l{i % 5};l{i % 3}"} for i, row in enumerate(documents(60))]
     pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
     source = {"kind": "csv", "files": {"train": str(tmp_path / "a.csv")}}
-    (warning,) = corpus_warnings(build(data_config(tmp_path / "corpus", source)))
+    (warning,) = corpus_warnings(build(data_config(tmp_path / "corpus", source, task=task)))
     assert "look like combinations" in warning
     assert "give lists, or data.source.columns.label_separator" in warning  # lists are what Python callers have
 
@@ -104,6 +105,14 @@ def test_absent_labels_are_counted_and_named(tmp_path):
     assert corpus_warnings(corpus) == [
         "documents with the label 'None': 1; if it means that no label is known, remove it"
     ]
+
+
+@pytest.mark.parametrize(("task", "doubted"), [("multi_label", True), ("single_label", False)])
+def test_vectors_of_zeros_and_ones_are_doubted_and_answers_are_not(tmp_path, task, doubted):
+    """No and yes, written as 0 and 1, are the labels of many tasks."""
+    rows = [row | {"labels": ["0", "1"] if doubted else [str(i % 2)]} for i, row in enumerate(documents(40))]
+    found = corpus_warnings(build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), task=task)))
+    assert any("the only labels are 0 and 1" in line for line in found) == doubted
 
 
 @pytest.mark.parametrize("label", ["NA", "#N/A", "null", "None"])  # R, spreadsheets, databases, Python

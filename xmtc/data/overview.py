@@ -47,10 +47,9 @@ def overview(corpus: Corpus) -> list[str]:
 def corpus_warnings(corpus: Corpus) -> list[str]:
     """List signs that the labels of a corpus are wrong, or its texts in languages that the encoder does not know."""
     counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
-    single = bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
-    alone = single and corpus.manifest.task == "multi_label"
+    alone = bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
     other = unknown_languages(corpus.manifest.tokenizer.name, corpus.manifest.languages)
-    relabelled = _relabelled(corpus) if single else 0.0
+    relabelled = _relabelled(corpus) if alone else 0.0
     return warnings_of(counts, alone=alone, relabelled=relabelled) + ([other] if other else [])
 
 
