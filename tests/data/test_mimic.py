@@ -187,6 +187,12 @@ def test_a_missing_column_is_named(mimic4):
         read(mimic4)
 
 
+def test_a_column_that_is_there_twice_is_not_chosen_by_chance(mimic4):
+    table(mimic4 / "hosp/diagnoses_icd.csv.gz", [*CODES, "HADM_ID"], [[1, 11, 1, "I10", 10, 1]])
+    with pytest.raises(DataError, match=r"diagnoses_icd\.csv\.gz: 2 columns are called 'hadm_id'"):
+        read(mimic4)
+
+
 def test_mimic_three(tmp_path):
     header = ["ROW_ID", "SUBJECT_ID", "HADM_ID", "CHARTDATE", "CHARTTIME", "CATEGORY", "DESCRIPTION", "ISERROR", "TEXT"]
     rows = [

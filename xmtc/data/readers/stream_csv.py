@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.files import check_file, missing_column, open_text, wrong_width
+from xmtc.data.readers.files import check_columns, check_file, open_text, wrong_width
 from xmtc.errors import DataError
 
 Rows = Any  # a pandas DataFrame; pandas brings no types
@@ -25,10 +25,10 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[Rows | Reject
 
     Args:
         path: plain or compressed; the header is compared without regard to case.
-        columns: which to read.
+        columns: which to read, in lower case.
 
     Raises:
-        DataError: the file is missing, empty, damaged, not UTF-8, or lacks a column.
+        DataError: the file is missing, empty, damaged, not UTF-8, lacks a column, or has one twice.
     """
     actual = _header(path, columns)
     bad: list[Rejected] = []
@@ -63,8 +63,6 @@ def _header(path: Path, columns: Sequence[str]) -> dict[str, str]:
     """Map each wanted column to its name in the file."""
     with open_text(check_file(path)) as lines:
         names = [cell.strip().strip('"') for cell in lines.readline().rstrip("\r\n").split(",")]
+    check_columns(path, columns, [name.lower() for name in names], "give the file as it was published")
     by_lower = {name.lower(): name for name in names}
-    missing = [column for column in columns if column.lower() not in by_lower]
-    if missing:
-        raise missing_column(path, missing[0], names, "give the file as it was published")
-    return {column: by_lower[column.lower()] for column in columns}
+    return {column: by_lower[column] for column in columns}
