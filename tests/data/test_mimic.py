@@ -142,6 +142,7 @@ def test_wrong_split_files(mimic4):
         ("hadm_id,fold\n11,train\n", r"needs the columns hadm_id \(or _id\) and split; there are: hadm_id, fold"),
         ("hadm_id,split\n11,moon\n", "split 'moon' is none of "),
         ("hadm_id,split\n11,train\n12,dev\n11,test\n", "admission 11 is in two splits; leave one"),
+        ("hadm_id,split\n11,train\n12.0,dev\n", r"splits.csv:3: admission '12.0' is no whole number"),
         ("hadm_id,split\n7,train\n", "none of its admissions has a note"),
     ):
         path.write_text(text)
@@ -173,6 +174,25 @@ def test_damaged_tables_are_named_without_their_text(mimic4):
     path.unlink()
     with pytest.raises(DataError, match=r"discharge\.csv\.gz"):
         read(mimic4)
+
+
+@pytest.mark.parametrize("given", ["12.0", "2.3e7", "NaN", "", "9" * 30])
+def test_a_number_that_is_none_is_named_with_its_row(mimic4, given):
+    patient = [note(1, 11, 1, "first"), ["x", given, 12, "DS", 2, "", "", "a secret"]]
+    table(mimic4 / "note/discharge.csv.gz", NOTES, patient)
+    with pytest.raises(DataError, match=rf"discharge\.csv\.gz: row 3: subject_id: '{given}': must be a whole"):
+        read(mimic4)
+
+
+def test_rows_are_numbered_as_in_the_file_whatever_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr("xmtc.data.readers.stream_csv._BLOCK", 64)
+    bad = {3, 4, 20, 57, 101}
+    rows = ("x\n" if row in bad else f'{row},"two\nlines"\n' for row in range(2, 102))
+    (tmp_path / "table.csv").write_text("a,b\n" + "".join(rows))
+    blocks = [block for block in stream_columns(tmp_path / "table.csv", ["a"]) if not isinstance(block, Rejected)]
+    assert len(blocks) > 1
+    found = [(number, int(cell)) for block in blocks for number, cell in block["a"].items()]
+    assert found == [(row, row) for row in range(2, 102) if row not in bad]
 
 
 def test_bad_rows_count_where_there_are_no_others(tmp_path):

@@ -159,7 +159,7 @@ def read_split_file(path: Path) -> Column:
             raise DataError(f"{row.where}: needs the columns hadm_id (or _id) and split; {shown_columns(row.cells)}")
         if split not in SPLIT_NAMES:
             raise DataError(f"{row.where}: split {quoted_cell(split)} is none of {', '.join(SPLIT_NAMES)}")
-        with reading(path, what=f"the admission in row {row.number} is no number"):
+        with reading(row.where, what=f"admission {quoted_cell(admission)} is no whole number", fix="correct the row"):
             admission = int(admission)
         if found.setdefault(admission, SPLIT_NAMES[split]) != SPLIT_NAMES[split]:
             raise DataError(f"{row.where}: admission {admission} is in two splits; leave one of the rows out")

@@ -8,11 +8,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from xmtc.data.readers.base import Rejected, sound
+from xmtc.data.readers.base import Rejected, quoted_cell, sound
 from xmtc.data.readers.config import IcdVersion
 from xmtc.data.readers.stream_csv import Column, Rows, stream_columns
 from xmtc.errors import DataError
-from xmtc.files import reading
 
 CodeKind = Literal["diagnosis", "procedure"]
 _ADDENDA = {"AD", "Addendum"}
@@ -177,10 +176,18 @@ def whole_numbers(column: Column, path: Path) -> Column:
     """Parse a column of text.
 
     Raises:
-        DataError: something in it is not a whole number.
+        DataError: something in it is not a whole number; names the first such row.
     """
-    with reading(path, what=f"column {column.name} holds something that is not a whole number"):
+    try:
         return column.astype(np.int64)
+    except (ValueError, OverflowError):
+        wrong = column[~column.str.fullmatch(r"\s*-?\d{1,18}\s*")]
+        raise unfit(wrong, path, "a whole number, such as 20000001 (not 20000001.0 or 2e7)") from None
+
+
+def unfit(wrong: Column, path: Path, needed: str) -> DataError:
+    """Make the error for the first cell of a column that is not as it must be."""
+    return DataError(f"{path}: row {wrong.index[0]}: {wrong.name}: {quoted_cell(wrong.iloc[0])}: must be {needed}")
 
 
 def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> Iterator[Rows]:

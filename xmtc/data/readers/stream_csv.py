@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
@@ -19,7 +20,7 @@ _BLOCK = 16 << 20
 
 
 def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[Rows | Rejected]:
-    """Yield blocks of rows, each value a text, unchanged, empty if missing.
+    """Yield blocks of rows, each value a text, unchanged, empty if missing; the index is the row in the file.
 
     Rows with another number of cells than the header come as `Rejected`, without their content.
 
@@ -32,9 +33,11 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[Rows | Reject
     """
     actual = _header(path, columns)
     bad: list[Rejected] = []
+    skipped: list[int] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
         bad.append(Rejected(f"{path}: row {row.number}", wrong_width(row.actual_columns, row.expected_columns)))
+        skipped.append(row.number)
         return "skip"
 
     done = 1
@@ -50,8 +53,10 @@ def stream_columns(path: Path, columns: Sequence[str]) -> Iterator[Rows | Reject
             for block in blocks:
                 while bad:
                     yield bad.pop(0)
-                done += block.num_rows
-                yield block.select(list(actual.values())).rename_columns(list(actual)).to_pandas()
+                ahead = np.arange(done + 1, done + 1 + block.num_rows + len(skipped))
+                rows = np.setdiff1d(ahead, skipped)[: block.num_rows]
+                yield block.select(list(actual.values())).rename_columns(list(actual)).to_pandas().set_axis(rows)
+                done = int(rows[-1]) if len(rows) else done
         yield from bad  # without rows there is no block
     except (pa.ArrowException, OSError) as error:
         # Only the first line, and not of parse errors: Arrow quotes the row, and rows here are clinical text.
