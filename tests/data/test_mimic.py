@@ -207,6 +207,14 @@ def test_a_missing_column_is_named(mimic4):
         read(mimic4)
 
 
+@pytest.mark.parametrize("given", ["10.0", "", "ICD10"])
+def test_a_version_that_is_none_loses_no_code_in_silence(mimic4, given):
+    rows = [[1, 11, 1, "I10", 10], [1, 12, 1, "I10", given]]
+    table(mimic4 / "hosp/diagnoses_icd.csv.gz", CODES, rows)
+    with pytest.raises(DataError, match=rf"diagnoses_icd\.csv\.gz: row 3: icd_version: '{given}': must be 9 or 10"):
+        read(mimic4)
+
+
 def test_a_column_that_is_there_twice_is_not_chosen_by_chance(mimic4):
     table(mimic4 / "hosp/diagnoses_icd.csv.gz", [*CODES, "HADM_ID"], [[1, 11, 1, "I10", 10, 1]])
     with pytest.raises(DataError, match=r"diagnoses_icd\.csv\.gz: 2 columns are called 'hadm_id'"):

@@ -167,7 +167,7 @@ def names_of_codes(path: Path, layout: Layout, version: IcdVersion, kind: CodeKi
     names: dict[str, str] = {}
     for block in stream_columns(path, _code_columns(layout, "long_title")):
         if not isinstance(block, Rejected):
-            block = _of_version(block, layout, version)
+            block = _of_version(block, layout, version, path)
             names |= zip((dotted(code, version, kind) for code in block[layout.code]), block["long_title"], strict=True)
     return names
 
@@ -193,7 +193,7 @@ def unfit(wrong: Column, path: Path, needed: str) -> DataError:
 def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> Iterator[Rows]:
     """Yield admissions, kind, sequence numbers and dotted codes, a block at a time."""
     for block in sound(stream_columns(path, _code_columns(layout, "hadm_id", "seq_num"))):
-        block = _of_version(block, layout, version)
+        block = _of_version(block, layout, version, path)
         block = block[(block["hadm_id"] != "") & (block[layout.code] != "")]
         codes = block[layout.code].astype("category")
         yield pd.DataFrame(
@@ -210,5 +210,10 @@ def _code_columns(layout: Layout, *others: str) -> list[str]:
     return [*others, layout.code, *([layout.version] if layout.version else [])]
 
 
-def _of_version(block: Rows, layout: Layout, version: IcdVersion) -> Rows:
-    return block[block[layout.version] == str(version)] if layout.version else block
+def _of_version(block: Rows, layout: Layout, version: IcdVersion, path: Path) -> Rows:
+    if not layout.version:
+        return block
+    given = block[layout.version]
+    if len(strange := given[~given.isin(("9", "10"))]):
+        raise unfit(strange, path, "9 or 10")
+    return block[given == str(version)]
