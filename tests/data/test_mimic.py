@@ -215,6 +215,12 @@ def test_a_version_that_is_none_loses_no_code_in_silence(mimic4, given):
         read(mimic4)
 
 
+def test_a_cut_row_of_names_is_named(mimic4):
+    table(mimic4 / "hosp/d_icd_diagnoses.csv.gz", TITLES, [["I10", 10, "Hypertension"], ["4019", 9]])
+    with pytest.raises(DataError, match=r"d_icd_diagnoses\.csv\.gz: row 3: 2 cells"):
+        reader(mimic4).label_info()
+
+
 def test_a_column_that_is_there_twice_is_not_chosen_by_chance(mimic4):
     table(mimic4 / "hosp/diagnoses_icd.csv.gz", [*CODES, "HADM_ID"], [[1, 11, 1, "I10", 10, 1]])
     with pytest.raises(DataError, match=r"diagnoses_icd\.csv\.gz: 2 columns are called 'hadm_id'"):

@@ -165,10 +165,9 @@ def dotted(code: str, version: IcdVersion, kind: CodeKind) -> str:
 def names_of_codes(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> dict[str, str]:
     """Map each dotted code to its long title."""
     names: dict[str, str] = {}
-    for block in stream_columns(path, _code_columns(layout, "long_title")):
-        if not isinstance(block, Rejected):
-            block = _of_version(block, layout, version, path)
-            names |= zip((dotted(code, version, kind) for code in block[layout.code]), block["long_title"], strict=True)
+    for block in sound(stream_columns(path, _code_columns(layout, "long_title"))):
+        block = _of_version(block, layout, version, path)
+        names |= zip((dotted(code, version, kind) for code in block[layout.code]), block["long_title"], strict=True)
     return names
 
 
