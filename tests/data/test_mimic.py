@@ -221,6 +221,16 @@ def test_a_cut_row_of_names_is_named(mimic4):
         reader(mimic4).label_info()
 
 
+def test_what_tables_of_codes_do_not_give_is_said(mimic4, caplog):
+    rows = [[1, 11, 1, "", 10], [1, "", 1, "I10", 10], [1, 11, 1, "I10", 10], [9, 91, 1, "I10", 10]]
+    table(mimic4 / "hosp/diagnoses_icd.csv.gz", CODES, rows)
+    table(mimic4 / "hosp/procedures_icd.csv.gz", CODES, [])
+    with caplog.at_level(logging.INFO):
+        assert set(read(mimic4, min_code_documents=1)) == {"11"}
+    assert "diagnoses_icd.csv.gz: rows without an admission or a code, left out: 2" in caplog.text
+    assert "procedures_icd.csv.gz: no admission with a note has a procedure of ICD version 10" in caplog.text
+
+
 def test_a_column_that_is_there_twice_is_not_chosen_by_chance(mimic4):
     table(mimic4 / "hosp/diagnoses_icd.csv.gz", [*CODES, "HADM_ID"], [[1, 11, 1, "I10", 10, 1]])
     with pytest.raises(DataError, match=r"diagnoses_icd\.csv\.gz: 2 columns are called 'hadm_id'"):

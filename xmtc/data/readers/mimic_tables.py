@@ -1,5 +1,6 @@
 """Notes and codes of MIMIC's admissions, read in blocks."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from xmtc.data.readers.stream_csv import Column, Rows, stream_columns
 from xmtc.errors import DataError
 
 CodeKind = Literal["diagnosis", "procedure"]
+logger = logging.getLogger(__name__)
 _ADDENDA = {"AD", "Addendum"}
 
 
@@ -125,12 +127,13 @@ class Codes:
         admissions: Column,
         least: int,
     ) -> None:
-        blocks = [
-            block[block["hadm_id"].isin(admissions)]
-            for kind, path in tables
-            for block in _code_rows(path, layout, version, kind)
-        ]
-        rows: Rows = pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame()
+        blocks: list[Rows] = [pd.DataFrame()]
+        for kind, path in tables:
+            own = [block[block["hadm_id"].isin(admissions)] for block in _code_rows(path, layout, version, kind)]
+            if not any(map(len, own)):
+                logger.warning("%s: no admission with a note has a %s of ICD version %d", path, kind, version)
+            blocks += own
+        rows: Rows = pd.concat(blocks, ignore_index=True)
         if rows.empty:
             raise DataError(
                 f"{tables[0][1]}: no admission with a note has a code of ICD version {version}; "
@@ -191,9 +194,11 @@ def unfit(wrong: Column, path: Path, needed: str) -> DataError:
 
 def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> Iterator[Rows]:
     """Yield admissions, kind, sequence numbers and dotted codes, a block at a time."""
+    blank = 0
     for block in sound(stream_columns(path, _code_columns(layout, "hadm_id", "seq_num"))):
         block = _of_version(block, layout, version, path)
-        block = block[(block["hadm_id"] != "") & (block[layout.code] != "")]
+        whole = (block["hadm_id"] != "") & (block[layout.code] != "")
+        blank, block = blank + int((~whole).sum()), block[whole]
         codes = block[layout.code].astype("category")
         yield pd.DataFrame(
             {
@@ -203,6 +208,8 @@ def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) 
                 "code": codes.map({code: dotted(code, version, kind) for code in codes.cat.categories}).astype(str),
             }
         )
+    if blank:
+        logger.info("%s: rows without an admission or a code, left out: %d", path, blank)
 
 
 def _code_columns(layout: Layout, *others: str) -> list[str]:
