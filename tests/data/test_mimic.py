@@ -229,6 +229,8 @@ def test_what_tables_of_codes_do_not_give_is_said(mimic4, caplog):
         assert set(read(mimic4, min_code_documents=1)) == {"11"}
     assert "diagnoses_icd.csv.gz: rows without an admission or a code, left out: 2" in caplog.text
     assert "procedures_icd.csv.gz: no admission with a note has a procedure of ICD version 10" in caplog.text
+    with pytest.raises(DataError, match=r"no code has 9 admissions, and the most frequent 1; .*min_code_documents"):
+        read(mimic4, min_code_documents=9)
 
 
 def test_a_column_that_is_there_twice_is_not_chosen_by_chance(mimic4):

@@ -143,6 +143,11 @@ class Codes:
         rows = rows.sort_values(["hadm_id", "kind", "sequence"], kind="stable").drop_duplicates(["hadm_id", "code"])
         documents = rows.groupby("code")["hadm_id"].transform("size")
         self.pairs = rows[documents >= least]
+        if self.pairs.empty:
+            raise DataError(
+                f"{tables[0][1]}: no code has {least} admissions, and the most frequent {documents.max()}; "
+                "lower data.source.min_code_documents"
+            )
         self.dropped = rows["code"].nunique() - self.pairs["code"].nunique()
 
 
