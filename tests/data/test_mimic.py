@@ -215,6 +215,12 @@ def test_a_version_that_is_none_loses_no_code_in_silence(mimic4, given):
         read(mimic4)
 
 
+def test_an_admission_has_one_patient(mimic4):
+    table(mimic4 / "note/discharge.csv.gz", NOTES, [note(1, 11, 1, "first"), note(2, 11, 2, "second")])
+    with pytest.raises(DataError, match=r"discharge\.csv\.gz: admission 11 has notes of two patients"):
+        read(mimic4)
+
+
 def test_a_cut_row_of_names_is_named(mimic4):
     table(mimic4 / "hosp/d_icd_diagnoses.csv.gz", TITLES, [["I10", 10, "Hypertension"], ["4019", 9]])
     with pytest.raises(DataError, match=r"d_icd_diagnoses\.csv\.gz: row 3: 2 cells"):

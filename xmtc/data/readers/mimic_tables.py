@@ -57,7 +57,7 @@ class Notes:
         """Read everything but the texts.
 
         Raises:
-            DataError: see `stream_columns`, or there are no notes.
+            DataError: see `stream_columns`, there are no notes, or an admission is of two patients.
         """
         self._path, self._layout = path, layout
         self.rejected: list[Rejected] = []
@@ -73,7 +73,9 @@ class Notes:
             raise DataError(f"{path}: no discharge summaries; give the file of MIMIC's discharge notes")
         ordered = rows.sort_values(["last", *layout.order], kind="stable").index
         self.rows = rows[["hadm_id", "subject_id"]].assign(place=pd.Series(np.arange(len(rows)), ordered))
-        self.subjects = rows.groupby("hadm_id")["subject_id"].first()
+        self.subjects = rows.drop_duplicates(["hadm_id", "subject_id"]).set_index("hadm_id")["subject_id"]
+        if len(shared := self.subjects.index[self.subjects.index.duplicated()]):
+            raise DataError(f"{path}: admission {shared[0]} has notes of two patients; correct hadm_id or subject_id")
 
     def texts(self, wanted: Set[int]) -> Iterator[tuple[int, str]]:
         """Yield each wanted admission with its joined notes, once the last of them has been read."""
