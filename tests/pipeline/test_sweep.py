@@ -116,6 +116,7 @@ def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
         ),
         ({"model.encoder.kid": ["bag"]}, r"grid.yaml:3: model.encoder.kid: unknown key"),
         ({"finetune.metric": ["accuracy"]}, r'grid.yaml: with finetune.metric="accuracy": .*tiny.yaml'),
+        ({"data.tokenizer": [None]}, "with data.tokenizer=null: data.tokenizer: this model has no tokenizer; set"),
         ({"model.overlap": [4, 2000]}, "with model.overlap=2000: model.overlap: 2000"),
         ({"model.head.dropout": [0, 0.0]}, "dropout=0 and model.head.dropout=0.0 are the same configuration"),
         ({"data.max_length": [8, 8]}, "are the same configuration"),

@@ -60,7 +60,7 @@ def prepare(
         ConfigError: the tokenizer cannot be loaded, or there is none.
     """
     path = real(Path(config.corpus))
-    source = _tokenizer_source(config, backbone)
+    source = tokenizer_source(config, backbone)
     fingerprint = corpus_fingerprint(config, backbone)
     with locked(path):
         _remove_abandoned(path.parent)
@@ -102,12 +102,17 @@ def corpus_fingerprint(config: DataConfig, backbone: str | None) -> str:
         ConfigError: the tokenizer cannot be loaded.
     """
     settings = {k: v for k, v in asdict(config).items() if k not in ("source", "corpus", "tokenizer")}
-    words = _tokenizer_source(config, backbone).identity()  # first, to refuse a wrong name before reading
+    words = tokenizer_source(config, backbone).identity()  # first, to refuse a wrong name before reading
     content = [manifests.FORMAT, config.source.build().fingerprint(), words, settings]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerConfig:
+def tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerConfig:
+    """Find the tokenizer of a corpus.
+
+    Raises:
+        ConfigError: there is none.
+    """
     if config.tokenizer is not None:
         return config.tokenizer
     if backbone is None:

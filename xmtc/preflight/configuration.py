@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from xmtc.config.base import set_keys
+from xmtc.data.prepare import tokenizer_source
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.distributed.strategies.config import SingleConfig
@@ -94,8 +95,10 @@ def check_tokenizer(config: RunConfig) -> None:
     """Refuse a tokenizer that does not belong to the pretrained embeddings: its ids would mean other tokens.
 
     Raises:
-        ConfigError: the backbone has pretrained weights, but `data.tokenizer` is trained or belongs to another model.
+        ConfigError: there is no tokenizer, or the backbone has pretrained weights, but `data.tokenizer` is trained or
+            belongs to another model.
     """
+    tokenizer_source(config.data, config.model.encoder.tokenizer_name)
     pretrained, chosen = config.model.encoder.pretrained, config.data.tokenizer
     if pretrained is None or chosen is None:
         return
