@@ -153,7 +153,11 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         "extra_head=null",
         "from_config.hidden.size=8",
         "name='7'",
+        "heads=[{kind: flat}, {kind: attention, width: 3}]",
+        "heads.0={kind: attention, heads: 5}",
+        "heads.1.heads=6",
     )
+    assert run.heads == (Attention(heads=5), Attention(heads=6, width=3))
     assert (run.seed, run.optimizer.learning_rate, run.columns) == (5, 1e-5, ("x", "y"))
     assert run.extra_head is None
     assert run.from_config == {"hidden": {"size": 8}}
@@ -200,6 +204,8 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         ("name: a\nname: b\n", (), "run.yaml:2: name: occurs twice in this section (first in line 1); keep one"),
         ("name: a\n", ("seed",), "command line: 'seed': an override is written key=value"),
         ("name: a\n", ("=1",), "an override is written key=value"),
+        ("name: a\nheads: [{kind: flat}]\n", ("heads.1.bias=true",), "heads.1.bias=true: 1: the list has 1 elements"),
+        ("name: a\nheads: [{kind: flat}]\n", ("heads.0.bias=3",), "heads.0.bias=3: heads.0.bias: 3: must be"),
         ("name: a\n", ("sead=1",), "command line: sead=1: sead: unknown key; did you mean 'seed'?"),
         ("name: a\n", ("columns=[1",), "command line: columns=[1: not valid YAML"),
         (

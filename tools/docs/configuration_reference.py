@@ -19,9 +19,9 @@ Every key of a configuration file. This page is generated from the schema by `ma
 
 A file may build on another one with `base: other.yaml` (relative to itself): sections are merged key by key, lists are
 replaced, and a section whose `kind` changes is replaced whole. On the command line, `key=value` overrides come last:
-`xmtc train configs/quickstart.yaml finetune.batch_size=16 data.limit.train=null`. Values are YAML; `1e-4` is a number,
-only `true` and `false` are booleans. `--print-config` shows the resolved file. A section of which there are kinds has
-a key `kind`; a section without a default has the defaults of its keys.
+`xmtc train configs/quickstart.yaml finetune.batch_size=16 model.scorers.0.penalty=1`. Values are YAML; `1e-4` is a
+number, only `true` and `false` are booleans. `--print-config` shows the resolved file. A section of which there are
+kinds has a key `kind`; a section without a default has the defaults of its keys.
 """
 
 

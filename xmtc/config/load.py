@@ -32,7 +32,7 @@ def load_config(
     Args:
         schema: a `@config` dataclass.
         path: the YAML file.
-        overrides: such as `finetune.batch_size=16` or `data.limit.train=null`; values are YAML.
+        overrides: such as `finetune.batch_size=16` or `model.scorers.0.penalty=0.3`; values are YAML.
         values: by dotted key, from another file, which errors name; they count as the last overrides.
 
     Raises:
@@ -142,8 +142,16 @@ def _short(text: str) -> str:
 
 
 def _set(node: Node, keys: list[str], value: Node) -> Node:
-    """Return a copy of `node` with `value` at `keys`; a mapping given as a value is merged like a file's."""
+    """Return a copy of `node` with `value` at `keys`; a mapping given as a value is merged like a file's.
+
+    An element of a list is named by its number, from 0, as messages do.
+    """
     key, *rest = keys
+    if isinstance(node.value, list):
+        elements = {str(number): child for number, child in enumerate(node.value)}
+        if key not in elements:
+            raise ConfigError(f"{value.place}: {key}: the list has {len(elements)} elements, numbered from 0")
+        return Node(list(_set(Node(elements, node.place), keys, value).value.values()), node.place)
     section = node.value if isinstance(node.value, dict) else {}
     if not rest:
         return _merge(Node(section, node.place), Node({key: value}, node.place))
