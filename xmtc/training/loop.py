@@ -238,8 +238,8 @@ class Loop:
         if position.skipped >= MAX_SKIPPED_STEPS:
             raise TrainingError(
                 f"{self.settings.name}: loss or gradient was not finite for {position.skipped} steps in a row, up to "
-                f"step {position.step}. Set distributed.precision=fp32 and run again (it resumes from a checkpoint "
-                f"before these steps), or use another name and a lower {self.settings.name}.optimizer.learning_rate."
+                f"step {position.step}. Use another name and a lower {self.settings.name}.optimizer.learning_rate; or, "
+                "unless it is fp32, change distributed.precision to fp32 and resume from the checkpoint before."
             )
 
     def _end_epoch(self, position: Position) -> None:
