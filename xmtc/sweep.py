@@ -33,7 +33,7 @@ from xmtc.pipeline import prepare_stage
 from xmtc.preflight.configuration import check
 from xmtc.report.runs import report_runs
 from xmtc.report.write import MAX_RUNS
-from xmtc.run.config import RunConfig
+from xmtc.run.config import RunConfig, Seed
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import check_resume, read_run
@@ -53,7 +53,7 @@ class SweepConfig:
     grid: Annotated[dict[str, list[Any]], Field(min_length=1)]
     """Configuration keys, such as `finetune.optimizer.learning_rate`, each with the values to try: every combination is
     a cell."""
-    seeds: Annotated[list[int], Field(min_length=1)] = field(default_factory=lambda: [1])
+    seeds: Annotated[list[Seed], Field(min_length=1)] = field(default_factory=lambda: [1])
     """Each cell is trained once with each."""
     metrics: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: ["micro_f1", "macro_f1"])
     """Of dev's `metrics.json`, compared; the first one orders the table."""
@@ -128,6 +128,7 @@ def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: T
     comparison = RunCopies(replace(base, name=f"{base.name}-sweep"))
     write_comparison(comparison.paths.root, rows, settings)
     comparison.publish_run()
+    print((comparison.paths.root / "sweep.md").read_text(encoding="utf-8"))
     print(f"comparison: {comparison.paths.root / 'sweep.md'}")
     return sum(len(row.failed) for row in rows)
 

@@ -70,7 +70,7 @@ def test_intervals_are_students():
     assert student_interval([0.8]) is None
 
 
-def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
+def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path, capsys):
     grid = {"model.head.pooling.kind": ["mean", "max"]}
     path = write_grid(tmp_path, grid=grid, seeds=[1, 2], metrics=["micro_f1", "p@1"])
     broken = []
@@ -87,6 +87,7 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path):
         'Failed: model.head.pooling.kind="max", seed 2: DataError: the disk is on fire'
         in (output / "sweep.md").read_text()
     )
+    assert (output / "sweep.md").read_text() in capsys.readouterr().out
     intervals = {len(cell["runs"]): cell["ci95"] for cell in json.loads((output / "sweep.json").read_text())["cells"]}
     assert intervals[1] == {"micro_f1": [], "p@1": []}, "of one run of two there is none over seeds"
     assert intervals[2]["p@1"]
@@ -150,6 +151,7 @@ def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
         ({"grid": {}}, "grid"),
         ({"grid": {"finetune.batch_size": [8]}, "seed": 1}, "seed"),
         ({"grid": {"finetune.batch_size": [8]}, "seeds": [1, 2, 1]}, r"seeds: \[1, 2, 1\]: one is given twice"),
+        ({"grid": {"finetune.batch_size": [8]}, "seeds": [-1]}, r"grid.yaml:5: seeds.0: -1: must be greater"),
         ({"grid": {"finetune.batch_size": [8]}, "metrics": ["micro_fl"]}, r"grid.yaml:5: .*did you mean 'micro_f1'"),
         ({"grid": {"finetune.batch_size": [8]}, "metrics": ["micro_f1", "docs"]}, "'docs': no metric that compares"),
     ):

@@ -22,6 +22,7 @@ from xmtc.training.config import FinetuneConfig, PlantConfig
 
 RUN_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """A folder's name, on every file system."""
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 @config
@@ -30,7 +31,7 @@ class RunConfig:
 
     name: Annotated[str, Field(min_length=1, pattern=RUN_NAME)]
     """The run's name; its directory is `<track.directory>/<name>`."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 13
+    seed: Seed = 13
     """Fixes initialisation, the order of documents and every sampled choice."""
     data: DataConfig
     """Where documents come from and how they become a corpus."""
