@@ -111,6 +111,19 @@ def test_the_trained_encoder_loads_with_transformers_alone(tmp_path):
         torch.testing.assert_close(plain(batch.input_ids_WU).last_hidden_state, expected)
 
 
+def test_a_model_that_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch):
+    for name, width in (("model", 16), ("other", 8)):
+        export(tmp_path / name, ModelConfig(encoder=BagConfig(), head=LabelAttentionConfig(width=width, heads=2)))
+
+    def replace_it(directory):
+        shutil.rmtree(directory)
+        (tmp_path / "other").rename(directory)
+
+    monkeypatch.setattr("xmtc.artefact.export.read_outcomes", replace_it)
+    with pytest.raises(CheckpointError, match="model: replaced by another model meanwhile; run the command again"):
+        load_model(tmp_path / "model")
+
+
 def test_gathered_tensors_stand_for_the_shards_here(tmp_path):
     """Under ZeRO-3 a rank's parameters are empty, and the strategy hands the whole tensors over."""
     config = CASES["pretrained with adapters"][0]

@@ -171,20 +171,21 @@ def load_model(directory: Path) -> ModelParts:
         CheckpointError: a file is missing, damaged or of another kind; names it. Or the model has been replaced.
     """
     directory, digest = Path(directory), model_digest(directory)
-    info = read_info(directory)
-    labels = LabelTable.load(directory / LABELS)
-    decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
-    outcomes = read_outcomes(directory)
-    classifier = _read_classifier(directory, info, len(labels))
-    tokenizer = load_pretrained(str(directory / "tokenizer"))
-    ensemble = None
-    if info.model.scorers:
-        ensemble = Ensemble.load(
-            directory / SCORERS, info.model.fitted, info.model.fusion, has_head=info.model.head.scores
-        )
-    index = LabelIndex.open(directory, len(labels))
-    profile = Profile.load(directory)
-    check_same(directory, digest)
+    try:
+        info = read_info(directory)
+        labels = LabelTable.load(directory / LABELS)
+        decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
+        outcomes = read_outcomes(directory)
+        classifier = _read_classifier(directory, info, len(labels))
+        tokenizer = load_pretrained(str(directory / "tokenizer"))
+        ensemble = None
+        if info.model.scorers:
+            has_head = info.model.head.scores
+            ensemble = Ensemble.load(directory / SCORERS, info.model.fitted, info.model.fusion, has_head=has_head)
+        index = LabelIndex.open(directory, len(labels))
+        profile = Profile.load(directory)
+    finally:  # files of two models do not fit each other
+        check_same(directory, digest)
     return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index, profile, digest)
 
 
