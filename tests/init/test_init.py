@@ -70,8 +70,17 @@ def test_what_is_written_is_a_configuration_that_says_why(written):
     text = written.read_text()
     assert "# Estimate on this machine:" in text
     assert re.search(r"6 different ones in\s+82 rows", text), text
+    assert f"#   xmtc train {written}\n" in written.read_text()
     with pytest.raises(ConfigError, match=r"news\.yaml .*-o"):
         write_config(str(written.with_name("news.csv")), Answers(), budget="1m", output=written)
+
+
+def test_a_file_that_another_process_wrote_meanwhile_is_kept(tmp_path, written, monkeypatch):
+    output = tmp_path / "late.yaml"
+    monkeypatch.setattr("xmtc.init.command.make_plan", lambda *_: output.write_text("mine"))
+    with pytest.raises(ConfigError, match=r"late\.yaml already exists"):
+        write_config(str(written.with_name("news.csv")), Answers(), output=output)
+    assert output.read_text() == "mine"
 
 
 def test_the_configuration_of_other_data_of_the_same_name_is_not_used(tmp_path, written, monkeypatch):

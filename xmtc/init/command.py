@@ -67,9 +67,9 @@ class Plan:
         """The configuration."""
         return self.choice.candidate.config()
 
-    def text(self) -> str:
-        """Return the configuration as YAML with comments."""
-        return commented_yaml(self.choice.candidate.tree, reasons(self), header(self))
+    def text(self, output: Path) -> str:
+        """Return the configuration, for a file of this name, as YAML with comments."""
+        return commented_yaml(self.choice.candidate.tree, reasons(self), header(self, output))
 
 
 def seconds_of(budget: str) -> float:
@@ -324,15 +324,20 @@ def write_config(
             f"--name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
         )
     output = output or Path(f"{name}.yaml")
-    if output.exists():
-        raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
+    _check_free(output)
     write_text(output, "")
     output.unlink()  # it can be written: the machine is measured for a minute now
     plan = make_plan(data, answers, seconds, name)
-    write_text(output, plan.text())
+    _check_free(output)
+    write_text(output, plan.text(output))
     print("\n".join(summary(plan)))
     print(f"written: {output}; next: xmtc train {output}")
     return output
+
+
+def _check_free(output: Path) -> None:
+    if output.exists():
+        raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
 
 
 def config_for(data: str) -> Path:

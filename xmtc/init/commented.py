@@ -10,6 +10,8 @@ import yaml
 from xmtc.data.pretrained import MULTILINGUAL
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xmtc.init.command import Plan
 
 _WIDTH = 58  # comments begin here, where lines are not longer
@@ -63,12 +65,12 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("...").rstrip()
 
 
-def header(plan: "Plan") -> list[str]:
+def header(plan: "Plan", output: "Path") -> list[str]:
     """Write the lines above the configuration."""
     choice = plan.choice
     lines = [
         f"Written by xmtc init for {plan.files.place}. Every key: docs/reference/configuration.md.",
-        f"  xmtc train {choice.candidate.tree['name']}.yaml",
+        f"  xmtc train {output}",
         f"Recipe: {choice.candidate.recipe.what}.",
         f"Estimate on this machine: {choice.seconds / 60:.1f} min of {plan.budget_s / 60:,.0f}.",
     ]
