@@ -109,7 +109,7 @@ def test_what_a_filter_cannot_be(models):
     with pytest.raises(DataError, match="branch:L01"):
         models["model"].predict(TEXTS, include=["branch:L01"])
     assert {p.label for p in models["model"].predict(TEXTS[:1], include="L01")[0]} == {"L01"}
-    with pytest.raises(ConfigError, match="leave out shortlist"):
+    with pytest.raises(ConfigError, match="so shortlist has no effect"):
         models["model"].predict(TEXTS, include=["L01"], shortlist=5)
     best = [p.label for p in models["model"].predict(TEXTS[:1], shortlist=20, top_k=3)[0]]
     rest = [p.label for p in models["model"].predict(TEXTS[:1], shortlist=20, top_k=2, exclude=best[:1])[0]]

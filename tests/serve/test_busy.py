@@ -72,7 +72,7 @@ def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate, m
         until(lambda: waiting(3))
         refused = client.post("/predict", {"texts": TEXTS[:1]})
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        assert "3 texts are already waiting" in refused.json()["detail"]
+        assert "3 texts are waiting" in refused.json()["detail"]
         assert client.get("/ready").status_code == 503
         assert client.get("/health").status_code == 200
         gate.open.set()

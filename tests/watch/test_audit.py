@@ -89,7 +89,7 @@ def test_labels_expected_of_documents_that_get_none_count_in_recall(tmp_path: Pa
 def test_what_cannot_be_drawn_or_estimated_is_named(tmp_path: Path) -> None:
     table, gold = scored(300)
     for size in (3, 301):
-        with pytest.raises(DataError, match=f"--size {size}: 300 documents in "):
+        with pytest.raises(DataError, match=f"--size {size}: 300 documents, "):
             draw(table, size, 0, LABELS)
     with pytest.raises(DataError, match="several documents have the identifier 'd0': score with an --id"):
         draw(pa.concat_tables([table, table.slice(0, 1)]), 60, 0, LABELS)

@@ -232,9 +232,7 @@ def read_decision(path: Path, labels: int) -> Decision:
     with reading(path, CheckpointError, "export the model again"):
         found = _Thresholds.model_validate(content)
     if found.per_label is not None and len(found.per_label) != labels:
-        raise CheckpointError(
-            f"{path}: per_label holds {len(found.per_label)} thresholds, the model has {labels} labels"
-        )
+        raise CheckpointError(f"{path}: per_label has {len(found.per_label)} thresholds, the model has {labels} labels")
     own = None if found.per_label is None else np.array(found.per_label, np.float32)
     return Decision(found.global_, own, found.rule)
 

@@ -121,9 +121,7 @@ def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[st
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not all(key.strip().split(".")) or key.count(".") > _DEEPEST:
-            problems.append(
-                f"{COMMAND_LINE}: {_short(text)!r}: an override is written key=value, as in finetune.batch_size=16"
-            )
+            problems.append(f"{COMMAND_LINE}: {_short(text)!r}: an override is written key=value, as in seed=16")
             continue
         place = f"{COMMAND_LINE}: {key.strip()}={_short(value)}"
         parsed.append((key.strip().split("."), yaml_tree.parse(value, place, problems, lines=False)))

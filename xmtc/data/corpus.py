@@ -148,9 +148,7 @@ class Corpus:
             there = ", ".join(self.splits)
             same = self.manifest.counts.duplicates
             why = f" ({same:,} documents of dev and test are also in train)" if same else ""
-            raise DataError(
-                f"{self.path}: no split {name!r}{why}; the corpus has: {there}; see data.split and data.source"
-            )
+            raise DataError(f"{self.path}: no split {name!r}{why}; there are: {there}; see data.split and data.source")
         if name not in self._splits:
             info = self.manifest.splits[name]
             self._splits[name] = Split(self.path, name, info, len(self.labels), self.vocabulary)

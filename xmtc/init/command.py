@@ -320,9 +320,7 @@ def write_config(
     """
     seconds, name = seconds_of(budget), name or name_of(data)
     if not re.fullmatch(RUN_NAME, name):
-        raise ConfigError(
-            f"--name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
-        )
+        raise ConfigError(f"--name {name}: a name has letters, digits, '_', '-', and '.' after the first; change it")
     output = output or Path(f"{name}.yaml")
     _check_free(output)
     write_text(output, "")

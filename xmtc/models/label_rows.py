@@ -212,9 +212,7 @@ def check_enough_trained(labels: LabelTable) -> None:
     """
     if not may_name(labels):
         trained = int((labels.train_counts > 0).sum())
-        raise ConfigError(
-            f"{trained} trained labels are too few to learn rows from names; at least {LEAST_LABELS} are needed"
-        )
+        raise ConfigError(f"{trained} trained labels are too few to learn rows from names; {LEAST_LABELS} are needed")
 
 
 def may_name(labels: LabelTable) -> bool:

@@ -337,9 +337,7 @@ class Model:
     ) -> tuple[LabelFilter | None, ShortlistScores | None]:
         """Make the filter and the shortlist that `scored` takes; see `predict`."""
         if shortlist and include is not None:
-            raise ConfigError(
-                "include already limits the labels to score, so shortlist has no effect: leave out shortlist"
-            )
+            raise ConfigError("include already limits the labels to score, so shortlist has no effect: leave it out")
         return LabelFilter.of(self.labels, include, exclude), self._shortlist(shortlist)
 
     def scored(

@@ -39,9 +39,7 @@ class ShortlistScores:
             )
         labels = len(classifier.head.bias)
         if not 0 < size < labels:
-            raise ConfigError(
-                f"a shortlist of {size} of {labels} labels: give a smaller number, or no shortlist to score all"
-            )
+            raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or no shortlist to score all")
         self._classifier, self.size, self.index = classifier, size, index
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -108,9 +108,7 @@ def read_run(directory: Path) -> RunRecord | None:
     with reading(path, ConfigError, f"move {directory} away to start again"):
         record = TypeAdapter(RunRecord).validate_json(read_file(path))
     if record.format != _FORMAT:
-        raise ConfigError(
-            f"{path}: format {record.format}, this version reads {_FORMAT}; use the version that wrote it"
-        )
+        raise ConfigError(f"{path}: format {record.format}, this version reads {_FORMAT}; use the one that wrote it")
     return record
 
 

@@ -228,9 +228,7 @@ class RerankerConfig:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ValueError(f"endpoint: {self.endpoint!r}: not an address such as http://127.0.0.1:8080/v1")
         if not self.remote and not is_loopback(parts.hostname):
-            raise ValueError(
-                f"endpoint: {parts.hostname}: another machine would read the texts; set remote: true to allow it"
-            )
+            raise ValueError(f"endpoint: {parts.hostname}: another machine reads the texts; remote: true allows it")
 
 
 ScorerConfig = Annotated[

@@ -92,9 +92,7 @@ class LabelText(WordWeights):
     @override
     def fit(cls, training: Training, settings: LabelTextConfig) -> Self:
         if (names := training.names) is None:
-            raise DataError(
-                f"{settings.kind} needs names or descriptions of labels, but the corpus has none: leave it out"
-            )
+            raise DataError(f"{settings.kind} needs names or descriptions of labels, but there are none: leave it out")
         fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary, category=0)
         return cls(sparse.csr_array(names.words_WV.T.tocsr()), fields_F, names.owners_W)
 

@@ -136,9 +136,7 @@ class Batcher:
         """
         if self._texts + len(texts) > _QUEUE_TEXTS and self._texts:
             self.metrics.refused.inc()
-            raise RequestError(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are already waiting: try again later"
-            )
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are waiting: try again later")
         loop = asyncio.get_running_loop()
         pieces = [
             Piece(model, some, options, _tokens(model, some), loop.create_future()) for some in _pieces(texts, options)

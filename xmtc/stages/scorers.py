@@ -77,9 +77,7 @@ def _first_result(worker: Worker) -> None:
         write_evaluation(worker.paths.evaluation("dev"), evaluation)
         export(worker, {}, fused.ensemble, outcomes, {"dev": numeric_metrics(evaluation.metrics)}, predictions)
         shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
-        print_line(
-            f"scorers without the head, dev: {shown}; a model that predicts with them is in {worker.paths.model}"
-        )
+        print_line(f"scorers without the head, dev: {shown}; a model of them is in {worker.paths.model}")
 
     run_collectively(write, here=worker.is_first)
 

@@ -22,12 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import (
-    all_gather_object,
-    all_reduce_max_ints,
-    all_reduce_sum,
-    rank_and_world_size,
-)
+from xmtc.distributed.collectives import all_gather_object, all_reduce_max_ints, all_reduce_sum, rank_and_world_size
 from xmtc.distributed.row_shards import RowShard, share_of
 from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier

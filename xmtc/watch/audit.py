@@ -92,9 +92,7 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
     sizes_H = frame["stratum"].value_counts()
     least = int(sizes_H.clip(upper=_LEAST).sum())
     if not least <= size <= len(frame):
-        raise DataError(
-            f"--size {size}: {len(frame):,} documents in {len(sizes_H)} strata: give {least} to {len(frame)}"
-        )
+        raise DataError(f"--size {size}: {len(frame):,} documents, {len(sizes_H)} strata: give {least} to {len(frame)}")
     rest_H = (sizes_H - _LEAST).clip(lower=0)
     ends_H = (rest_H.cumsum() * (size - least) / max(len(frame) - least, 1)).round()  # their sum is exact
     wanted_H = sizes_H - rest_H + np.diff(ends_H, prepend=0).astype(int)

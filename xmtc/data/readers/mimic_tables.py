@@ -137,19 +137,14 @@ class Codes:
             blocks += own
         rows: Rows = pd.concat(blocks, ignore_index=True)
         if rows.empty:
-            raise DataError(
-                f"{tables[0][1]}: no admission with a note has a code of ICD version {version}; "
-                "see data.source.icd_version"
-            )
+            raise DataError(f"{tables[0][1]}: no note has a code of ICD version {version}; see data.source.icd_version")
         rows = rows.assign(number=pd.factorize(rows["code"])[0])
         rows = rows.sort_values(["hadm_id", "kind", "sequence"], kind="stable").drop_duplicates(["hadm_id", "code"])
         documents = rows.groupby("code")["hadm_id"].transform("size")
         self.pairs = rows[documents >= least]
         if self.pairs.empty:
-            raise DataError(
-                f"{tables[0][1]}: no code has {least} admissions, and the most frequent {documents.max()}; "
-                "lower data.source.min_code_documents"
-            )
+            most = f"no code has {least} admissions, and the most frequent {documents.max()}"
+            raise DataError(f"{tables[0][1]}: {most}; lower data.source.min_code_documents")
         self.dropped = rows["code"].nunique() - self.pairs["code"].nunique()
 
 
@@ -224,9 +219,7 @@ def _code_columns(layout: Layout, *others: str) -> list[str]:
 
 
 def _of_version(block: Rows, layout: Layout, version: IcdVersion, path: Path) -> Rows:
-    if not layout.version:
-        return block
-    given = block[layout.version]
+    given = block[layout.version] if layout.version else pd.Series("9", block.index)
     if len(strange := given[~given.isin(("9", "10"))]):
         raise unfit(strange, path, "9 or 10")
     return block[given == str(version)]

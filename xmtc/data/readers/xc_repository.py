@@ -195,8 +195,6 @@ def _names_of_uids(path: Path) -> dict[str, str]:
     for index, row in enumerate(sound(JsonLines().rows(path, None))):
         uid = label_of(row.cells.get("uid")) or str(index)
         if uid in names:
-            raise DataError(
-                f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; make them differ"
-            )
+            raise DataError(f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; change one")
         names[uid] = label_of(row.cells.get("title")) or str(index)
     return names
