@@ -245,15 +245,18 @@ def test_a_sink_that_fails_ends_no_training(tmp_path: Path, console: Console, mo
 
 def test_mlflow_resumes_the_same_run(tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake("mlflow", monkeypatch)
+    entities = types.SimpleNamespace(Metric=lambda key, value, _, step: (key, value, step))
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     config = TrackConfig(sinks=(MlflowConfig(tracking_uri="sqlite:///x.db"),))
     for _ in range(2):
         with Tracker(tmp_path / "name", config, console=console, settings={"data": {"limit": None}}) as tracker:
-            tracker.log("plant", 3, {"dev/p@5": 0.5})
+            tracker.log("plant", 3, {"dev/p@5": 0.5, "dev/r@5": 0.25})
     names = [name for name, _, _ in calls]
     assert names.count("create_run") == 1
     assert names.count("update_run") == 1
     assert ("log_param", ("r1", "data.limit", "None"), {}) in calls
-    assert ("log_metric", ("r1", "plant/dev/p_at_5", 0.5), {"step": 3}) in calls
+    sent = [keywords for name, _, keywords in calls if name == "log_batch"]
+    assert sent == [{"metrics": [("plant/dev/p_at_5", 0.5, 3), ("plant/dev/r_at_5", 0.25, 3)]}] * 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")

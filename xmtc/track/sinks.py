@@ -3,6 +3,7 @@
 Their packages are imported when a sink is opened, and only then.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -120,9 +121,10 @@ class MlflowSink:
         """Do nothing: MLflow keeps a step with every value."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Send one step."""
-        for name, value in metrics.items():
-            self._client.log_metric(self._run_id, portable_name(f"{stage}/{name}"), value, step=step)
+        """Send one step, in one request: training waits for it."""
+        metric, now = import_module("mlflow.entities").Metric, int(time.time() * 1000)
+        values = [metric(portable_name(f"{stage}/{name}"), value, now, step) for name, value in metrics.items()]
+        self._client.log_batch(self._run_id, metrics=values)
 
     def close(self) -> None:
         """Mark the run as finished."""
