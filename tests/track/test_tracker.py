@@ -243,6 +243,15 @@ def test_a_sink_that_fails_ends_no_training(tmp_path: Path, console: Console, mo
         check_sinks(tmp_path, config, {})
 
 
+def test_a_place_where_tensorboard_cannot_write_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tensorboard").touch()
+    with pytest.raises(ConfigError, match=r"track\.sinks: tensorboard: FileExistsError: .*/tensorboard"):
+        check_sinks(tmp_path, TrackConfig(sinks=(TensorBoardConfig(),)), {})
+    assert "track.sinks: tensorboard: trying it" in capsys.readouterr().err
+
+
 def test_mlflow_resumes_the_same_run(tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake("mlflow", monkeypatch)
     entities = types.SimpleNamespace(Metric=lambda key, value, _, step: (key, value, step))

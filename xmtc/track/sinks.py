@@ -45,6 +45,7 @@ class TensorBoardSink:
 
     def __init__(self, run: RunInfo):
         self._directory = run.directory / "tensorboard"
+        self._directory.mkdir(parents=True, exist_ok=True)
         self._module = import_module("tensorboardX")
         self._writers: dict[str, Any] = {}
 
