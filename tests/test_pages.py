@@ -220,6 +220,9 @@ def test_notebooks_run(notebook: Path, workspace: Path, monkeypatch: pytest.Monk
     for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
         if cell["cell_type"] == "code" and "not-run" not in cell["metadata"].get("tags", []):
             exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
+    for axes in (axes for number in matplotlib.pyplot.get_fignums() for axes in matplotlib.pyplot.figure(number).axes):
+        places = [bar.get_xy() for bar in axes.patches]
+        assert len(set(places)) == len(places), "a bar hides another, such as that of a word that occurs twice"
     matplotlib.pyplot.close("all")
 
 
