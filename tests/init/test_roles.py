@@ -19,7 +19,7 @@ from xmtc.errors import DataError
 from xmtc.init.command import _data_section
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles
-from xmtc.init.facts import ColumnFacts, read_facts
+from xmtc.init.facts import SAMPLE, ColumnFacts, read_facts
 from xmtc.init.recipes import Task, candidates
 from xmtc.init.roles import Answers, Roles, check_header, choose_roles
 
@@ -123,6 +123,12 @@ def test_the_separator_of_labels_is_found(separator, picks):
     distinct, parts = len(set(cells)), len({i for chosen in picks for i in chosen})
     found = ColumnFacts("labels", "text", cells, len(cells)).separator()
     assert found == separator or (found is None and distinct <= parts)
+
+
+def test_commas_inside_many_names_that_hardly_repeat_do_not_separate():
+    """Of a million people, a sample has nearly everybody once."""
+    cells = [f"Surname {i % 1_800}, First {i % 1_997}" for i in range(SAMPLE)]
+    assert ColumnFacts("label", "text", cells, SAMPLE).separator() is None
 
 
 def test_commas_inside_names_do_not_separate():

@@ -27,7 +27,7 @@ SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
 _DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
 _REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells …
-_HARDLY = 0.05  # … unless cells hardly repeat, so that nothing could be learned from them as they are
+_HARDLY = 0.05  # … unless cells of a whole table hardly repeat: nothing could be learned from them as they are
 _FIRST = 50_000
 _SECONDS = 10.0
 
@@ -108,7 +108,8 @@ class ColumnFacts:
             if in_iris or several < 0.02 * len(parts) or (separator == " " and not _are_codes(distinct)):
                 continue
             repeated, whole = 1 - len(distinct) / sum(map(len, parts)), 1 - self.distinct_share
-            recombined = len(distinct) < self.distinct or whole < _HARDLY or repeated > whole + _REPEATED_MORE
+            least = 0.0 if self.rows < SAMPLE and whole < _HARDLY else _REPEATED_MORE
+            recombined = len(distinct) < self.distinct or repeated > whole + least
             if recombined and repeated > most:
                 best, most = separator, repeated
         return best
