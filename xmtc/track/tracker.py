@@ -80,7 +80,7 @@ def check_sinks(run_dir: Path, config: TrackConfig, settings: Mapping[str, Any])
     """
     run = RunInfo(run_dir, redacted(dict(settings)))
     for sink in config.sinks:
-        print_line(f"track.sinks: {sink.kind}: trying it; a server that is away can take minutes")
+        print_line(f"track.sinks: trying {sink.kind}")
         if failure := _failure(sink.kind, lambda sink=sink: sink.open(run).close()):
             raise ConfigError(f"{failure}; correct it, or take the sink out")
 
