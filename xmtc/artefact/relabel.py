@@ -145,7 +145,7 @@ def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list
             raise DataError(f"label {quoted_label(kept)}: no label is merged into it; name one")
         for label in (kept, *others):
             if label in seen:
-                raise DataError(f"label {quoted_label(label)} is in two groups; put labels of one group together")
+                raise DataError(f"label {quoted_label(label)} is in two groups; make them one group")
             seen.add(label)
         ids.append([table.index(label) for label in (kept, *others)])
     return ids

@@ -59,6 +59,6 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
     """
     token = read_token(None)
     if token is None:
-        raise ConfigError(f"set {TOKEN_VARIABLE} in the environment of all nodes: others may reach Ray's proxies")
+        raise ConfigError(f"set {TOKEN_VARIABLE} on all nodes: other machines may reach Ray's proxies")
     config = ServeConfig(token=token, **vars(tuning))
     return make_app(read_models(args.model, args.models, config, device=args.device, precision=args.precision))

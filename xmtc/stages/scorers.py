@@ -92,7 +92,7 @@ def _fit(
     """
     every, states_ND = worker.config.model.fitted, None
     if any("states" in one.needs for one in wanted):
-        states_ND = np.concatenate([pooled_states(worker, split, cached=cached) for split in splits])
+        states_ND = np.concatenate([_pooled_states(worker, split, cached=cached) for split in splits])
     words = [split.words() for split in splits]
     features = Features(Words(_stacked([one.counts_NC for one in words]), words[0].vocabulary), states_ND)
     labels_NL = _stacked([split.label_matrix() for split in splits])
@@ -117,7 +117,7 @@ def _stacked(parts: Sequence[Matrix]) -> Matrix:
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
-def pooled_states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:
+def _pooled_states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:
     """Compute pooled states (N, D) of a split's documents, on every rank. Collective."""
     classifier = worker.classifier.eval()
     states_ND = np.zeros((len(split), classifier.encoder.width), np.float32)
