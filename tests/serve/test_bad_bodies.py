@@ -100,7 +100,9 @@ def test_other_kinds_of_bodies(strict: Client, kind: str) -> None:
 
 
 def test_methods_and_paths(strict: Client) -> None:
-    assert strict.get("/predict").status_code == 405
+    refused = strict.get("/predict")
+    assert refused.status_code == 405
+    assert refused.headers["Allow"] == "POST"
     assert strict.post("/labels").status_code == 405
     assert strict.post("/nothing", {}).status_code == 404
     assert strict.get("/assets/../config.py").status_code == 404

@@ -118,6 +118,9 @@ def test_what_is_served(client: Client, model: xmtc.Model) -> None:
     assert client.post("/queue/next").status_code == 404
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/predict", "/labels", "/health", "/ready", "/metrics", "/annotations", "/v1/projects"} <= set(paths)
+    for answers in (one["responses"] for verbs in paths.values() for one in verbs.values()):
+        assert answers.keys() - {"4XX", "5XX"} in ({"200"}, {"204"})
+        assert "detail" in answers["4XX"]["content"]["application/problem+json"]["schema"]["properties"]
 
 
 def test_metrics_and_errors_hold_no_text(client: Client) -> None:

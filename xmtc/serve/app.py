@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -14,7 +14,7 @@ from xmtc.serve import annif, bodies
 from xmtc.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.serve.guard import Guard
 from xmtc.serve.models import Models, chosen, models_of
-from xmtc.serve.refusals import RequestError, add_handlers
+from xmtc.serve.refusals import RESPONSES, RequestError, add_handlers
 from xmtc.serve.routes import KnownQueryRoute
 from xmtc.serve.service import Service
 
@@ -35,7 +35,7 @@ def make_app(models: Models) -> FastAPI:
     app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=models.first.metrics)
     add_handlers(app)
     for one in (router, annif.annif_router, page_router):
-        app.include_router(one)
+        app.include_router(one, responses=RESPONSES)
     app.mount("/assets", StaticFiles(directory=_ASSETS))
     return app
 
@@ -153,7 +153,7 @@ async def ready(request: Request) -> dict[str, str]:
     return {"status": "ready"}
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Return the metrics for Prometheus."""
     return Response(models_of(request).first.metrics.page(), media_type=CONTENT_TYPE_LATEST)

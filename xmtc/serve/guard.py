@@ -92,7 +92,7 @@ class Guard:
                 if body is not None:
                     await _run_until_gone(self.app, scope, body, receive, send_with_headers)
         except RequestError as refused:
-            response = problem_response(refused.status_code, refused.detail)
+            response = problem_response(refused.status_code, refused.detail, refused.headers)
             response.headers["Connection"] = "close"  # the rest of the request is not read
             await response(scope, receive, send_with_headers)
             return refused.status_code
@@ -103,9 +103,8 @@ class Guard:
         """Occupy one of the places for requests."""
         if needed and self._active >= self.limits.requests:
             self.metrics.refused.inc()
-            raise RequestError(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.requests} requests are already running: try again later"
-            )
+            message = f"{self.limits.requests} requests are already running: try again later"
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
         self._active += needed
         try:
             yield
@@ -122,7 +121,8 @@ class Guard:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             fits = [one for one in self.tokens if secrets.compare_digest(given.encode(), one.encode())]
             if scheme.lower() != "bearer" or not fits:
-                raise RequestError(HTTPStatus.UNAUTHORIZED, "send the server's token as `Authorization: Bearer TOKEN`")
+                message = "send the server's token as `Authorization: Bearer TOKEN`"
+                raise RequestError(HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
             scope.setdefault("state", {})["by"] = self.tokens[fits[0]]
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.limits.body_bytes:
@@ -202,9 +202,8 @@ def _check_host(headers: Mapping[str, str]) -> None:
     except ValueError:
         host, origin = "", ""
     if not is_loopback(host):
-        raise RequestError(
-            HTTPStatus.MISDIRECTED_REQUEST, "without a token, the server answers only to localhost and 127.0.0.1"
-        )
+        message = "without a token, the server answers only to localhost and 127.0.0.1"
+        raise RequestError(HTTPStatus.MISDIRECTED_REQUEST, message)
     if "origin" in headers and origin != headers.get("host"):
         raise _other_site()
 

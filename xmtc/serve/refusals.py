@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +17,7 @@ from xmtc.fusion.config import RULES
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
+_MEDIA_TYPE = "application/problem+json"
 _ANNIF = "/v1/"
 _MAX_SHOWN = 5
 _MESSAGES = {
@@ -25,19 +26,23 @@ _MESSAGES = {
     "string_pattern_mismatch": f"not a rule: give {' or '.join(RULES)}",  # the only pattern of a body
 }
 _BROKEN = "the server cannot do this now; its log says why"
+_TYPES = {"type": "string", "title": "string", "status": "integer", "detail": "string"}
+_SCHEMA = {"type": "object", "properties": {name: {"type": kind} for name, kind in _TYPES.items()}}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    codes: {"description": "Problem", "content": {_MEDIA_TYPE: {"schema": _SCHEMA}}} for codes in ("4XX", "5XX")
+}
+"""Error responses, as OpenAPI describes them."""
 
 
 class RequestError(HTTPException):
     """Ends a request with this status and message."""
 
 
-def problem_response(status: int, detail: str) -> JSONResponse:
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Make the response for a problem. If the server is busy, it says when to try again."""
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    if status == HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = "Bearer"
+    busy = {"Retry-After": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return JSONResponse(content, status, headers, media_type="application/problem+json")
+    return JSONResponse(content, status, {**busy, **(headers or {})}, media_type=_MEDIA_TYPE)
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -47,7 +52,7 @@ def add_handlers(app: FastAPI) -> None:
     async def of_request(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         bad = error.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
-        return problem_response(_unprocessable(request) if bad else error.status_code, error.detail)
+        return problem_response(_unprocessable(request) if bad else error.status_code, error.detail, error.headers)
 
     @app.exception_handler(XmtcError)
     async def of_user(request: Request, error: Exception) -> JSONResponse:

@@ -108,10 +108,8 @@ def listen(config: ServeConfig) -> socket.socket:
     try:
         return socket.create_server((config.host, config.port), family=family)
     except OSError as error:
-        where = f"--host {config.host} --port {config.port}"
-        raise ConfigError(
-            f"{where}: cannot listen there ({error.strerror}); choose a free port of this machine"
-        ) from None
+        where, why = f"--host {config.host} --port {config.port}", error.strerror
+        raise ConfigError(f"{where}: cannot listen there ({why}); choose a free port of this machine") from None
 
 
 class _Server(uvicorn.Server):
