@@ -25,7 +25,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.labels import LabelTable
 from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
-from xmtc.files import reading, reason_of, write_text, writing
+from xmtc.files import read_json, reading, reason_of, write_text, writing
 from xmtc.mig.ranking import TokenRanking
 from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.predictor import Model
@@ -100,6 +100,19 @@ def test_a_reason_is_one_short_line(text):
     for error in (ValueError(text), OSError(text), KeyError(text), pa.ArrowInvalid(text)):
         assert len(reason_of(error)) <= 200 + len("lacks ")
         assert len(reason_of(error).splitlines()) == 1
+
+
+def test_a_reason_says_where(tmp_path: Path) -> None:
+    def reason(content: bytes) -> str:
+        (tmp_path / "a.json").write_bytes(content)
+        with pytest.raises(DataError) as caught, reading("place"):
+            read_json(tmp_path / "a.json")
+        return str(caught.value)
+
+    assert "malformed JSON: Expecting value at line 2; " in reason(b'{"a":\n}')
+    assert "malformed JSON: Expecting value at column 6; " in reason(b'{"a":}')
+    assert "not UTF-8 in line 3 (invalid start byte); " in reason(b'{"a":\r\n1,\n"\xff"')
+    assert "not UTF-8 in line 1 (unexpected end of data); " in reason(b"\xe2")
 
 
 def refusal(call, path: Path) -> str | None:

@@ -327,10 +327,13 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, _loaded([("pydantic", "ValidationError")])):
         first = error.errors(include_input=False)[0]  # pyright: ignore[reportAttributeAccessIssue]
         return ": ".join([*filter(None, [".".join(map(str, first["loc"]))]), first["msg"]])
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 in line {len(error.object[: error.start + 1].splitlines())} ({error.reason})"
     if isinstance(error, UnicodeError):
-        return f"not UTF-8 ({error.reason})" if isinstance(error, UnicodeDecodeError) else "a name that is not UTF-8"
+        return "a name that is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
-        return f"malformed JSON: {error.msg.removesuffix(' at')} at line {error.lineno}"
+        place = f"line {error.lineno}" if "\n" in error.doc else f"column {error.colno}"
+        return f"malformed JSON: {error.msg.removesuffix(' at')} at {place}"  # some of Python's messages end with it
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, FileNotFoundError):  # Arrow's has no number

@@ -114,7 +114,10 @@ def test_documents_of_three_people_and_without_labels_agree() -> None:
             '{"id": "a", "labels": ["x"], "stratum": "quarter 1", "expected": {}}\n',
             "a sample, with labels of the model",
         ),
-        ("id,labels\n", "line 1: not an annotation"),
+        ("id,labels\n", "line 1: not an annotation: malformed JSON: Expecting value at column 1; "),
+        ('\n{"id": "a", "id": "b", "labels": []}\n', "line 2: not an annotation: the key 'id' occurs twice"),
+        ('{"id": "a", "labels": ["\\ud800"]}\n', "line 1: not an annotation: the JSON holds half of a character"),
+        ("[1]\n", "line 1: not an annotation; "),
         ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: not valid: at: Input"),
         (
             '{"id": "a", "labels": [], "added": [{"label": "x", "train_count": -1}]}\n',

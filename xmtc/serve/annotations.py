@@ -25,7 +25,7 @@ from xmtc.data.readers.base import quoted_cell
 from xmtc.data.readers.cells import absent, label_of
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import read_file, reading, writing
+from xmtc.files import parse_json, read_file, reading, writing
 
 _KEYS = {"id", "labels", "document", "model", "by", "at", "suggested", "accepted", "rejected", "added", "seconds"}
 
@@ -181,14 +181,11 @@ def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with reading(path, DataError, "give another file"):
-        lines = read_file(path).decode("utf-8-sig").split("\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+        lines = enumerate(read_file(path).decode("utf-8-sig").split("\n"), start=1)
+    for number, line in (one for one in lines if one[1].strip()):
         with reading(f"{path}: line {number}", fix="give another file", what="not an annotation"):
-            row = json.loads(line)
-        if not isinstance(row, dict) or not all(
-            isinstance(name, str) for name in (row.get("id"), row.get("document") or "", row.get("by") or "")
-        ):
+            row = parse_json(line)
+        names = (row.get("id"), row.get("document") or "", row.get("by") or "") if isinstance(row, dict) else (None,)
+        if not all(isinstance(name, str) for name in names):
             raise DataError(f"{path}: line {number}: not an annotation; give another file")
         yield row

@@ -15,7 +15,7 @@ import xxhash
 from xmtc.data.readers.base import no_column
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
-from xmtc.files import RepeatedKeyError, once_each, reading
+from xmtc.files import RepeatedKeyError, once_each, reading, reason_of
 
 _BLOCK, _HEAD = 1 << 20, 1 << 10
 _UNDECODED = re.compile("[\udc80-\udcff]")
@@ -94,8 +94,7 @@ def json_object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line.rstrip(), object_pairs_hook=once_each)
     except json.JSONDecodeError as error:
-        reason = error.msg.removesuffix(" at")  # which some of Python's messages end with
-        raise ValueError(f"malformed JSON: {reason} at column {error.colno}; a line holds one object") from None
+        raise ValueError(f"{reason_of(error)}; a line holds one object") from None
     except RepeatedKeyError:
         raise ValueError("a key occurs twice, and one value would be lost") from None
     except (ValueError, RecursionError):
