@@ -61,6 +61,7 @@ class Run:
     from_config: Mapping[str, Any] | None = None
     rule: Annotated[str, Field(pattern=r"^[a-z]=\d$", examples=["a=1", "b=2"])] | None = None
     code: Annotated[str, Field(pattern=r"^x$")] = "x"
+    fields: str | Annotated[tuple[str, ...] | Mapping[str, float], Field(min_length=1)] = "text"
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
@@ -198,7 +199,7 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         ("name: a\noptimizer: {betas: [1]}\n", (), "run.yaml:2: optimizer.betas.1: missing"),
         ("name: a\noptimizer: {betas: [0.9, 0.1]}\n", (), "run.yaml:2: optimizer: betas must rise; swap them"),
         ("name: a\noptimizer: {schedule: cosin}\n", (), "schedule: 'cosin': must be 'cosine' or 'linear'; did"),
-        ("name: a\noptimizer: {warmup: autom}\n", (), "did you mean 'auto'? or must be 'auto'"),
+        ("name: a\noptimizer: {warmup: autom}\n", (), "must be a valid integer or must be 'auto'; did you mean 'auto'?"),
         ("name: a\noptimizer: {learning_rate: .nan}\n", (), "nan: must be a finite number"),
         ("name: a\noptimizer: 3\n", (), "run.yaml:2: optimizer: 3: must be"),
         ("name: a\nname: b\n", (), "run.yaml:2: name: occurs twice in this section (first in line 1); keep one"),
@@ -220,7 +221,7 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         (
             "name: !!python/name:os.system a\n",
             (),
-            "run.yaml:1: a: the tag tag:yaml.org,2002:python/name:os",
+            "run.yaml:1: the tag tag:yaml.org,2002:python/name:os",
         ),
         ("name: &x {a: *x}\n", (), "an alias refers to a section that contains it"),
         ("? [a]\n: 1\nname: a\n", (), "a key must be a word"),
@@ -289,3 +290,14 @@ def test_dump_and_parse_agree(data: Any) -> None:
 @pytest.mark.parametrize("text", ["1e-4", "on", "0123", "null", "true", "1_0", "12:30", "2024-01-31", ".5", "~", ""])
 def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
     assert yaml_tree.parse(yaml_tree.dump({"key": text}), "file", []).plain() == {"key": text}
+
+
+def test_the_place_of_a_mistake_is_where_it_was_written(tmp_path: Path) -> None:
+    assert (
+        problem(tmp_path, "name: a\nfields:\n  title: x\n") == "run.yaml:3: fields.title: 'x': must be a valid number"
+    )
+    assert problem(tmp_path, "name: a\nfields: [b, 1]\n") == "run.yaml:2: fields.1: 1: must be a valid string"
+    of_another = problem(tmp_path, "name: a\nfields: {title: 1}\n", "fields.title=x")
+    assert of_another == "command line: fields.title=x: fields.title: 'x': must be a valid number"
+    below_a_value = problem(tmp_path, "name: a\nseed: 1\n", "seed.x=1")
+    assert below_a_value == "command line: seed.x=1: seed: must be a valid integer"

@@ -150,11 +150,11 @@ def _set(node: Node, keys: list[str], value: Node) -> Node:
         if key not in elements:
             raise ConfigError(f"{value.place}: {key}: the list has {len(elements)} elements, numbered from 0")
         return Node(list(_set(Node(elements, node.place), keys, value).value.values()), node.place)
-    section = node.value if isinstance(node.value, dict) else {}
+    section, place = (node.value, node.place) if isinstance(node.value, dict) else ({}, value.place)
     if not rest:
-        return _merge(Node(section, node.place), Node({key: value}, node.place))
+        return _merge(Node(section, place), Node({key: value}, place))
     child = section.get(key, Node({}, value.place))
-    return Node({**section, key: _set(child, rest, value)}, node.place)
+    return Node({**section, key: _set(child, rest, value)}, place)
 
 
 def _fill_kinds(node: Node, shape: Shape | None) -> Node:

@@ -32,11 +32,16 @@ class _Spot:
 
 def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple[Place, str]]:
     """List each distinct problem of `error` with its place, in the order of the schema."""
-    found: dict[tuple[Place, str], list[str]] = {}
+    found: dict[tuple[Place, str, str], list[str]] = {}
     for details in error.errors(include_url=False):
-        place, subject, problem = _describe(details, root, shape)
-        found.setdefault((place, subject), []).append(problem)
-    return [(place, f"{key}: {' or '.join(dict.fromkeys(problems))}") for (place, key), problems in found.items()]
+        place, subject, problem, fix = _describe(details, root, shape)
+        found.setdefault((place, subject, fix), []).append(problem)
+    return [
+        (place, f"{key}: {' or '.join(dict.fromkeys(problems))}{fix}")
+        for (place, key, fix), problems in found.items()
+        # another alternative of its type says where in it the problem lies
+        if not any(other.startswith(f"{key.split(': ')[0]}.") for _, other, _ in found)
+    ]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -53,30 +58,24 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, str, str]:
-    """Return the place, the key with its value, and what is wrong; alternatives of a union differ in the last."""
+def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, str, str, str]:
+    """Return the place, the key with its value, what is wrong, in which alternatives of a union differ, and the fix."""
     spot = _locate(details["loc"], root, shape)
     value = spot.node.plain()
     if details["type"] in _UNKNOWN:
-        return spot.node.place, spot.key, _unknown_key(spot)
+        return spot.node.place, spot.key, _unknown_key(spot), ""
     if details["type"] in _MISSING:
-        return spot.node.place, spot.key, "missing; give it a value"
+        return spot.node.place, spot.key, "missing", "; give it a value"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
-    words = (
-        details["msg"]
-        .removeprefix("Value error, ")
-        .replace("Input should be", "must be")
-        .replace("a valid array", "a list")
-    )
+    words = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    words = words.replace("a valid array", "a list")
     members = spot.shape.members() if spot.shape else []
     like = ", ".join(one for member in members for one in member.schema.get("examples", ()))
     if like and details["type"] == "string_pattern_mismatch":
         words = f"must be like {like}"
-    given = spot.key or "the configuration"
-    if not isinstance(value, dict):
-        given = f"{given}: {shown(value)}"
-    return spot.node.place, given, words + (_fix(value, spot.shape) if spot.shape else "")
+    given = (spot.key or "the configuration") + ("" if isinstance(value, dict) else f": {shown(value)}")
+    return spot.node.place, given, words, _fix(value, spot.shape) if spot.shape else ""
 
 
 def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
@@ -84,8 +83,7 @@ def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
     path: tuple[str | int, ...] = ()
     here: Shape | None = shape
     parent: Shape | None = None
-    node = root
-    parts = list(loc)
+    node, parts = root, list(loc)
     while parts and here is not None and len(here.members()) == 1:  # of several, each has errors
         if here.kinds():
             here = here.kinds().get(str(parts.pop(0)))
@@ -95,6 +93,9 @@ def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
         node = _step(node, part)
     if here is not None and here.kinds() and not parts and isinstance(node.value, dict):
         return _Spot(path, here, node, here)
+    for part in parts if here is not None else ():  # what is no key here names one of several alternatives
+        if (child := _step(node, part)) is not node:
+            path, here, node = (*path, part), None, child
     return _Spot(path, here, node, parent)
 
 
@@ -112,13 +113,13 @@ def _unknown_key(spot: _Spot) -> str:
     return f"unknown key; {suggestion(str(spot.path[-1]), known)}known here: {', '.join(known) or 'none'}"
 
 
-def _wrong_kind(spot: _Spot) -> tuple[Place, str, str]:
+def _wrong_kind(spot: _Spot) -> tuple[Place, str, str, str]:
     kinds = list(spot.shape.kinds()) if spot.shape else []
     given = spot.node.value.get("kind") if isinstance(spot.node.value, dict) else None
     if given is None:
-        return spot.node.place, spot.key, f"needs a kind; add 'kind:' with one of {', '.join(kinds)}"
+        return spot.node.place, spot.key, "needs a kind", f"; add 'kind:' with one of {', '.join(kinds)}"
     hint = suggestion(str(given.plain()), kinds)
-    return given.place, f"{spot.key}.kind: {shown(given.plain())}", f"unknown kind; {hint}known: {', '.join(kinds)}"
+    return given.place, f"{spot.key}.kind: {shown(given.plain())}", "unknown kind", f"; {hint}known: {', '.join(kinds)}"
 
 
 def _fix(value: Any, shape: Shape) -> str:

@@ -164,7 +164,7 @@ class _TreeBuilder:
             return 0
         if node.tag.removeprefix(_TAG) in ("str", "bool", "float", "null"):
             return self.loader.construct_object(node)
-        self.problems.append(f"{place}: {node.value}: the tag {node.tag} is not supported; leave it out")
+        self.problems.append(f"{place}: the tag {node.tag} is not supported; leave it out")
         return node.value
 
 
