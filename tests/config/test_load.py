@@ -192,14 +192,20 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
         ("name: a\nheads:\n- kind: flat\n- kind: flat\n  bais: 1\n", (), "run.yaml:5: heads.1.bais: unknown key; did"),
         ("name: a\nhead: flat\n", (), "run.yaml:2: head: 'flat': must be"),
         ("name: a\nrule: top\n", (), "run.yaml:2: rule: 'top': must be like a=1, b=2"),
-        ("name: a\ncode: y\n", (), "run.yaml:2: code: 'y': String should match pattern"),  # a plugin without examples
+        ("name: a\ncode: y\n", (), "run.yaml:2: code: 'y': must match pattern"),  # a plugin without examples
         ("name: a\ncolumns: text\n", (), "must be a list; write [text]"),
         ("name: a\ncolumns: 2\n", (), "must be a list; write [2]"),
         ("name: a\ncolumns: [1]\n", (), "columns.0: 1: must be a valid string"),
+        ("name: a\nfields: []\n", (), "fields: []: must be a valid string or must have at least 1 item, not 0"),
+        ("name: a\noptimizer: x\n", (), "optimizer: 'x': must be a section"),
         ("name: a\noptimizer: {betas: [1]}\n", (), "run.yaml:2: optimizer.betas.1: missing"),
         ("name: a\noptimizer: {betas: [0.9, 0.1]}\n", (), "run.yaml:2: optimizer: betas must rise; swap them"),
         ("name: a\noptimizer: {schedule: cosin}\n", (), "schedule: 'cosin': must be 'cosine' or 'linear'; did"),
-        ("name: a\noptimizer: {warmup: autom}\n", (), "must be a valid integer or must be 'auto'; did you mean 'auto'?"),
+        (
+            "name: a\noptimizer: {warmup: autom}\n",
+            (),
+            "must be a valid integer or must be 'auto'; did you mean 'auto'?",
+        ),
         ("name: a\noptimizer: {learning_rate: .nan}\n", (), "nan: must be a finite number"),
         ("name: a\noptimizer: 3\n", (), "run.yaml:2: optimizer: 3: must be"),
         ("name: a\nname: b\n", (), "run.yaml:2: name: occurs twice in this section (first in line 1); keep one"),

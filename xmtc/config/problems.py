@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,8 +69,8 @@ def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, s
         return spot.node.place, spot.key, "missing", "; give it a value"
     if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(spot)
-    words = details["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    words = words.replace("a valid array", "a list")
+    words = re.sub(r"^\w+ should (?=be|have|match)", "must ", details["msg"].removeprefix("Value error, "))
+    words = words.replace("a valid array", "a list").replace("an object", "a section").replace(" after validation", "")
     members = spot.shape.members() if spot.shape else []
     like = ", ".join(one for member in members for one in member.schema.get("examples", ()))
     if like and details["type"] == "string_pattern_mismatch":
