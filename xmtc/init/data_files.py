@@ -81,7 +81,7 @@ def find_files(data: str) -> DataFiles:
     settings = table_of(check_file(local))
     if settings is None:
         known = ", ".join([*TABLES, *COMPRESSIONS])
-        raise DataError(f"{data}: xmtc init reads files of these kinds, and folders of them: {known}")
+        raise DataError(f"{data}: xmtc init reads {known}, and folders of them; save a spreadsheet as CSV")
     return DataFiles(data, {"train": (data,)}, {data: local}, settings)
 
 
