@@ -14,7 +14,7 @@ import torch.multiprocessing as multiprocessing
 # Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`, and
 # DeepSpeed's start all that compiles.
 TORCH = ["torch._dynamo", "torch._inductor.compile_fx"]
-PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.fine_tuning", "xmtc.training.planting", *TORCH]
+PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.fine_tuning", "xmtc.planting.ranking_objective", *TORCH]
 
 
 def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args: Any, timeout_s: float = 120) -> list:

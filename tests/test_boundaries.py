@@ -26,7 +26,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import read_json, reading, reason_of, write_text, writing
-from xmtc.mig.ranking import TokenRanking
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.predictor import Model
 from xmtc.report.run_results import RunResults

@@ -314,7 +314,7 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
 
 INTERRUPTIONS = {
     "prepare": "xmtc.data.prepare.make_shard",
-    "mig": "xmtc.mig.ranking.rank_tokens",
+    "mig": "xmtc.planting.mig.ranking.rank_tokens",
     "plant": "xmtc.stages.plant.plant_prototypes",
     "evaluate": "xmtc.stages.exporting.export_model",
     "report": "xmtc.pipeline.report_runs",

@@ -17,8 +17,16 @@ from xmtc.run.config import RunConfig
 from xmtc.scorers.config import ScorerConfig
 
 FOLDERS = (
-    *("xmtc.losses", "xmtc.data.readers", "xmtc.models.heads", "xmtc.models.encoders", "xmtc.models.poolings"),
-    *("xmtc.distributed.strategies", "xmtc.training.callbacks", "xmtc.report.sections", "xmtc.mig", "xmtc.scorers"),
+    "xmtc.losses",
+    "xmtc.data.readers",
+    "xmtc.models.heads",
+    "xmtc.models.encoders",
+    "xmtc.models.poolings",
+    "xmtc.distributed.strategies",
+    "xmtc.training.callbacks",
+    "xmtc.report.sections",
+    "xmtc.planting.mig",
+    "xmtc.scorers",
 )
 CONTRACTS = ("base", "settings")
 """Modules of a family that say what a member is. What they define is no member."""

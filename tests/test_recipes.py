@@ -26,7 +26,7 @@ from xmtc.artefact.export import load_model
 from xmtc.config.members import FAMILIES
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.evaluate.metrics import GROUP as METRICS
-from xmtc.mig.ranking import TokenRanking
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.report.section import GROUP as SECTIONS
 
 pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training

@@ -146,8 +146,8 @@ def mig(
 ) -> None:
     """Rank tokens by their mutual information gain with each label, on the train split."""
     run = load_run(config, overrides, print_config)
-    from xmtc.mig.show import show_labels
     from xmtc.pipeline import mig_stage
+    from xmtc.planting.mig.show import show_labels
 
     corpus, ranking = mig_stage(run)
     show_labels(corpus, ranking, show or [], top)

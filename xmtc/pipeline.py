@@ -16,7 +16,7 @@ from xmtc.errors import ConfigError
 from xmtc.estimate.memory import label_lines
 from xmtc.estimate.size import size_of_corpus
 from xmtc.evaluate.summary import summary_table
-from xmtc.mig.ranking import TokenRanking, ranking_fingerprint
+from xmtc.planting.mig.ranking import TokenRanking, ranking_fingerprint
 from xmtc.preflight.configuration import check, check_tokenizer
 from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse

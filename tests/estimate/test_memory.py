@@ -26,9 +26,9 @@ from xmtc.estimate.memory import (
     worker_memory,
 )
 from xmtc.estimate.size import Size
+from xmtc.planting.projections import PlantSums
+from xmtc.planting.prototypes import PrototypeSums
 from xmtc.run.config import RunConfig
-from xmtc.training.closed_form import PlantSums
-from xmtc.training.prototypes import PrototypeSums
 from xmtc.training.unfreeze import trained_groups
 
 ROOT = Path(__file__).parents[2]

@@ -19,20 +19,21 @@ from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import LazyAdamConfig, RowwiseAdagradConfig, RowwiseOptimizerConfig, SGDConfig
 from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
 from xmtc.losses.config import AsymmetricFocalConfig, BinaryCrossEntropyConfig, LambdaRankConfig, LossConfig
-from xmtc.mig.ranking import TokenRanking
 from xmtc.mining.config import MiningConfig
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import Encoder
 from xmtc.models.heads.base import PlantsProjections
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig, TwoTowerConfig
-from xmtc.training.closed_form import PlantSums, plant_attention, plant_values
-from xmtc.training.config import FinetuneConfig, OptimizerConfig, PhaseConfig, PlantConfig, TrainingConfig
+from xmtc.planting.config import PlantConfig
+from xmtc.planting.mig.ranking import TokenRanking
+from xmtc.planting.projections import PlantSums, plant_attention, plant_values
+from xmtc.planting.prototypes import plant_prototypes
+from xmtc.planting.ranking_objective import PlantObjective
+from xmtc.planting.ridge_rows import plant_ridge_rows
+from xmtc.training.config import FinetuneConfig, OptimizerConfig, PhaseConfig, TrainingConfig
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.objective import Objective
-from xmtc.training.planting import PlantObjective
-from xmtc.training.prototypes import plant_prototypes
-from xmtc.training.ridge_rows import plant_ridge_rows
 from xmtc.training.unfreeze import parameter_groups
 
 LABELS, WIDTH, VOCABULARY, DOCUMENTS, TOKENS, STEPS = 23, 12, 40, 12, 7, 3

@@ -19,16 +19,16 @@ import tiny_runs
 from xmtc.errors import TrainingError
 from xmtc.losses.base import LossOutput
 from xmtc.pipeline import mig_stage
+from xmtc.planting.projections import PlantSums
+from xmtc.planting.prototypes import PrototypeSums
+from xmtc.planting.ranking_objective import PlantObjective
+from xmtc.planting.ridge_rows import VectorSums
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages import plant
 from xmtc.stages.run_stage import run_stage
-from xmtc.training.closed_form import PlantSums
 from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.loop import MAX_SKIPPED_STEPS, Loop
-from xmtc.training.planting import PlantObjective
-from xmtc.training.prototypes import PrototypeSums
-from xmtc.training.ridge_rows import VectorSums
 
 STAGES = ("plant", "finetune")
 Fault = Callable[[], None]

@@ -27,10 +27,10 @@ from sklearn.metrics import mutual_info_score
 from tokenizers import Tokenizer
 
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.mig.config import MigConfig
-from xmtc.mig.counts import PairCounts
-from xmtc.mig.measures import mutual_information
-from xmtc.mig.ranking import TokenRanking, rank_tokens
+from xmtc.planting.mig.config import MigConfig
+from xmtc.planting.mig.counts import PairCounts
+from xmtc.planting.mig.measures import mutual_information
+from xmtc.planting.mig.ranking import TokenRanking, rank_tokens
 
 ROOT = Path(__file__).parents[2]
 SECONDS, GIB, RATIO, ERROR, LOOKUP_MS = 20.0, 2.0, 50.0, 1e-9, 2.0

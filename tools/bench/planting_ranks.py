@@ -22,14 +22,14 @@ from bars import in_ranks, memory_bytes
 from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.distributed.row_shards import RowShard
-from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.heads.base import PlantsProjections
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.training.closed_form import PlantSums, plant_attention, plant_values
+from xmtc.planting.mig.ranking import TokenRanking
+from xmtc.planting.projections import PlantSums, plant_attention, plant_values
+from xmtc.planting.prototypes import plant_prototypes
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.prototypes import plant_prototypes
 
 DOCUMENTS, BATCH, TOKENS, LABELS, VOCABULARY, WIDTH, RANKED = 64, 8, 32, 20_000, 32_000, 2048, 20
 BAR = 1e-5

@@ -18,13 +18,13 @@ from scipy.stats import rankdata
 
 from mig import TokenisedSplit, find_parquet, load_tokenizer, parse_arguments, special_ids, tokenise, write
 from signal_controls import ShuffledConfig
-from xmtc.mig.config import (
+from xmtc.planting.mig.config import (
     ChiSquaredConfig,
     MigConfig,
     PointwiseConfig,
 )
-from xmtc.mig.counts import row_count
-from xmtc.mig.ranking import TokenRanking, rank_tokens
+from xmtc.planting.mig.counts import row_count
+from xmtc.planting.mig.ranking import TokenRanking, rank_tokens
 
 TOP = 20
 BINS = {"1-2": (1, 2), "3-5": (3, 5), "6-10": (6, 10), "11-50": (11, 50), ">50": (51, sys.maxsize)}

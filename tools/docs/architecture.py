@@ -6,11 +6,13 @@ them imports (the transitive reduction).
 
 import argparse
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "xmtc"
 WIDTH, HEIGHT, BOX_WIDTH, BOX_HEIGHT = 720, 46, 116, 24
+LOWER_INSIDE = ("planting/mig",)
+"""Folders that lie lower than the folder they are in, so each has a box of its own."""
 
 Graph = Mapping[str, set[str]]
 
@@ -19,16 +21,22 @@ def imports() -> Graph:
     """Every folder and module at the top, and those that it imports."""
     found: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        own = box_of(path.relative_to(PACKAGE).with_suffix("").parts)
         if own != "__init__":
             found.setdefault(own, set()).update(set(imported(path)) - {own})
     return found
 
 
+def box_of(parts: Sequence[str]) -> str:
+    """The box of a module, from the parts of its name below the package."""
+    inner = "/".join(parts[:2])
+    return inner if inner in LOWER_INSIDE else parts[0]
+
+
 def imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("xmtc."):
-            yield node.module.split(".")[1]
+            yield box_of(node.module.split(".")[1:])
 
 
 def below(graph: Graph, name: str) -> set[str]:

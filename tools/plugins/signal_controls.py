@@ -8,9 +8,9 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.config.base import config
-from xmtc.mig.config import SignalSettings
-from xmtc.mig.counts import row_count
-from xmtc.mig.measures import MutualInformation, Signal
+from xmtc.planting.mig.config import SignalSettings
+from xmtc.planting.mig.counts import row_count
+from xmtc.planting.mig.measures import MutualInformation, Signal
 
 
 @config

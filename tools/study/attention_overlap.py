@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from xmtc.distributed.collectives import all_reduce_sum_floats
-from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.stages.worker import Worker
 
 DOCUMENTS = 200

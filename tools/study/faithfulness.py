@@ -24,7 +24,7 @@ from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
-from xmtc.mig.ranking import TokenRanking
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.predict.predictor import Model
 from xmtc.predict.tokenised import TokenisedTexts
 from xmtc.run.config import RunConfig

@@ -36,7 +36,7 @@ from xmtc.fusion.ensemble import HEAD, names_of
 from xmtc.fusion.fusion import candidates_of, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.mig.ranking import TokenRanking, rank_corpus
+from xmtc.planting.mig.ranking import TokenRanking, rank_corpus
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import git_state, versions

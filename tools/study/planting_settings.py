@@ -13,8 +13,8 @@ import yaml
 from signal_controls import ExchangedConfig
 from xmtc.config.load import load_config
 from xmtc.files import replacing
-from xmtc.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
 from xmtc.models.heads.config import PlantedPart
+from xmtc.planting.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
 from xmtc.run.config import RunConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"

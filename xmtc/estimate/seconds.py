@@ -20,10 +20,10 @@ from xmtc.files import read_json
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
 from xmtc.fusion.cross_fit import MOST_AT_ONCE
 from xmtc.fusion.fusion import LEAST_FOR_TREES
+from xmtc.planting.config import PlantConfig
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
 from xmtc.scorers.config import ScorerSettings
-from xmtc.training.config import PlantConfig
 
 _NAME_TOKENS = 8  # of a name, special ones included
 _FIGURES: dict[str, Any] = read_json(Path(__file__).with_name("figures.json"))

@@ -13,12 +13,13 @@ from xmtc.distributed.strategies.settings import Demand
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.metrics import goals
 from xmtc.losses.config import kinds_for
-from xmtc.mig.config import MigConfig
 from xmtc.models.config import ModelConfig
 from xmtc.models.heads.config import HeadUse, PlantedPart
+from xmtc.planting.config import PlantConfig
+from xmtc.planting.mig.config import MigConfig
 from xmtc.storage.config import StorageConfig
 from xmtc.track.config import TrackConfig
-from xmtc.training.config import FinetuneConfig, PlantConfig
+from xmtc.training.config import FinetuneConfig
 
 RUN_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """A folder's name, on every file system."""

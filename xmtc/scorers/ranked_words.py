@@ -1,4 +1,4 @@
-"""Ridge regression of each label on the words that tell most about it, as `xmtc.mig` ranks them.
+"""Ridge regression of each label on the words that tell most about it, as `xmtc.planting.mig` ranks them.
 
 With a_k the TF-IDF column of the label's k-th word and I_k the mutual information of both, A has the columns
 √(I_k/I_1)·a_k, so that a word pays a smaller penalty the more it tells. u = (AᵀA + λI)⁻¹Aᵀy, and the word's weight is
@@ -21,9 +21,9 @@ from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.errors import DataError
-from xmtc.mig.counts import Presence
-from xmtc.mig.measures import MutualInformation
-from xmtc.mig.ranking import TokenRanking, rank_presence
+from xmtc.planting.mig.counts import Presence
+from xmtc.planting.mig.measures import MutualInformation
+from xmtc.planting.mig.ranking import TokenRanking, rank_presence
 from xmtc.scorers.base import Training, field_weights
 from xmtc.scorers.config import RankedWordsConfig
 from xmtc.scorers.word_weights import WordWeights, gathered

@@ -12,9 +12,14 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats, broadcast_object
 from xmtc.distributed.state_files import save_tensors
 from xmtc.distributed.strategy import ParameterGroup
-from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import AttendsByLabel, PlantsProjections, ReadsPooled
 from xmtc.models.heads.config import PlantedPart
+from xmtc.planting.mig.ranking import TokenRanking
+from xmtc.planting.projections import PlantSums, plant_attention, plant_centre, plant_values
+from xmtc.planting.prototypes import plant_prototypes
+from xmtc.planting.ranking_objective import METRIC, PlantObjective
+from xmtc.planting.ridge_rows import plant_ridge_rows
+from xmtc.planting.sums import ReadFor, Sums
 from xmtc.run.directory import Stage
 from xmtc.run.state import check_unchanged
 from xmtc.stages.head_scores import score
@@ -23,13 +28,8 @@ from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
 from xmtc.training.checkpoint import CheckpointStore
-from xmtc.training.closed_form import PlantSums, plant_attention, plant_centre, plant_values
 from xmtc.training.config import PhaseConfig
 from xmtc.training.objective import Phase
-from xmtc.training.planting import METRIC, PlantObjective
-from xmtc.training.prototypes import plant_prototypes
-from xmtc.training.ridge_rows import plant_ridge_rows
-from xmtc.training.sums import ReadFor, Sums
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import write_module
 

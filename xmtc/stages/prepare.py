@@ -6,7 +6,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.overview import corpus_warnings, overview
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.prepare import corpus_fingerprint, prepare
-from xmtc.mig.ranking import TokenRanking, rank_corpus
+from xmtc.planting.mig.ranking import TokenRanking, rank_corpus
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.console import print_line

@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.data.corpus import Corpus, Split
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.distributed.strategy import Strategy
-from xmtc.mig.ranking import ranking_fingerprint
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
+from xmtc.planting.mig.ranking import ranking_fingerprint
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.fingerprints import model_stages

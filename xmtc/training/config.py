@@ -1,4 +1,4 @@
-"""Settings of planting and fine-tuning: optimizer, phases, the two stages."""
+"""Settings of training: optimizer, phases, and the `finetune` section."""
 
 import math
 from typing import Annotated, Literal
@@ -7,9 +7,8 @@ from pydantic import Field
 
 from xmtc.config.base import config, set_keys
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
-from xmtc.losses.config import AsymmetricFocalConfig, LambdaRankConfig, LossConfig, RankingLossConfig
+from xmtc.losses.config import AsymmetricFocalConfig, LossConfig
 from xmtc.mining.config import MiningConfig
-from xmtc.models.heads.config import PlantedPart
 from xmtc.training.callbacks.config import CallbackConfig
 
 WARMUP_SHARE = 0.05
@@ -90,46 +89,6 @@ class TrainingConfig:
         kinds = [callback.kind for callback in self.callbacks]
         if twice := [kind for kind in kinds if kinds.count(kind) > 1]:
             raise ValueError(f"callbacks: {twice[0]} occurs twice; keep one")
-
-
-@config
-class PlantConfig(TrainingConfig):
-    """What the head starts from (docs/explanation/method.md). A head says which of its parts can be planted: label
-    attention all of them, a flat head its rows. The encoder is frozen. Only with `method: ranking` do `epochs`,
-    `batch_size`, `optimizer`, `label_optimizer`, `patience`, `callbacks`, `loss` and `sampled_labels` apply.
-    """
-
-    method: Literal["closed_form", "ranking"] = "closed_form"
-    """How the attention is planted: `closed_form` by least squares in one pass, `ranking` by the paper's stage 1."""
-    parts: tuple[PlantedPart, ...] | None = None
-    """What is planted. `attention`: queries and keys that find a label's tokens. `values`: the directions that predict
-    labels best. `rows`: prototypes, or discriminant analysis in a flat head; leave it out where most labels have one
-    document (docs/benchmarks/shortlist.md). Default: all that the head has; over random weights, nothing but rows
-    in closed form (docs/benchmarks/planting.md)."""
-    choose_documents: Annotated[int, Field(ge=0)] = 5_000
-    """With `closed_form`, attention, values, both or neither are planted besides rows, whichever has the best macro-F1
-    on dev before training; trials read so many training documents. 0: all `parts` are planted."""
-    epochs: Annotated[int, Field(ge=1)] | None = None
-    """Maximum number of passes of stage 1, only with `method: ranking`. Default: 10."""
-    patience: Annotated[int, Field(ge=0)] = 2
-    """Stop after this many epochs without a better dev nDCG@10; long training overfits corpus statistics. 0: never."""
-    loss: RankingLossConfig = LambdaRankConfig()
-    """Learning-to-rank loss."""
-    sampled_labels: Annotated[int, Field(ge=1)] = 128
-    """Number of labels whose attention trains in a micro-batch: its positives and uniform ones."""
-
-    @property
-    def trained_epochs(self) -> int:
-        """Maximum number of epochs of stage 1; 0 if it does not train."""
-        trains = self.method == "ranking" and (self.parts is None or "attention" in self.parts)
-        return (self.epochs or 10) if trains else 0  # ten are those of the PLANT paper
-
-    def __post_init__(self) -> None:
-        """Refuse settings of epochs without epochs."""
-        super().__post_init__()
-        found = ", ".join(set_keys(self, ("epochs", "callbacks", "label_optimizer")))
-        if found and self.method == "closed_form":
-            raise ValueError(f"{found}: no effect with method: closed_form; set method: ranking, or leave out {found}")
 
 
 @config

@@ -22,10 +22,10 @@ from xmtc.data.arrays import Matrix
 from xmtc.data.corpus import Corpus, Split
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing, writing
-from xmtc.mig.config import MigConfig
-from xmtc.mig.counts import PairCounts, Presence, count_pairs, count_presence, label_blocks, row_count
-from xmtc.mig.measures import Signal
-from xmtc.mig.table import RankTable
+from xmtc.planting.mig.config import MigConfig
+from xmtc.planting.mig.counts import PairCounts, Presence, count_pairs, count_presence, label_blocks, row_count
+from xmtc.planting.mig.measures import Signal
+from xmtc.planting.mig.table import RankTable
 from xmtc.track.progress import Progress
 
 FORMAT = "xmtc-token-ranking-1"

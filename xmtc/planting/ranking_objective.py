@@ -15,10 +15,10 @@ from torch import Tensor
 from xmtc.data.collate import Batch
 from xmtc.losses.base import LossOutput
 from xmtc.losses.hard_negatives import among
-from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel
-from xmtc.training.config import PlantConfig
+from xmtc.planting.config import PlantConfig
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.training.label_sampling import distinct
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 from xmtc.training.objective import Objective

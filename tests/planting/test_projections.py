@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from xmtc.data.collate import Batch
-from xmtc.mig.ranking import TokenRanking
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
-from xmtc.training.closed_form import PlantSums, oas, plant_attention, plant_centre, plant_values
+from xmtc.planting.mig.ranking import TokenRanking
+from xmtc.planting.projections import PlantSums, oas, plant_attention, plant_centre, plant_values
+from xmtc.planting.prototypes import set_rows
+from xmtc.planting.ridge_rows import RIDGE, VectorSums, plant_ridge_rows
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.prototypes import set_rows
-from xmtc.training.ridge_rows import RIDGE, VectorSums, plant_ridge_rows
 from xmtc.training.weights import BestWeights
 
 N, T, D, L, V = 120, 10, 24, 6, 40

@@ -11,9 +11,9 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from xmtc.errors import DataError, StorageError
-from xmtc.mig.config import ChiSquaredConfig, MigConfig
-from xmtc.mig.ranking import TokenRanking, rank_corpus, rank_tokens, ranking_fingerprint, saved_fingerprint
-from xmtc.mig.show import show
+from xmtc.planting.mig.config import ChiSquaredConfig, MigConfig
+from xmtc.planting.mig.ranking import TokenRanking, rank_corpus, rank_tokens, ranking_fingerprint, saved_fingerprint
+from xmtc.planting.mig.show import show
 
 V = 40
 
@@ -98,7 +98,7 @@ def test_a_failed_save_leaves_the_old_file(
         filename.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("xmtc.mig.ranking.save_file", full_disk)
+    monkeypatch.setattr("xmtc.planting.mig.ranking.save_file", full_disk)
     with pytest.raises(StorageError, match=r"cannot be written: .*No space left"):
         ranking.save(path)
     assert path.read_bytes() == before

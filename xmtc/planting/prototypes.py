@@ -14,8 +14,8 @@ from torch import Tensor
 
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel, Head
+from xmtc.planting.sums import ReadFor, Sums
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
-from xmtc.training.sums import ReadFor, Sums
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""

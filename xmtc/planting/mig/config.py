@@ -9,7 +9,7 @@ from xmtc.config.base import config
 from xmtc.config.members import Members
 
 if TYPE_CHECKING:
-    from xmtc.mig.measures import Signal
+    from xmtc.planting.mig.measures import Signal
 
 
 class SignalSettings(Protocol):
@@ -38,7 +38,7 @@ class MutualInformationConfig(SignalSettings):
 
     @override
     def build(self) -> "Signal":
-        from xmtc.mig.measures import MutualInformation
+        from xmtc.planting.mig.measures import MutualInformation
 
         return MutualInformation()
 
@@ -52,7 +52,7 @@ class PointwiseConfig(SignalSettings):
 
     @override
     def build(self) -> "Signal":
-        from xmtc.mig.measures import PointwiseInformation
+        from xmtc.planting.mig.measures import PointwiseInformation
 
         return PointwiseInformation()
 
@@ -66,7 +66,7 @@ class ChiSquaredConfig(SignalSettings):
 
     @override
     def build(self) -> "Signal":
-        from xmtc.mig.measures import ChiSquared
+        from xmtc.planting.mig.measures import ChiSquared
 
         return ChiSquared()
 
@@ -80,7 +80,7 @@ class TfIdfConfig(SignalSettings):
 
     @override
     def build(self) -> "Signal":
-        from xmtc.mig.measures import TfIdf
+        from xmtc.planting.mig.measures import TfIdf
 
         return TfIdf()
 

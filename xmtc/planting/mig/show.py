@@ -7,7 +7,7 @@ from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
 from xmtc.data.corpus import Corpus
-from xmtc.mig.ranking import TokenRanking
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.track.console import printable
 
 

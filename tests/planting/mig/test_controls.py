@@ -6,8 +6,8 @@ from mig_cases import RandomSplit
 from scipy import sparse
 
 from tools_plugins import signal_controls
-from xmtc.mig.config import MigConfig, MutualInformationConfig, SignalSettings
-from xmtc.mig.ranking import TokenRanking, rank_tokens
+from xmtc.planting.mig.config import MigConfig, MutualInformationConfig, SignalSettings
+from xmtc.planting.mig.ranking import TokenRanking, rank_tokens
 
 
 @pytest.fixture

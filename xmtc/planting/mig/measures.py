@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from typing_extensions import override
 
-from xmtc.mig.counts import PairCounts
+from xmtc.planting.mig.counts import PairCounts
 
 
 class Signal:

@@ -11,18 +11,18 @@ from sklearn.metrics import mutual_info_score
 from typing_extensions import override
 
 from xmtc.errors import DataError
-from xmtc.mig import counts as counts_module
-from xmtc.mig import ranking as ranking_module
-from xmtc.mig.config import (
+from xmtc.planting.mig import counts as counts_module
+from xmtc.planting.mig import ranking as ranking_module
+from xmtc.planting.mig.config import (
     ChiSquaredConfig,
     MigConfig,
     MutualInformationConfig,
     PointwiseConfig,
     TfIdfConfig,
 )
-from xmtc.mig.counts import PairCounts, count_presence
-from xmtc.mig.measures import TfIdf
-from xmtc.mig.ranking import TokenRanking, rank_tokens
+from xmtc.planting.mig.counts import PairCounts, count_presence
+from xmtc.planting.mig.measures import TfIdf
+from xmtc.planting.mig.ranking import TokenRanking, rank_tokens
 from xmtc.track.progress import ConsoleTask, Progress
 
 

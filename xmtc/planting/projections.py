@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from xmtc.data.collate import Batch
-from xmtc.mig.ranking import TokenRanking
 from xmtc.models.heads.base import PlantsProjections
+from xmtc.planting.mig.ranking import TokenRanking
+from xmtc.planting.ranking_objective import grades_by_rank
+from xmtc.planting.ridge_rows import VectorSums
+from xmtc.planting.sums import Sums, blocks
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.planting import grades_by_rank
-from xmtc.training.ridge_rows import VectorSums
-from xmtc.training.sums import Sums, blocks
 
 RIDGE = 1e-3
 """λ as a share of the mean eigenvalue of C."""

@@ -16,9 +16,9 @@ from torch import Tensor
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import ScoresByProduct
+from xmtc.planting.prototypes import Responses, set_rows
+from xmtc.planting.sums import ReadFor, Sums, blocks
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.prototypes import Responses, set_rows
-from xmtc.training.sums import ReadFor, Sums, blocks
 
 RIDGE = 0.3
 """Penalty as a share of the mean variance of a dimension. From 0.1 to 1, the trained head is equally good."""

@@ -4,8 +4,8 @@ import torch
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import LabelAttentionConfig
+from xmtc.planting.prototypes import GAP, SHRINKAGE, PrototypeSums, plant_prototypes
 from xmtc.training.label_shard import LabelShard
-from xmtc.training.prototypes import GAP, SHRINKAGE, PrototypeSums, plant_prototypes
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
 
