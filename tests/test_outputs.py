@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 import tiny_runs
 from bad_input_cases.refused_writes import refused_call
 from xmtc.errors import StorageError, XmtcError
-from xmtc.files import check_page, replacing, replacing_directory, write_text
+from xmtc.files import check_page, replacing_directory, replacing_file, write_text
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -34,7 +34,7 @@ def umask(request):
 
 def test_files_have_the_rights_that_the_umask_gives(tmp_path, umask):
     tensors = {"x": np.zeros(3, np.float32)}
-    with replacing(tmp_path / "a.safetensors") as partial:
+    with replacing_file(tmp_path / "a.safetensors") as partial:
         save_file(tensors, partial)
     with replacing_directory(tmp_path / "model") as partial:
         (partial / "inner").mkdir()

@@ -31,7 +31,7 @@ TEMPORARY = ".tmp"
 _UNIQUE = 12  # characters by which processes tell their temporary names apart
 
 
-def real(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """Resolve links; circular links stay, for which `Path.resolve` would raise RuntimeError."""
     return Path(os.path.realpath(path))
 
@@ -77,7 +77,7 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        content = json.loads(text, object_pairs_hook=once_each)
+        content = json.loads(text, object_pairs_hook=without_repeated_keys)
         if "\\u" in text:
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
@@ -91,7 +91,7 @@ class RepeatedKeyError(ValueError):
     """Raised if a JSON object has a key twice."""
 
 
-def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object from these keys and values.
 
     Raises:
@@ -112,7 +112,7 @@ def file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` at the end, flushed to the disk, or is removed on failure.
 
     A reader sees the old file or the new one, also after a crash. The temporary name is unique, so that two processes
@@ -122,10 +122,10 @@ def replacing(path: Path) -> Iterator[Path]:
         OSError: the file cannot be written, or it is not a file; the old file is unharmed.
 
     Example:
-        >>> with replacing(folder / "table.parquet") as partial:
+        >>> with replacing_file(folder / "table.parquet") as partial:
         ...     pq.write_table(table, partial)
     """
-    path = real(path) if path.is_symlink() else path
+    path = resolve_links(path) if path.is_symlink() else path
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(errno.EINVAL, "it is a folder, device, pipe or circle of links, not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: the file cannot be written, for example because the disk is full; the old file is unharmed.
     """
-    with writing(path), replacing(path) as partial:
+    with writing(path), replacing_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

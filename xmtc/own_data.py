@@ -15,7 +15,7 @@ from xmtc.data.readers.base import check_characters
 from xmtc.data.readers.cells import labels_of, text_of
 from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, converted, values_of
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import reading, replacing, writing
+from xmtc.files import reading, replacing_file, writing
 from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.pipeline import train_run
@@ -91,7 +91,7 @@ def train(
 def _write(table: pa.Table, path: Path) -> None:
     """Write the documents to a file; an earlier start may have written the same ones, others are not replaced."""
     if not path.exists():
-        with writing(path), replacing(path) as partial:
+        with writing(path), replacing_file(path) as partial:
             pq.write_table(table, partial)
         return
     with reading(path, fix="give another directory, or move the file away"):

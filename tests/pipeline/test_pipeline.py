@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import tiny_runs
 from tiny_runs import load, losses, metrics
 from xmtc import pipeline
-from xmtc.config.plain import differences, to_plain
+from xmtc.config.plain import changed_settings, to_plain
 from xmtc.data.manifest import Manifest
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import load_pretrained
@@ -238,7 +238,7 @@ def test_heads_without_label_attention_need_no_ranking(whole, monkeypatch, tmp_p
 
 def test_without_planting_everything_else_is_the_same(whole):
     config = load(whole.config, "name=random", *tiny_runs.RANDOM_START)
-    assert list(differences(to_plain(load(whole.config)), to_plain(config))) == [
+    assert list(changed_settings(to_plain(load(whole.config)), to_plain(config))) == [
         'name: "tiny" -> "random"',
         "plant.parts: null -> []",
     ]

@@ -14,7 +14,7 @@ import pytest
 
 from xmtc.config.base import config
 from xmtc.config.load import load_config
-from xmtc.config.plain import config_hash, differences, dump_yaml
+from xmtc.config.plain import changed_settings, config_hash, dump_yaml
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import write_text
 from xmtc.run.state import RunState, StageRecord, git_state, read_run, versions
@@ -46,7 +46,7 @@ def test_hash_depends_on_every_part() -> None:
 def test_differences_name_the_nested_key() -> None:
     before = {"a": 1, "b": {"c": [1], "d": 2}, "gone": 0}
     after = {"a": 1, "b": {"c": [1, 2], "d": 2}, "new": "x"}
-    assert list(differences(before, after)) == ["b.c: [1] -> [1, 2]", "gone: 0 -> null", 'new: null -> "x"']
+    assert list(changed_settings(before, after)) == ["b.c: [1] -> [1, 2]", "gone: 0 -> null", 'new: null -> "x"']
 
 
 def test_stages_go_from_pending_to_done_and_are_skipped_then(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 from xmtc.data.corpus import Corpus
 from xmtc.data.parallel import map_processes
 from xmtc.data.readers.base import Document
-from xmtc.files import replacing
+from xmtc.files import replacing_file
 from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
@@ -201,7 +201,7 @@ def source_file(source: Source, arguments: argparse.Namespace) -> Path:
     if not chosen.exists():
         table = pq.read_table(path)
         rows = balanced_rows(np.array(table[source.columns["labels"]].to_pylist()))
-        with replacing(chosen) as partial:
+        with replacing_file(chosen) as partial:
             pq.write_table(table.take(rows), partial)
     return chosen
 

@@ -12,7 +12,7 @@ import yaml
 
 from signal_controls import ExchangedConfig
 from xmtc.config.load import load_config
-from xmtc.files import replacing
+from xmtc.files import replacing_file
 from xmtc.models.heads.config import PlantedPart
 from xmtc.planting.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
 from xmtc.run.config import RunConfig
@@ -190,7 +190,7 @@ def halves(dev: Path, folder: Path) -> tuple[Path, Path]:
     chosen = np.random.default_rng(7).permutation(table.num_rows)[:DEV_DOCUMENTS]
     for path, rows in zip(paths, np.array_split(chosen, 2), strict=True):
         if not path.exists():
-            with replacing(path) as partial:
+            with replacing_file(path) as partial:
                 pq.write_table(table.take(np.sort(rows)), partial)
     return paths
 

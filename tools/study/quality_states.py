@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from quality_data import splits
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.files import replacing
+from xmtc.files import replacing_file
 
 BLOCK, BATCH = 1024, 32
 
@@ -38,7 +38,7 @@ def pooled_states(texts: list[str], folder: Path, max_length: int) -> NDArray[np
             began = time.perf_counter()
             states_BD = encoder.encode(texts[start : start + BLOCK])
             folder.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as partial, partial.open("wb") as file:
+            with replacing_file(path) as partial, partial.open("wb") as file:
                 np.save(file, states_BD)
             print(f"{folder.name}: {start} of {len(texts)}, {time.perf_counter() - began:.0f} s", flush=True)
         blocks.append(np.load(path))

@@ -16,7 +16,7 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, parse_json, read_file, reading, real, write_json
+from xmtc.files import file_sha256, parse_json, read_file, reading, resolve_links, write_json
 from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 7
@@ -145,10 +145,10 @@ def _check_inside(directory: Path, names: Iterable[str]) -> None:
 
     The Hub's cache has links of its own, to the files beside all its snapshots.
     """
-    root = real(directory)
+    root = resolve_links(directory)
     cache = root.parents[1] / "blobs" if root.parent.name == "snapshots" else root
     for name in names:
-        place = real(directory / name)
+        place = resolve_links(directory / name)
         if not (place.is_relative_to(root) or place.is_relative_to(cache)):
             raise CheckpointError(f"{directory / name}: leads out of the model folder: put a copy of the file there")
 

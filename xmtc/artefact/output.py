@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from xmtc.errors import ConfigError
-from xmtc.files import parse_json, real, replacing_directory, writing
+from xmtc.files import parse_json, replacing_directory, resolve_links, writing
 
 FORMAT = "xmtc-model"
 HEAD, SMOKE = "head.safetensors", "smoke.json"
@@ -24,7 +24,7 @@ def check_output(output: Path, model: Path) -> None:
     Raises:
         ConfigError: the directory is the model's or the working directory, or holds something else.
     """
-    place, source = real(output), real(model)
+    place, source = resolve_links(output), resolve_links(model)
     problem = None
     if place == source:
         problem = "is the model itself"
@@ -77,5 +77,5 @@ def replacing(directory: Path) -> Iterator[Path]:
     Raises:
         StorageError: it cannot be written.
     """
-    with writing(directory), replacing_directory(real(directory)) as temporary:
+    with writing(directory), replacing_directory(resolve_links(directory)) as temporary:
         yield temporary

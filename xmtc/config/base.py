@@ -24,7 +24,7 @@ def config(cls: type[T]) -> type[T]:
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
-def set_keys(settings: Any, names: Collection[str]) -> Iterator[str]:
+def keys_beyond_defaults(settings: Any, names: Collection[str]) -> Iterator[str]:
     """Yield those of the keys that are not their defaults, as a resolved configuration has them all."""
     for key in fields(settings):
         if key.name in names and getattr(settings, key.name) != key.default:

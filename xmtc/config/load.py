@@ -12,7 +12,7 @@ from xmtc.config.problems import describe_all
 from xmtc.config.shape import Shape, adapter
 from xmtc.config.yaml_tree import Node, Place
 from xmtc.errors import ConfigError
-from xmtc.files import real
+from xmtc.files import resolve_links
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def _report(problems: list[str]) -> str:
 
 def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple[Path, ...]) -> Node:
     """Read the tree of `path`, merged over that of its base, recursively."""
-    if real(path) in above:
+    if resolve_links(path) in above:
         chain = " -> ".join(step.name for step in (*above, path))
         raise ConfigError(f"{path}: base: the files are each other's base ({chain}); take one 'base:' out")
     tree = yaml_tree.read(path, problems)
@@ -97,7 +97,7 @@ def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple
     base_path = path.parent / base.value
     if not base_path.is_file():
         raise ConfigError(f"{base.place}: base: {base.value!r}: no such file; the path is relative to {path.name}")
-    below = _read_with_bases(base_path, shape, problems, (*above, real(path)))
+    below = _read_with_bases(base_path, shape, problems, (*above, resolve_links(path)))
     own = Node({key: child for key, child in tree.value.items() if key != "base"}, tree.place)
     return _fill_kinds(_merge(below, own), shape)
 

@@ -29,7 +29,7 @@ from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import definition, identity
 from xmtc.data.words import WORDS_FILES, TermRules, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import file_sha256, holding, lock_of, locked, publish_directory, real, writing
+from xmtc.files import file_sha256, holding, lock_of, locked, publish_directory, resolve_links, writing
 from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def prepare(
         DataError: the source is wrong, or `config.corpus` is not a corpus.
         ConfigError: the tokenizer cannot be loaded, or there is none.
     """
-    path = real(Path(config.corpus))
+    path = resolve_links(Path(config.corpus))
     source = tokenizer_source(config, backbone)
     fingerprint = corpus_fingerprint(config, backbone)
     with locked(path):

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from xmtc import files
 from xmtc.errors import CheckpointError
-from xmtc.files import reading, replacing, writing
+from xmtc.files import reading, replacing_file, writing
 
 Tensors = Mapping[str, NDArray[Any]]
 _AGAIN = "export the model again"
@@ -39,7 +39,7 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
     Raises:
         StorageError: the file cannot be written.
     """
-    with writing(path), replacing(path) as partial:
+    with writing(path), replacing_file(path) as partial:
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, partial)
 
 

@@ -20,7 +20,7 @@ from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import read_json, reading, replacing, write_json, write_text, writing
+from xmtc.files import read_json, reading, replacing_file, write_json, write_text, writing
 from xmtc.scorers.predictions import SparsePredictions
 
 _BLOCK = 1 << 15
@@ -64,13 +64,13 @@ def write_evaluation(
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    with replacing(path) as partial:
+    with replacing_file(path) as partial:
         pq.write_table(table, partial, compression="zstd")
 
 
 def _write_csv(path: Path, per_label: pa.Table) -> None:
     """Write some labels at a time, because the text of a million takes more memory than the table."""
-    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with replacing_file(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         for start in range(0, max(1, len(per_label)), _BLOCK):
             frame = per_label.slice(start, _BLOCK).to_pandas()
             shown = frame.assign(confused_with=frame["confused_with"].map(" ".join))
@@ -115,7 +115,7 @@ def write_predictions(
             ("scores", pa.list_(pa.float32())),
         ]
     )
-    with replacing(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with replacing_file(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
         for start in range(0, len(predictions), _BLOCK):
             ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
             used_BK = ids_BK >= 0

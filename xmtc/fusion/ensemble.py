@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xmtc.data.arrays import Matrix
 from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import reading, replacing
+from xmtc.files import reading, replacing_file
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
@@ -159,7 +159,7 @@ class Ensemble:
             self.fusion.save(folder)
         table = pa.table({"doc_id": pa.array(self.doc_ids, pa.string())})
         with (
-            replacing(folder / _DOCUMENTS) as partial,
+            replacing_file(folder / _DOCUMENTS) as partial,
             pa.OSFile(str(partial), "wb") as sink,
             pa.ipc.new_file(sink, table.schema) as writer,
         ):

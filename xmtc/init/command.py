@@ -25,7 +25,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, stage_seconds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
-from xmtc.files import real, write_text
+from xmtc.files import resolve_links, write_text
 from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
 from xmtc.init.facts import read_facts
@@ -347,8 +347,8 @@ def config_for(data: str) -> Path:
     config = Path(f"{name_of(data)}.yaml")
     if config.exists():
         files = getattr(load_config(RunConfig, config).data.source, "files", SplitFilesConfig(train=()))
-        given = {real(Path(name)): name for names in find_files(data).by_split.values() for name in names}
-        read = {real(path) for _, path in files.by_split()}
+        given = {resolve_links(Path(name)): name for names in find_files(data).by_split.values() for name in names}
+        read = {resolve_links(path) for _, path in files.by_split()}
         if read.isdisjoint(given):
             raise ConfigError(f"{config}: exists, and reads other data than {data}; give a name by xmtc init --name")
         unread = "".join(f"; it does not read {name}" for path, name in given.items() if path not in read)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from xmtc.config.base import config, set_keys
+from xmtc.config.base import config, keys_beyond_defaults
 from xmtc.losses.config import LambdaRankConfig, RankingLossConfig
 from xmtc.models.heads.config import PlantedPart
 from xmtc.training.config import TrainingConfig
@@ -45,6 +45,6 @@ class PlantConfig(TrainingConfig):
     def __post_init__(self) -> None:
         """Refuse settings of epochs without epochs."""
         super().__post_init__()
-        found = ", ".join(set_keys(self, ("epochs", "callbacks", "label_optimizer")))
+        found = ", ".join(keys_beyond_defaults(self, ("epochs", "callbacks", "label_optimizer")))
         if found and self.method == "closed_form":
             raise ValueError(f"{found}: no effect with method: closed_form; set method: ranking, or leave out {found}")

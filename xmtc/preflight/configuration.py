@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from xmtc.config.base import set_keys
+from xmtc.config.base import keys_beyond_defaults
 from xmtc.data.prepare import tokenizer_source
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.data.tokenizer import load_pretrained, same_ids
@@ -50,19 +50,21 @@ def without_effect(config: RunConfig) -> Iterator[str]:
     model, plant, head = config.model, config.plant, f"model.head.kind: {config.model.head.kind}"
     if config.distributed.max_workers == 0:
         strategy = () if config.distributed.strategy == SingleConfig() else ("strategy",)
-        if keys := ", ".join(set_keys(config.distributed, ("address", *strategy))):
+        if keys := ", ".join(keys_beyond_defaults(config.distributed, ("address", *strategy))):
             yield f"distributed.workers: 0: this process trains, alone: no effect of distributed.{keys}"
     if not model.head.scores:
         sections = {"": config, "evaluate.": config.evaluate, "model.": model}
         void = ("finetune", "shortlist", "label_text")
-        if keys := ", ".join(f"{name}{key}" for name, one in sections.items() for key in set_keys(one, void)):
+        if keys := ", ".join(
+            f"{name}{key}" for name, one in sections.items() for key in keys_beyond_defaults(one, void)
+        ):
             yield f"{head}: nothing trains: no effect of {keys}"
     elif left := set(plant.parts or ()) - config.planted:
         yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
     if config.evaluate.fit_on_dev and not model.scorers:
         yield "model.scorers: there are none: no effect of evaluate.fit_on_dev"
     epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
-    if plant.method == "closed_form" and config.planted and (keys := ", ".join(set_keys(plant, epochs))):
+    if plant.method == "closed_form" and config.planted and (keys := ", ".join(keys_beyond_defaults(plant, epochs))):
         yield f"plant.method: closed_form: no effect of plant.{keys}"
     backbone, frozen = model.encoder.backbone, not any(phase.encoder_layers for phase in config.finetune.phases)
     if model.head.scores and frozen and backbone is not None and backbone.lora is not None and not backbone.quantize:

@@ -14,7 +14,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.store import read_replicates, read_table
-from xmtc.files import read_json, reading, real
+from xmtc.files import read_json, reading, resolve_links
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.track.tracker import read_metrics
 
@@ -78,7 +78,7 @@ class RunResults:
         if absent := [key for key in needed if key not in metrics]:
             raise DataError(f"{folder / layout.METRICS}: no {absent[0]!r}; evaluate the run again")
         return cls(
-            name or real(run).name,
+            name or resolve_links(run).name,
             split or folder.name if folder != run else "predictions",
             metrics,
             read_table(folder / layout.PER_LABEL),

@@ -18,7 +18,7 @@ from xmtc.evaluate.decisions import HalfOutcomes, compare_rules, outcomes_of
 from xmtc.evaluate.evaluation import EvaluatedDocuments, Evaluation, evaluate
 from xmtc.evaluate.store import read_predictions, write_evaluation
 from xmtc.evaluate.summary import summary_table
-from xmtc.files import TEMPORARY, real
+from xmtc.files import TEMPORARY, resolve_links
 from xmtc.fusion.decision import Decision, Outcomes
 from xmtc.report import compare
 from xmtc.report.run_results import RunResults
@@ -58,7 +58,7 @@ def warn_if_worse(run: Path, split: str) -> None:
 
 def _names(runs: Sequence[Path]) -> dict[Path, str]:
     """Name each directory by the shortest end of its path that no other one has."""
-    paths = list(dict.fromkeys(real(run) for run in runs))
+    paths = list(dict.fromkeys(resolve_links(run) for run in runs))
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):

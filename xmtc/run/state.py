@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from xmtc.config import yaml_tree
-from xmtc.config.plain import config_hash, differences, redacted, to_plain
+from xmtc.config.plain import changed_settings, config_hash, redacted, to_plain
 from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import read_file, reading, write_json, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
@@ -270,7 +270,7 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
     for section in MAY_CHANGE:
         before.pop(section, None)
         after.pop(section, None)
-    changes = list(differences(before, after))
+    changes = list(changed_settings(before, after))
     if changes and resume == "auto" and not _has_results(directory, old):
         return None  # it trained nothing
     if changes:

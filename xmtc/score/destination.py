@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from xmtc.errors import DataError
-from xmtc.files import TEMPORARY, file_sha256, read_file, replacing, writing
+from xmtc.files import TEMPORARY, file_sha256, read_file, replacing_file, writing
 from xmtc.storage.config import on_this_machine
 from xmtc.storage.remote import Remote
 
@@ -51,7 +51,7 @@ class Folder:
 
         After a lost connection two workers may write the same block: each has a temporary file.
         """
-        with replacing(self.path / name) as partial:
+        with replacing_file(self.path / name) as partial:
             partial.write_bytes(content)
 
     def remove(self, name: str) -> None:

@@ -21,7 +21,7 @@ from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table import TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
 from xmtc.errors import DataError
-from xmtc.files import reading, real
+from xmtc.files import reading, resolve_links
 from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
 from xmtc.storage.fetch import matches, split_pattern
 from xmtc.track.progress import Progress
@@ -204,7 +204,7 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
     given = {one: on_this_machine(one) for one in inputs}
     found = [path for local in given.values() if local is not None for path in _expand(local)]
     # A file that is given several times, perhaps under different paths, counts once, under its first path.
-    paths = sorted({real(path): path for path in reversed(found)}.values())
+    paths = sorted({resolve_links(path): path for path in reversed(found)}.values())
     readers = [_reader(path, TextColumns()) for path in paths]  # refuses unknown extensions before anything is hashed
     remote = dict(
         sorted(entry for one, local in given.items() if local is None for entry in _expand_remote(one).items())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xmtc.data.arrays import Floats
 from xmtc.errors import CheckpointError, StorageError
-from xmtc.files import reading, replacing
+from xmtc.files import reading, replacing_file
 
 MAX_EXACT = 200_000
 """With more vectors, the search visits only some inverted lists."""
@@ -73,7 +73,7 @@ def write_index(path: Path, index: Any) -> None:
         StorageError: FAISS cannot write the file.
     """
     try:
-        with replacing(path) as partial:
+        with replacing_file(path) as partial:
             faiss.write_index(index, str(partial))
     except RuntimeError as error:
         raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
-from xmtc.files import RepeatedKeyError, once_each
+from xmtc.files import RepeatedKeyError, without_repeated_keys
 from xmtc.serve.guard import OPEN_PATHS
 from xmtc.serve.refusals import RequestError
 
@@ -20,7 +20,7 @@ class _StrictRequest(Request):
     @override
     async def json(self) -> Any:
         try:
-            return json.loads(await self.body(), object_pairs_hook=once_each)
+            return json.loads(await self.body(), object_pairs_hook=without_repeated_keys)
         except RepeatedKeyError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from xmtc.errors import StorageError
-from xmtc.files import file_sha256, locked, reading, replacing, write_text
+from xmtc.files import file_sha256, locked, reading, replacing_file, write_text
 from xmtc.storage.remote import Remote, Stamp
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Mirror:
     def _download(self, name: str, sha256: str | None) -> Stamp:
         assert self.remote is not None
         path = self.local / name
-        with replacing(path) as partial:
+        with replacing_file(path) as partial:
             for _ in range(_ATTEMPTS):
                 self.remote.download(name, partial)
                 if sha256 is None or file_sha256(partial) == sha256:

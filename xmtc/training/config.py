@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from xmtc.config.base import config, set_keys
+from xmtc.config.base import config, keys_beyond_defaults
 from xmtc.distributed.rowwise_config import RowwiseOptimizerConfig
 from xmtc.losses.config import AsymmetricFocalConfig, LossConfig
 from xmtc.mining.config import MiningConfig
@@ -60,7 +60,7 @@ class PhaseConfig:
 
     def __post_init__(self) -> None:
         """Refuse learning rates of an encoder that does not train."""
-        found = ", ".join(set_keys(self, ("encoder_learning_rate", "layer_decay")))
+        found = ", ".join(keys_beyond_defaults(self, ("encoder_learning_rate", "layer_decay")))
         if found and self.encoder_layers == 0:
             raise ValueError(f"{found}: no effect with encoder_layers: 0; set it to -1, or leave out {found}")
 

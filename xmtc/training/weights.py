@@ -15,7 +15,7 @@ from xmtc.distributed.collectives import run_collectively
 from xmtc.distributed.row_shards import RowShard, blocks_of_all_ranks, copy_rows
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
-from xmtc.files import reading, replacing
+from xmtc.files import reading, replacing_file
 
 _WRONG, _FIX = "missing or damaged", "copy it again, or train under another name"
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
@@ -85,7 +85,7 @@ def write_weights(
 
     def write() -> None:
         try:
-            with replacing(path) as partial, partial.open("wb") as file:
+            with replacing_file(path) as partial, partial.open("wb") as file:
                 file.write(_header(tensors, shards))
                 for tensor in chain(tensors.values(), blocks):
                     file.write(_raw(tensor))

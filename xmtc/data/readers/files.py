@@ -15,7 +15,7 @@ import xxhash
 from xmtc.data.readers.base import no_column
 from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
-from xmtc.files import RepeatedKeyError, once_each, reading, reason_of
+from xmtc.files import RepeatedKeyError, reading, reason_of, without_repeated_keys
 
 _BLOCK, _HEAD = 1 << 20, 1 << 10
 _UNDECODED = re.compile("[\udc80-\udcff]")
@@ -92,7 +92,7 @@ def json_object(line: str) -> dict[str, Any]:
         ValueError: it holds none; the message says why without the line.
     """
     try:
-        row = json.loads(line.rstrip(), object_pairs_hook=once_each)
+        row = json.loads(line.rstrip(), object_pairs_hook=without_repeated_keys)
     except json.JSONDecodeError as error:
         raise ValueError(f"{reason_of(error)}; a line holds one object") from None
     except RepeatedKeyError:

@@ -21,7 +21,7 @@ from scipy import sparse
 from xmtc.data.arrays import Matrix
 from xmtc.data.corpus import Corpus, Split
 from xmtc.errors import DataError
-from xmtc.files import reading, replacing, writing
+from xmtc.files import reading, replacing_file, writing
 from xmtc.planting.mig.config import MigConfig
 from xmtc.planting.mig.counts import PairCounts, Presence, count_pairs, count_presence, label_blocks, row_count
 from xmtc.planting.mig.measures import Signal
@@ -114,7 +114,7 @@ class TokenRanking:
         path = Path(path)
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
-        with writing(path), replacing(path) as partial:
+        with writing(path), replacing_file(path) as partial:
             save_file(tensors, partial, metadata)
 
     @classmethod

@@ -3,7 +3,7 @@
 from torch.profiler import profile
 from typing_extensions import override
 
-from xmtc.files import replacing, writing
+from xmtc.files import replacing_file, writing
 from xmtc.track.console import print_line
 from xmtc.training.callbacks.base import Callback, StageContext
 from xmtc.training.objective import Position
@@ -52,7 +52,7 @@ class Profiler(Callback):
         self._profile.stop()
         first, last, stage = self._recorded[0], self._recorded[-1], self._context.stage
         path = self._context.directory / "profile" / f"{stage}_steps_{first}-{last}.json"
-        with writing(path), replacing(path) as partial:
+        with writing(path), replacing_file(path) as partial:
             self._profile.export_chrome_trace(str(partial))
         print_line(f"{stage}: profile of steps {first} to {last} in {path}")
         self._recorded = []
