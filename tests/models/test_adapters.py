@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel
 from tiny import FAMILIES, VOCAB, tiny, whole_documents
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
-from xmtc.models.encoders.hugging_face import add_lora, infer_target_modules
+from xmtc.models.encoders.lora import add_lora, infer_target_modules
 
 _BERT = {"attention.output.dense", "attention.self.key", "attention.self.query", "attention.self.value"}
 _LLAMA = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}

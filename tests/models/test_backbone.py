@@ -237,7 +237,7 @@ def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_pa
         ({"from_config": tiny("bert", vocab_size=50)}, "tokenizer has 100 token ids and the backbone .* only 50"),
         (
             {"from_config": tiny("bert", model_type="mpnet"), "gradient_checkpointing": 1},
-            "MPNetModel has none",
+            "gradient_checkpointing: 1, but MPNetModel",
         ),
     ],
 )

@@ -16,8 +16,10 @@ from xmtc.models.module_files import load_weights, whole
 if TYPE_CHECKING:
     from xmtc.models.encoders.hugging_face import HuggingFaceBackbone
 
-FOLDER, WEIGHTS = "encoder", "model.safetensors"
+FOLDER = "encoder"
 """Folder of an encoder's weights in an exported model."""
+WEIGHTS = "model.safetensors"
+"""File of the weights in this folder."""
 
 
 class Encoder(nn.Module, ABC):
@@ -32,7 +34,8 @@ class Encoder(nn.Module, ABC):
 
     def __init__(self, width: int, window: int) -> None:
         super().__init__()
-        self.width, self.window = width, window
+        self.width = width
+        self.window = window
 
     @abstractmethod
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:

@@ -13,16 +13,20 @@ class Convolutions(nn.Module):
 
     def __init__(self, width: int, filters: int, filter_widths: tuple[int, ...]) -> None:
         super().__init__()
-        self.width, self.filter_widths = filters * len(filter_widths), filter_widths
+        self.width = filters * len(filter_widths)
+        self.filter_widths = filter_widths
         self.convolutions = nn.ModuleList(nn.Conv1d(width, filters, span) for span in filter_widths)
 
     def forward(self, hidden_WUD: Tensor) -> Tensor:
         """Compute states (W, U, width)."""
         signal_WDU = hidden_WUD.transpose(1, 2)
-        pairs = zip(self.convolutions, self.filter_widths, strict=True)
-        # both ends are padded to get one state per token; `padding="same"` warns if the span is even
-        states = [convolution(F.pad(signal_WDU, ((span - 1) // 2, span // 2))) for convolution, span in pairs]
-        return torch.cat(states, 1).relu().transpose(1, 2)
+        states = []
+        for convolution, span in zip(self.convolutions, self.filter_widths, strict=True):
+            # Both ends are padded to get one state per token; `padding="same"` warns if the span is even.
+            padded_WDU = F.pad(signal_WDU, ((span - 1) // 2, span // 2))
+            states.append(convolution(padded_WDU))
+        states_WFU = torch.cat(states, 1).relu()
+        return states_WFU.transpose(1, 2)
 
 
 class CNNEncoder(LightEncoder):
@@ -34,5 +38,6 @@ class CNNEncoder(LightEncoder):
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute hidden states (W, U, D), 0 on padding."""
-        states_WUD = self.blocks[0](self.embedding(input_ids_WU, attention_mask_WU))
+        embedded_WUD = self.embedding(input_ids_WU, attention_mask_WU)
+        states_WUD = self.blocks[0](embedded_WUD)
         return self.dropout(states_WUD) * attention_mask_WU.unsqueeze(2)

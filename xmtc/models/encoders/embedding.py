@@ -26,18 +26,23 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, config: EmbeddingConfig, vocab_size: int, window: int, *, positions: bool) -> None:
         super().__init__()
-        self.config, self.width, self.window = config, config.width, window
+        self.config = config
+        self.width = config.width
+        self.window = window
         self.tokens = nn.Embedding(vocab_size, config.width)
         nn.init.normal_(self.tokens.weight, std=config.width**-0.5)
         self.dropout = Dropout(config.dropout)
-        self.positions_UD = nn.Parameter(torch.randn(window, config.width) * 0.02) if positions else None
+        self.positions_UD: nn.Parameter | None = None
+        if positions:
+            self.positions_UD = nn.Parameter(torch.randn(window, config.width) * 0.02)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute embedded tokens (W, U, D)."""
         embedded_WUD = self.tokens(input_ids_WU)
         if self.training and self.config.token_dropout:
-            kept_WU1 = torch.ones_like(embedded_WUD[..., :1])
-            embedded_WUD = embedded_WUD * F.dropout(kept_WU1, self.config.token_dropout).sign()
+            ones_WU1 = torch.ones_like(embedded_WUD[..., :1])
+            retained_WU1 = F.dropout(ones_WU1, self.config.token_dropout).sign()  # 0 or 1, without dropout's scale
+            embedded_WUD = embedded_WUD * retained_WU1
         if self.positions_UD is not None:
             embedded_WUD = embedded_WUD + self.positions_UD[: input_ids_WU.shape[1]]
         return self.dropout(embedded_WUD) * attention_mask_WU.unsqueeze(2)
@@ -53,7 +58,8 @@ class LightEncoder(Encoder):
 
     def __init__(self, embedding: TokenEmbedding, width: int, blocks: Sequence[nn.Module]) -> None:
         super().__init__(width, embedding.window)
-        self.embedding, self.blocks = embedding, nn.ModuleList(blocks)
+        self.embedding = embedding
+        self.blocks = nn.ModuleList(blocks)
 
     @override
     def layers(self) -> Sequence[nn.Module]:

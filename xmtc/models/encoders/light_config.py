@@ -64,7 +64,7 @@ class _Transformer(_Light):
     def __post_init__(self) -> None:
         """Check that the heads divide the width."""
         if self.width % self.heads:
-            raise ValueError(f"heads: {self.heads} does not divide width {self.width}")
+            raise ValueError(f"heads: {self.heads} does not divide width {self.width}; give a divisor of the width")
 
     @abstractmethod
     def block(self) -> "Block":
@@ -75,7 +75,8 @@ class _Transformer(_Light):
         from xmtc.models.encoders.self_attention import TransformerEncoder
 
         embedding = self.embedding.build(vocab_size, self.window, positions=True)
-        return TransformerEncoder(embedding, self.width, [self.block() for _ in range(self.layers)])
+        blocks = [self.block() for _ in range(self.layers)]
+        return TransformerEncoder(embedding, self.width, blocks)
 
 
 @config
@@ -90,7 +91,8 @@ class SelfAttentionConfig(_Transformer):
         from xmtc.models.encoders.self_attention import Block, FeedForward, SelfAttention
 
         attention = SelfAttention(self.width, self.heads)
-        return Block(self.width, attention, FeedForward(self.width, self.feed_forward), self.dropout)
+        transform = FeedForward(self.width, self.feed_forward)
+        return Block(self.width, attention, transform, self.dropout)
 
 
 @config
@@ -108,9 +110,14 @@ class MultilevelConfig(_Transformer):
     def block(self) -> "Block":
         from xmtc.models.encoders.self_attention import Block, Depthwise, FeedForward, MultilevelAttention
 
-        attention = MultilevelAttention(self.width, self.heads, min(self.local_radius, self.window))
-        inner = self.feed_forward if self.transform == "feed_forward" else max(1, self.width // 4)
-        transform = Depthwise(self.width) if self.transform == "depthwise" else FeedForward(self.width, inner)
+        radius = min(self.local_radius, self.window)
+        attention = MultilevelAttention(self.width, self.heads, radius)
+        if self.transform == "depthwise":
+            transform = Depthwise(self.width)
+        elif self.transform == "low_rank":
+            transform = FeedForward(self.width, max(1, self.width // 4))
+        else:
+            transform = FeedForward(self.width, self.feed_forward)
         return Block(self.width, attention, transform, self.dropout)
 
 
@@ -152,7 +159,8 @@ class CNNConfig(_Light):
         from xmtc.models.encoders.cnn import CNNEncoder, Convolutions
 
         embedding = self.embedding.build(vocab_size, self.window)
-        return CNNEncoder(embedding, Convolutions(embedding.width, self.filters, self.filter_widths), self.dropout)
+        convolutions = Convolutions(embedding.width, self.filters, self.filter_widths)
+        return CNNEncoder(embedding, convolutions, self.dropout)
 
 
 @config

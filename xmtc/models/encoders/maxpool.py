@@ -27,7 +27,8 @@ class MaxPoolEncoder(Encoder):
 
     def __init__(self, base: HuggingFaceBackbone, settings: MaxPoolConfig) -> None:
         super().__init__(base.width, base.window)
-        self.base, self.settings = base, settings
+        self.base = base
+        self.settings = settings
         self.attention: nn.MultiheadAttention | None = None
         if settings.variant != "cls_max":
             self.attention = nn.MultiheadAttention(self.width, settings.heads, batch_first=True)
@@ -38,13 +39,16 @@ class MaxPoolEncoder(Encoder):
         layers_KWUD = self._layers(input_ids_WU, attention_mask_WU)
         top_WUD = layers_KWUD[-1]
         if self.attention is None:
-            return torch.cat([layers_KWUD[:, :, :1].amax(0), top_WUD[:, 1:]], 1)
+            first_W1D = layers_KWUD[:, :, :1].amax(0)
+            return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
-        padding_WU = ~attention_mask_WU & attention_mask_WU.any(1, keepdim=True)  # avoid an empty softmax
+        has_tokens_W1 = attention_mask_WU.any(1, keepdim=True)
+        padding_WU = ~attention_mask_WU & has_tokens_W1  # a window of padding alone would have an empty softmax
         first_W1D, _ = self.attention(
             states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=False
         )
-        return torch.cat([states_WUD[:, :1] + first_W1D, states_WUD[:, 1:]], 1)
+        enriched_W1D = states_WUD[:, :1] + first_W1D
+        return torch.cat([enriched_W1D, states_WUD[:, 1:]], 1)
 
     @property
     @override
@@ -59,13 +63,17 @@ class MaxPoolEncoder(Encoder):
 
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Stack the layers (K, W, U, D) that the variant pools."""
-        pooled = 1 if self.settings.variant == "cls_attention" else self.settings.last_layers
-        return torch.stack(list(self.base.hidden_states(input_ids_WU, attention_mask_WU)[-pooled:]))
+        pooled_layers = 1 if self.settings.variant == "cls_attention" else self.settings.last_layers
+        states = self.base.hidden_states(input_ids_WU, attention_mask_WU)
+        return torch.stack(list(states[-pooled_layers:]))
 
     @override
     def layers(self) -> Sequence[nn.Module]:
         """The layers of the base, then the additional attention."""
-        return [*self.base.layers(), *([] if self.attention is None else [self.attention])]
+        layers = list(self.base.layers())
+        if self.attention is not None:
+            layers.append(self.attention)
+        return layers
 
 
 def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:
@@ -73,8 +81,10 @@ def build_max_pool(settings: MaxPoolConfig, vocab_size: int) -> MaxPoolEncoder:
     base = settings.base.build(vocab_size)
     layers = base.transformer.config.num_hidden_layers
     if settings.variant != "cls_attention" and settings.last_layers > layers:
-        cure = f"model.encoder.base has {layers} layers; give at most {layers}"
-        raise ConfigError(f"model.encoder.last_layers: {settings.last_layers}, but {cure}")
+        raise ConfigError(
+            f"model.encoder.last_layers: {settings.last_layers}, but model.encoder.base has {layers} layers; give at "
+            f"most {layers}"
+        )
     if settings.variant != "cls_max" and base.width % settings.heads:
         raise ConfigError(
             f"model.encoder.heads: {settings.heads} does not divide the encoder's width {base.width}; give a divisor"

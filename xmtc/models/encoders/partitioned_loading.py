@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 from xmtc.distributed.zero3 import Loading
 from xmtc.errors import ConfigError
 
-_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_INDEX = "model.safetensors.index.json"  # of weights in several files
+_SINGLE = "model.safetensors"
 
 
 def fetch(name: str) -> Path:
@@ -22,7 +23,9 @@ def fetch(name: str) -> Path:
         OSError: the hub has no such model, or does not answer.
     """
     folder = Path(name)
-    return folder if folder.is_dir() else Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    if folder.is_dir():
+        return folder
+    return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
 
 
 def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, loading: Loading) -> None:
@@ -37,28 +40,33 @@ def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, l
     Raises:
         ConfigError: the folder has no safetensors, or lacks a weight of the model.
     """
-    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
-    found: set[str] = set()
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    loaded: set[str] = set()
     for path in _files(folder):
         for key, shape in _shapes(path).items():
-            name = _name(key, model.base_model_prefix, wanted)
+            name = _parameter_name(key, model.base_model_prefix, shapes)
             if name is None:
                 continue
-            if shape != wanted[name]:
+            if shape != shapes[name]:
                 raise ConfigError(
-                    f"{path}: the shape of {key} does not match the model's config.json; download the model again"
+                    f"{path}: {key} has shape {tuple(shape)}, but the model's config.json gives {tuple(shapes[name])}; "
+                    "download the model again"
                 )
+            value = _read_weight(path, key, dtype) if loading.reads else torch.empty(shape, dtype=dtype)
             owner, _, own_name = name.rpartition(".")
-            value = _value(path, key, dtype) if loading.reads else torch.empty(shape, dtype=dtype)
             loading.partition(model.get_submodule(owner), own_name, value)
-            found.add(name)
-    if lacking := sorted(set(wanted) - found):
-        raise ConfigError(f"model.encoder.name: {folder} lacks {len(lacking)} weights, such as {lacking[0]}")
+            loaded.add(name)
+    absent = sorted(shapes.keys() - loaded)
+    if absent:
+        raise ConfigError(
+            f"model.encoder.name: {folder} lacks {len(absent)} weights, such as {absent[0]}; download the model again"
+        )
 
 
 def _files(folder: Path) -> list[Path]:
-    if (folder / _INDEX).is_file():
-        index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+    index_file = folder / _INDEX
+    if index_file.is_file():
+        index = json.loads(index_file.read_text(encoding="utf-8"))
         return [folder / name for name in sorted(set(index["weight_map"].values()))]
     if (folder / _SINGLE).is_file():
         return [folder / _SINGLE]
@@ -68,18 +76,20 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _name(key: str, prefix: str, wanted: dict[str, torch.Size]) -> str | None:
+def _parameter_name(key: str, prefix: str, shapes: dict[str, torch.Size]) -> str | None:
     """Find the parameter that a tensor of the file belongs to; None for tensors of a head that this model lacks."""
-    candidates = (key, key.removeprefix(f"{prefix}."))
-    return next((name for name in candidates if name in wanted), None)
+    for name in (key, key.removeprefix(f"{prefix}.")):
+        if name in shapes:
+            return name
+    return None
 
 
 def _shapes(path: Path) -> dict[str, torch.Size]:
-    with safe_open(path, "pt") as shard:
-        return {key: torch.Size(shard.get_slice(key).get_shape()) for key in sorted(shard.keys())}
+    with safe_open(path, "pt") as file:
+        return {key: torch.Size(file.get_slice(key).get_shape()) for key in sorted(file.keys())}
 
 
-def _value(path: Path, key: str, dtype: torch.dtype) -> Tensor:
+def _read_weight(path: Path, key: str, dtype: torch.dtype) -> Tensor:
     """Copy a weight. The file is opened for each weight, because pages of an open file stay in memory."""
-    with safe_open(path, "pt") as shard:
-        return shard.get_tensor(key).to(dtype, copy=True)
+    with safe_open(path, "pt") as file:
+        return file.get_tensor(key).to(dtype, copy=True)

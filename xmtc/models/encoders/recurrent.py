@@ -1,4 +1,4 @@
-"""A bidirectional GRU. Suffixes: W windows, U tokens, D width."""
+"""A bidirectional GRU. Suffixes: W windows, U tokens, D width, X width of one direction's states."""
 
 import torch
 from torch import Tensor, nn
@@ -24,30 +24,32 @@ class BiGRU(nn.Module):
     def __init__(self, width: int, hidden: int, *, layers: int, dropout: float) -> None:
         super().__init__()
         self.width = 2 * hidden
-        widths = [width] + [self.width] * (layers - 1)
-        self.rightward = nn.ModuleList(nn.GRU(w, hidden, batch_first=True) for w in widths)
-        self.leftward = nn.ModuleList(nn.GRU(w, hidden, batch_first=True) for w in widths)
+        input_widths = [width] + [self.width] * (layers - 1)
+        self.rightward = nn.ModuleList(nn.GRU(inputs, hidden, batch_first=True) for inputs in input_widths)
+        self.leftward = nn.ModuleList(nn.GRU(inputs, hidden, batch_first=True) for inputs in input_widths)
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute states (W, U, D), 0 on padding; the states of both directions are concatenated."""
-        at_WU = mirrored_positions(mask_WU)
+        mirrored_WU = mirrored_positions(mask_WU)
         for layer, (rightward, leftward) in enumerate(zip(self.rightward, self.leftward, strict=True)):
-            if layer:
+            if layer > 0:
                 hidden_WUD = self.dropout(hidden_WUD)
-            mirrored_WUD = leftward(_taken(hidden_WUD, at_WU))[0]
-            hidden_WUD = torch.cat([rightward(hidden_WUD)[0], _taken(mirrored_WUD, at_WU)], 2)
+            leftward_WUX, _ = leftward(_tokens_at(hidden_WUD, mirrored_WU))
+            rightward_WUX, _ = rightward(hidden_WUD)
+            hidden_WUD = torch.cat([rightward_WUX, _tokens_at(leftward_WUX, mirrored_WU)], 2)
         return hidden_WUD * mask_WU.unsqueeze(2)
 
 
 def mirrored_positions(mask_WU: Tensor) -> Tensor:
     """Compute positions (W, U) of the tokens after reversing each window's tokens but not its padding."""
-    at_U = torch.arange(mask_WU.shape[1], device=mask_WU.device)
-    return torch.where(mask_WU, mask_WU.sum(1, keepdim=True) - 1 - at_U, at_U)
+    positions_U = torch.arange(mask_WU.shape[1], device=mask_WU.device)
+    lengths_W1 = mask_WU.sum(1, keepdim=True)
+    return torch.where(mask_WU, lengths_W1 - 1 - positions_U, positions_U)
 
 
-def _taken(x_WUD: Tensor, at_WU: Tensor) -> Tensor:
-    return x_WUD.gather(1, at_WU.unsqueeze(2).expand_as(x_WUD))
+def _tokens_at(states_WUD: Tensor, positions_WU: Tensor) -> Tensor:
+    return states_WUD.gather(1, positions_WU.unsqueeze(2).expand_as(states_WUD))
 
 
 class BiGRUEncoder(LightEncoder):

@@ -1,4 +1,8 @@
-"""A small pre-LN transformer, trained from scratch. Suffixes: W windows, U tokens, D width."""
+"""A small pre-LN transformer, trained from scratch.
+
+Suffixes: W windows, U tokens, D width, H heads, d width of a head. In local attention: N blocks of a window, R tokens
+of a block (the radius), K = 3R keys that a block's queries may see.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +25,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute contexts (W, U, D)."""
-        return self.output(global_attention(*split_projection(self.project(hidden_WUD), self.heads), mask_WU))
+        query_WHUd, key_WHUd, value_WHUd = split_projection(self.project(hidden_WUD), self.heads)
+        return self.output(global_attention(query_WHUd, key_WHUd, value_WHUd, mask_WU))
 
 
 class MultilevelAttention(nn.Module):
@@ -33,7 +38,8 @@ class MultilevelAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, radius: int) -> None:
         super().__init__()
-        self.heads, self.radius = heads, radius
+        self.heads = heads
+        self.radius = radius
         self.project_global = nn.Linear(width, 3 * width)
         self.project_local = nn.Linear(width, 3 * width)
         self.gate = nn.Linear(2 * width, width)
@@ -41,10 +47,12 @@ class MultilevelAttention(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute contexts (W, U, D)."""
-        far_WUD = global_attention(*split_projection(self.project_global(hidden_WUD), self.heads), mask_WU)
-        near_WUD = local_attention(*split_projection(self.project_local(hidden_WUD), self.heads), mask_WU, self.radius)
-        gate_WUD = torch.sigmoid(self.gate(torch.cat([far_WUD, near_WUD], 2)))
-        return self.output(torch.lerp(near_WUD, far_WUD, gate_WUD))
+        query_WHUd, key_WHUd, value_WHUd = split_projection(self.project_global(hidden_WUD), self.heads)
+        global_WUD = global_attention(query_WHUd, key_WHUd, value_WHUd, mask_WU)
+        query_WHUd, key_WHUd, value_WHUd = split_projection(self.project_local(hidden_WUD), self.heads)
+        local_WUD = local_attention(query_WHUd, key_WHUd, value_WHUd, mask_WU, self.radius)
+        gate_WUD = torch.sigmoid(self.gate(torch.cat([global_WUD, local_WUD], 2)))
+        return self.output(torch.lerp(local_WUD, global_WUD, gate_WUD))
 
 
 class TransformerEncoder(LightEncoder):
@@ -52,10 +60,9 @@ class TransformerEncoder(LightEncoder):
 
     def __init__(self, embedding: TokenEmbedding, width: int, blocks: "Sequence[Block]") -> None:
         super().__init__(embedding, width, blocks)
-        same = embedding.width == width
-        self.widen: Callable[[Tensor], Tensor] = (
-            nn.Identity() if same else nn.Linear(embedding.width, width, bias=False)
-        )
+        self.widen: Callable[[Tensor], Tensor] = nn.Identity()
+        if embedding.width != width:
+            self.widen = nn.Linear(embedding.width, width, bias=False)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
@@ -73,14 +80,18 @@ class Block(nn.Module):
         self, width: int, attention: SelfAttention | MultilevelAttention, transform: nn.Module, dropout: float
     ) -> None:
         super().__init__()
-        self.attention, self.transform = attention, transform
-        self.norm_attention, self.norm_transform = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = attention
+        self.transform = transform
+        self.norm_attention = nn.LayerNorm(width)
+        self.norm_transform = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute hidden states (W, U, D)."""
-        hidden_WUD = hidden_WUD + self.dropout(self.attention(self.norm_attention(hidden_WUD), mask_WU))
-        return hidden_WUD + self.dropout(self.transform(self.norm_transform(hidden_WUD), mask_WU))
+        context_WUD = self.attention(self.norm_attention(hidden_WUD), mask_WU)
+        hidden_WUD = hidden_WUD + self.dropout(context_WUD)
+        transformed_WUD = self.transform(self.norm_transform(hidden_WUD), mask_WU)
+        return hidden_WUD + self.dropout(transformed_WUD)
 
 
 class FeedForward(nn.Module):
@@ -91,12 +102,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
         self.activation = nn.GELU()
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Transform states (W, U, D) token by token; the mask is for transforms that use neighbours."""
-        return self.down(self.activation(self.up(hidden_WUD)))
+        inner_WUX = self.activation(self.up(hidden_WUD))
+        return self.down(inner_WUX)
 
 
 class Depthwise(nn.Module):
@@ -109,14 +122,17 @@ class Depthwise(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Transform states (W, U, D); padding enters as 0."""
-        signal_WDU = (hidden_WUD * mask_WU.unsqueeze(2)).transpose(1, 2)
-        return self.scale(F.gelu(self.convolution(signal_WDU))).transpose(1, 2)
+        unpadded_WUD = hidden_WUD * mask_WU.unsqueeze(2)
+        signal_WDU = self.convolution(unpadded_WUD.transpose(1, 2))
+        scaled_WDU = self.scale(F.gelu(signal_WDU))
+        return scaled_WDU.transpose(1, 2)
 
 
 def split_projection(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Split a joint projection (W, U, 3·D) into queries, keys and values (W, H, U, d)."""
-    query, key, value = projected_WUX.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    return query, key, value
+    projected_WU3Hd = projected_WUX.unflatten(2, (3, heads, -1))
+    query_WHUd, key_WHUd, value_WHUd = projected_WU3Hd.permute(2, 0, 3, 1, 4)
+    return query_WHUd, key_WHUd, value_WHUd
 
 
 def global_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor) -> Tensor:
@@ -134,41 +150,55 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
     """
     length = mask_WU.shape[1]
     if length <= 3 * radius:
-        allowed = band_mask(mask_WU, radius).unsqueeze(1)
-        context = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed)
-        return context.transpose(1, 2).flatten(2)
+        allowed_W1UU = band_mask(mask_WU, radius).unsqueeze(1)
+        context_WHUd = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed_W1UU)
+        return context_WHUd.transpose(1, 2).flatten(2)
     blocks = (length + radius - 1) // radius
     extra = blocks * radius - length
-    query_WNHRd = _run(F.pad(query_WHUd, (0, 0, 0, extra)), 2, 0, blocks, radius).transpose(1, 2)
-    keys, values = (_neighbours(x, blocks, radius, extra) for x in (key_WHUd, value_WHUd))
-    allowed = _band(mask_WU, blocks, radius, extra)
-    context = F.scaled_dot_product_attention(query_WNHRd.flatten(0, 1), keys, values, attn_mask=allowed)
-    return context.transpose(1, 2).unflatten(0, (-1, blocks)).flatten(1, 2).flatten(2)[:, :length]
+    padded_WHUd = F.pad(query_WHUd, (0, 0, 0, extra))
+    query_WNHRd = _in_blocks(padded_WHUd, 2, 0, blocks, radius).transpose(1, 2)
+    context_XHRd = F.scaled_dot_product_attention(
+        query_WNHRd.flatten(0, 1),
+        _with_neighbours(key_WHUd, blocks, radius, extra),
+        _with_neighbours(value_WHUd, blocks, radius, extra),
+        attn_mask=_band_of_blocks(mask_WU, blocks, radius, extra),
+    )
+    context_WNRHd = context_XHRd.transpose(1, 2).unflatten(0, (-1, blocks))
+    context_WUD = context_WNRHd.flatten(1, 2).flatten(2)
+    return context_WUD[:, :length]
 
 
 def band_mask(mask_WU: Tensor, radius: int) -> Tensor:
     """Make the dense mask (W, U, U) of keys that a query may see in local attention."""
-    at = torch.arange(mask_WU.shape[1], device=mask_WU.device)
-    near_UU = (at.unsqueeze(1) - at).abs() <= radius
-    return (near_UU & mask_WU.unsqueeze(1)) | torch.eye(len(at), dtype=torch.bool, device=at.device)
+    positions_U = torch.arange(mask_WU.shape[1], device=mask_WU.device)
+    near_UU = (positions_U.unsqueeze(1) - positions_U).abs() <= radius
+    itself_UU = torch.eye(len(positions_U), dtype=torch.bool, device=mask_WU.device)
+    return (near_UU & mask_WU.unsqueeze(1)) | itself_UU
 
 
-def _neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
-    """Join each block with its two neighbours: (W·N, H, 3R, d)."""
-    padded = F.pad(x_WHUd, (0, 0, radius, radius + extra))
-    return torch.cat([_run(padded, 2, i, blocks, radius) for i in range(3)], 3).transpose(1, 2).flatten(0, 1)
+def _with_neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
+    """Join each block with its two neighbours: (W·N, H, K, d)."""
+    padded_WHUd = F.pad(x_WHUd, (0, 0, radius, radius + extra))
+    shifted = [_in_blocks(padded_WHUd, 2, first, blocks, radius) for first in range(3)]
+    joined_WHNKd = torch.cat(shifted, 3)
+    return joined_WHNKd.transpose(1, 2).flatten(0, 1)
 
 
-def _run(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
+def _in_blocks(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
     """Split dimension `dim` into blocks of `radius` tokens, starting at block `first`."""
-    return padded.narrow(dim, first * radius, blocks * radius).unflatten(dim, (blocks, radius))
+    span = padded.narrow(dim, first * radius, blocks * radius)
+    return span.unflatten(dim, (blocks, radius))
 
 
-def _band(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
-    """Make the mask of the 3R keys that each query of each block may see: (W·N, 1, R, 3R)."""
+def _band_of_blocks(mask_WU: Tensor, blocks: int, radius: int, extra: int) -> Tensor:
+    """Make the mask of the keys that each query of each block may see: (W·N, 1, R, K)."""
     padded_WU = F.pad(mask_WU, (radius, radius + extra))
-    keys_WNK = torch.cat([_run(padded_WU, 1, i, blocks, radius) for i in range(3)], 2)
-    query, key = torch.arange(radius, device=mask_WU.device), torch.arange(3 * radius, device=mask_WU.device)
-    offset_RK = key - radius - query.unsqueeze(1)
-    allowed = (keys_WNK.unsqueeze(2) & (offset_RK.abs() <= radius)) | (offset_RK == 0)
-    return allowed.flatten(0, 1).unsqueeze(1)
+    shifted = [_in_blocks(padded_WU, 1, first, blocks, radius) for first in range(3)]
+    present_WNK = torch.cat(shifted, 2)
+    query_positions_R = torch.arange(radius, device=mask_WU.device)
+    key_positions_K = torch.arange(3 * radius, device=mask_WU.device)
+    offset_RK = key_positions_K - radius - query_positions_R.unsqueeze(1)
+    near_RK = offset_RK.abs() <= radius
+    itself_RK = offset_RK == 0
+    allowed_WNRK = (present_WNK.unsqueeze(2) & near_RK) | itself_RK
+    return allowed_WNRK.flatten(0, 1).unsqueeze(1)

@@ -1,7 +1,7 @@
 """The interface of an encoder's settings."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from xmtc.data.pretrained import weights_hash
 
@@ -30,7 +30,9 @@ class EncoderSettings(Protocol):
     @property
     def pretrained(self) -> str | None:
         """Name of the model whose weights the encoder starts from; None if they are random."""
-        return None if self.backbone is None or self.backbone.from_config is not None else self.backbone.name
+        if self.backbone is None or self.backbone.from_config is not None:
+            return None
+        return self.backbone.name
 
     @property
     def weights(self) -> str:
@@ -51,7 +53,7 @@ class EncoderSettings(Protocol):
         """Return the same encoder with another Hugging Face model, for encoders that have one."""
         raise TypeError(f"{type(self).__name__} has no Hugging Face model")
 
-    def exported(self, folder: Path) -> Any:
+    def exported(self, folder: Path) -> "EncoderSettings":
         """Return settings that build this encoder from the folder `encoder/` of an exported model."""
         del folder
         return self
