@@ -103,7 +103,7 @@ lint: $(VENV)/.stamp-dev  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-size: $(VENV)/.stamp  ## code lines, files, configuration keys and words
+size: $(VENV)/.stamp  ## lines, tokens, tokens a line, keys and words, by room; limits nothing
 	$(BIN)/python tools/check/size.py
 
 format: $(VENV)/.stamp-dev  ## fix what ruff can fix
