@@ -10,18 +10,17 @@ from typing import Any
 
 from xmtc.data.readers.base import Rejected, sound
 from xmtc.data.readers.cells import labels_of
+from xmtc.data.readers.endings import COMPRESSIONS, ending_of
 from xmtc.data.readers.files import check_file
+from xmtc.data.readers.formats import format_of
+from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
 from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import (
-    COMPRESSIONS,
     TABLES,
     ArrowConfig,
-    JsonlConfig,
     SplitFilesConfig,
     TableSettings,
-    ending_of,
-    format_of,
     table_of,
 )
 from xmtc.errors import DataError
@@ -179,7 +178,7 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
     path = files.local[files.labels or ""]
     syntax = SKOS_FORMATS.get(ending_of(path))
     labels, found = _labels(files, roles), defaultdict[str, set[str]](set)
-    for row in sound((SkosTable(syntax) if syntax else format_of(path, JsonlConfig)).rows(path, None)):
+    for row in sound((SkosTable(syntax) if syntax else format_of(path, JsonLines())).rows(path, None)):
         for column in TERMS if syntax else row.cells:
             with suppress(ValueError):  # others than labels
                 found[column] |= labels.intersection(labels_of(row.cells.get(column))[0])

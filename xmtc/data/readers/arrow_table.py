@@ -19,7 +19,9 @@ from xmtc.errors import DataError
 from xmtc.files import reading
 
 _ROWS = 1024
-
+"""Rows of a batch of a Parquet file."""
+_FILE_MAGIC = b"ARROW1"
+"""How an Arrow file begins; a stream begins with its first message."""
 
 Batches = Callable[[list[str]], Iterator[pa.RecordBatch]]
 """Reads some columns of a file, a batch at a time."""
@@ -34,32 +36,27 @@ class ArrowTable(TableFormat):
     @override
     def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
         with self._opened(path) as (schema, batches):
-            wanted = schema.names if columns is None else columns.names()
-            check_columns(path, wanted, schema.names, columns.advice() if columns else "")
-            if columns is not None:  # documents to label may lack categories
-                wanted = [name for name in schema.names if name in (*wanted, *columns.categories)]
-            names, number = class_names(schema), 0
-            for batch in batches(wanted):
+            names = _columns_to_read(path, schema, columns)
+            names_of_classes = class_names(schema)
+            number = 0
+            for batch in batches(names):
                 for cells in _cells(path, batch, number):
                     number += 1
-                    yield _row(cells, names, f"{path}: row {number}", number)
+                    yield _row(cells, names_of_classes, f"{path}: row {number}", number)
 
     @override
-    def count(self, path: Path) -> int:
+    def count(self, path: Path) -> int | None:
         with self._opened(path) as (_, batches):
             return sum(batch.num_rows for batch in batches([]))
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
         with reading(path, what="cannot be read as Arrow"), pa.memory_map(str(check_file(path))) as source:
-            magic = source.read(6)
+            is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
             source.seek(0)
-            if magic == b"ARROW1":
+            if is_file:
                 file = pa.ipc.open_file(source)
-                yield (
-                    file.schema,
-                    lambda names: (file.get_batch(i).select(names) for i in range(file.num_record_batches)),
-                )
+                yield file.schema, lambda names: _batches_of_file(file, names)
             else:
                 stream = pa.ipc.open_stream(source)
                 yield stream.schema, lambda names: (batch.select(names) for batch in stream)
@@ -77,8 +74,28 @@ class ParquetTable(ArrowTable):
             yield file.schema_arrow, lambda names: file.iter_batches(_ROWS, columns=names)
 
 
+def _batches_of_file(file: "pa.ipc.RecordBatchFileReader", names: list[str]) -> Iterator[pa.RecordBatch]:
+    for place in range(file.num_record_batches):
+        yield file.get_batch(place).select(names)
+
+
+def _columns_to_read(path: Path, schema: pa.Schema, columns: ColumnsConfig | None) -> list[str]:
+    """List the columns to read, in the order of the file.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    if columns is None:
+        check_columns(path, schema.names, schema.names, "")
+        return schema.names
+    needed = columns.names()
+    check_columns(path, needed, schema.names, columns.advice())
+    readable = {*needed, *columns.categories}  # documents to label may lack categories
+    return [name for name in schema.names if name in readable]
+
+
 def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any]]:
-    """Yield the rows of a batch; `before` rows of the file precede it."""
+    """Convert a batch to rows; `before` rows of the file precede it."""
     try:
         return batch.to_pylist()
     except UnicodeDecodeError as error:
@@ -86,20 +103,34 @@ def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any
         raise DataError(f"{path}: {rows}: not UTF-8 text ({error.reason}); write the file again") from None
 
 
-def _row(cells: dict[str, Any], names: Mapping[str, Sequence[str]], where: str, number: int) -> Row | Rejected:
+def _row(
+    cells: dict[str, Any], names_of_classes: Mapping[str, Sequence[str]], where: str, number: int
+) -> Row | Rejected:
+    """Make a row, with the names of classes instead of their numbers."""
     try:
-        return Row(cells | {key: named(cells[key], names[key]) for key in names.keys() & cells.keys()}, where, number)
+        for column in names_of_classes.keys() & cells.keys():
+            cells[column] = named(cells[column], names_of_classes[column])
     except ValueError as problem:
         return Rejected(where, f"a column of class numbers {problem}")
+    return Row(cells, where, number)
 
 
 def class_names(schema: pa.Schema) -> dict[str, Sequence[str]]:
     """Map columns to the names of their numbers, if `datasets` has left them in a schema."""
-    features: Any = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    for key in ("info", "features"):
-        features = features.get(key, {}) if isinstance(features, Mapping) else {}
-    found = {name: _class_label(feature) for name, feature in features.items()}
-    return {name: names for name, names in found.items() if names}
+    metadata: Any = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = _section(_section(metadata, "info"), "features")
+    names_by_column: dict[str, Sequence[str]] = {}
+    for column, feature in features.items():
+        names = _class_label(feature)
+        if names:
+            names_by_column[column] = names
+    return names_by_column
+
+
+def _section(metadata: Any, key: str) -> Mapping[str, Any]:
+    """Return a section of what `datasets` wrote; an empty one if it is something else."""
+    section = metadata.get(key) if isinstance(metadata, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
 
 
 def _class_label(feature: Any) -> Sequence[str] | None:

@@ -1,46 +1,40 @@
 """What a cell says, whatever holds it: JSON, CSV, Arrow, NumPy, pandas or Python. Every label goes through here."""
 
-import ast
-import json
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import chain, repeat
 from numbers import Integral, Real
 from typing import Any
 from uuid import UUID
 
+from xmtc.data.readers.written_lists import list_in
+
 _NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>", "\\N"})
+"""What pandas, NumPy and MySQL write where nothing is known."""
 _UNSEEN = r"[\s\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+"
 """Blanks, and marks that nobody sees, such as those of writing from right to left."""
 _AROUND = re.compile(f"^{_UNSEEN}|{_UNSEEN}$")
-_LITERAL = r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|[-+\w.]++"""
-_ITEM = rf"np\.\w++\((?:{_LITERAL})\)|<NA>|{_LITERAL}"
-_ITEMS = re.compile(rf"[\[({{](?>\s*+(?:{_ITEM})\s*+,?+)*+\s*+[\])}}]")
-"""A list as Python, NumPy (without commas, or of its scalars) or pandas (with NaN) writes it."""
-_OPENINGS = ("[", "(", "{", "set()", "frozenset(", 'c("')
-_CODE = r"\d+(?:\.\d+0)?"
-_FOREIGN = re.compile(
-    rf"""\[(?:[^][]*,[^][]*|\s*[\[({{].*|{_CODE})\]|\{{(?:[^{{}}]*,[^{{}}]*|['"].*|{_CODE})\}}|c\(".*"\)""", re.DOTALL
-)
-"""A list as databases and R write it, or objects: items have no quotes, or another meaning, or are codes like 007."""
-_TAGS = re.compile(r"(?:<[^<>:]+>)+")
-"""Tags as Stack Exchange writes them, such as <python><list>; IRIs in angle brackets have colons."""
 _EXPONENT = re.compile(r"\s*\d(?:\.\d+)?e\+\d\d\s*")
 """A large number as R and pandas write it to CSV, such as 1e+05 for 100000."""
-ZERO, ONE = frozenset({"0", "0.0", "False"}), frozenset({"1", "1.0", "True"})
+_LISTS = ("to_pylist", "as_py", "tolist", "to_list")
+"""Methods by which Arrow, NumPy, pandas and polars convert to Python."""
+ZERO = frozenset({"0", "0.0", "False"})
+"""How a column of 0 and 1 says that a label does not fit."""
+ONE = frozenset({"1", "1.0", "True"})
+"""How it says that one fits."""
 
 
 def absent(value: Any) -> bool:
     """Whether a value says that nothing is known: null, NaN, a blank text, or what pandas and MySQL write for these."""
+    if value is None:
+        return True
     if isinstance(value, str):
         return value.strip() in _NOTHING
     try:
-        return value is None or bool(value != value)
+        return bool(value != value)  # only NaN differs from itself
     except (TypeError, ValueError, ArithmeticError):  # pandas' NA, and a signalling NaN; arrays cannot say
         return str(value) == "<NA>" or isinstance(value, Decimal)
 
@@ -58,10 +52,13 @@ def plain(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError as error:
             raise ValueError(f"bytes that are not UTF-8 text ({error.reason})") from None
-    if getattr(getattr(value, "dtype", None), "char", None) == "M":
+    kind = getattr(getattr(value, "dtype", None), "char", None)
+    if kind == "M":
         value = value.astype("datetime64[us]")  # finer ones would become integers
-    convert = next((name for name in ("to_pylist", "as_py", "tolist", "to_list") if hasattr(value, name)), None)
-    return value if convert is None else getattr(value, convert)()
+    for method in _LISTS:
+        if hasattr(value, method):
+            return getattr(value, method)()
+    return value
 
 
 def word_of(value: Any) -> str | None:
@@ -79,8 +76,10 @@ def word_of(value: Any) -> str | None:
         return _number(Decimal(value)) if _EXPONENT.fullmatch(value) else value
     if isinstance(value, Real | Decimal) and math.isfinite(value):
         return _number(value)
+    if isinstance(value, datetime) and value.time() == time():
+        return str(value.date())  # a day that a library stores as its midnight
     if isinstance(value, date):
-        return str(value.date() if isinstance(value, datetime) and value.time() == time() else value)
+        return str(value)
     raise ValueError(f"holds a {type(value).__name__}, which is not a label; name another column")
 
 
@@ -96,7 +95,9 @@ def label_of(value: Any) -> str | None:
     if word is None:
         return None
     label = word.strip() if word.isascii() else unicodedata.normalize("NFC", _AROUND.sub("", word))
-    return label[1:-1] if label.startswith("<") and label.endswith(">") and "://" in label else label or None
+    if label.startswith("<") and label.endswith(">") and "://" in label:
+        return label[1:-1]
+    return label or None
 
 
 def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...], int]:
@@ -113,16 +114,37 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     if isinstance(cell, Mapping):
         raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
     is_list = isinstance(cell, Sequence | Set) and not isinstance(cell, str)
-    given = cell if is_list else _split(cell, separator) if isinstance(cell, str) and separator else [cell]
-    labels = [label for one in given if (label := label_of(one)) is not None]
-    found = dict.fromkeys(sorted(labels) if isinstance(cell, Set) else labels)
-    twice = len(found) < len(labels) and found.keys() <= ZERO | ONE and not ZERO.isdisjoint(found)
-    if twice or (is_list and given and all(isinstance(plain(one), bool) for one in given)):
+    entries = _entries(cell, separator)
+    labels: list[str] = []
+    for entry in entries:
+        label = label_of(entry)
+        if label is not None:
+            labels.append(label)
+    if isinstance(cell, Set):
+        labels.sort()  # a set has another order in every process
+    distinct = dict.fromkeys(labels)
+    if _is_vector(labels, distinct) or (is_list and entries and all(isinstance(plain(one), bool) for one in entries)):
         raise ValueError(
             f"is a vector of {len(labels)} zeros and ones, not a list of labels; write labels instead: "
             "[[name for name, one in zip(names, vector) if one] for vector in vectors]"
         )
-    return tuple(found), len(given) - len(labels) if is_list else 0
+    absences = len(entries) - len(labels) if is_list else 0
+    return tuple(distinct), absences
+
+
+def _entries(cell: Any, separator: str | None) -> Sequence[Any]:
+    """Return what a cell lists: the items of a list, the parts of a text, or the cell itself."""
+    if isinstance(cell, str):
+        return split_cell(cell, separator) if separator else [cell]
+    if isinstance(cell, Sequence | Set):
+        return list(cell)
+    return [cell]
+
+
+def _is_vector(labels: Sequence[str], distinct: Mapping[str, None]) -> bool:
+    """Whether labels are only zeros and ones, of which one occurs twice."""
+    repeated = len(distinct) < len(labels)
+    return repeated and distinct.keys() <= ZERO | ONE and not ZERO.isdisjoint(distinct)
 
 
 def mark_of(cell: Any) -> bool | None:
@@ -134,46 +156,23 @@ def mark_of(cell: Any) -> bool | None:
     cell = plain(cell)
     if absent(cell):
         return None
-    if (mark := str(cell).strip().capitalize()) not in ZERO | ONE:
+    mark = str(cell).strip().capitalize()
+    if mark not in ZERO | ONE:
         raise ValueError("is neither 0 nor 1, nor true or false; name columns of 0 and 1, or one column of labels")
     return mark in ONE
 
 
-def _split(cell: str, separator: str) -> list[str]:
+def split_cell(cell: str, separator: str) -> list[str]:
     """Split a cell; quotes around a label keep the separators in it, as in CSV."""
     if '"' not in cell:
         return cell.split(separator)
-    parts = re.findall(rf'(\s*"(?:[^"]|"")*+"\s*|.*?)(?:{re.escape(separator)}|\Z)', cell, re.DOTALL)
-    return [part[1:-1].replace('""', '"') if separator in part else part for part in map(str.strip, parts)]
+    quoted = r'\s*"(?:[^"]|"")*+"\s*'
+    parts = re.findall(rf"({quoted}|.*?)(?:{re.escape(separator)}|\Z)", cell, re.DOTALL)
+    return [_unquoted(part.strip(), separator) for part in parts]
 
 
-def list_in(cell: Any) -> Any:
-    """Parse the text that JSON, Python, NumPy, pandas or others write for a list; return anything else unchanged.
-
-    Raises:
-        ValueError: it is a list as others write it.
-    """
-    if isinstance(cell, str) and _TAGS.fullmatch(cell.strip()) and not absent(cell):
-        return cell.strip()[1:-1].split("><")
-    if not isinstance(cell, str) or not cell.lstrip().startswith(_OPENINGS):
-        return cell
-    text = re.sub(r"^(?:frozen)?set\((.*)\)$", r"\1", cell.strip(), flags=re.DOTALL) or "[]"
-    with suppress(ValueError, RecursionError):
-        return json.loads(text, parse_float=_literal)
-    if _ITEMS.fullmatch(text) and not re.fullmatch(r"\([^,]+\)", text):
-        with suppress(ValueError, SyntaxError):
-            return [_literal(one) for one in re.findall(_ITEM, text)]
-    if _FOREIGN.fullmatch(text):
-        raise ValueError('is not a list of labels in a form that is read; write it as JSON, such as ["a", "b"]')
-    return cell
-
-
-def _literal(item: str) -> Any:
-    """Evaluate an item of a list; NumPy's scalars are written as calls. A code 250.00 raises ValueError."""
-    if "." in item and re.fullmatch(_CODE, item):
-        raise ValueError(item)
-    item = re.sub(r"^np\.(?:(True|False)_|\w+\((.*)\))$", r"\1\2", item, flags=re.DOTALL)
-    return None if item in ("nan", "<NA>") else ast.literal_eval(item)
+def _unquoted(part: str, separator: str) -> str:
+    return part[1:-1].replace('""', '"') if separator in part else part
 
 
 def text_of(cell: Any) -> str | None:
@@ -203,9 +202,11 @@ def named(cell: Any, names: Sequence[str] | None) -> Any:
         return cell
     if isinstance(cell, Sequence | Set):
         if len(cell) == len(names) > 2:
-            labels_of(cell)
-        return [named(one, names) for one in cell]
-    return None if absent(cell) or not 0 <= cell < len(names) else names[int(cell)]
+            labels_of(cell)  # raises if it is a vector
+        return [named(item, names) for item in cell]
+    if absent(cell) or not 0 <= cell < len(names):
+        return None
+    return names[int(cell)]
 
 
 def near_pairs(labels: Iterable[str], known: Iterable[str] | None = None) -> list[tuple[str, str]]:
@@ -216,26 +217,33 @@ def near_pairs(labels: Iterable[str], known: Iterable[str] | None = None) -> lis
         known: labels to compare them with; None: the earlier ones of `labels`.
     """
     first: dict[str, str] = {}
-    dotless: dict[str, str] = {}
+    without_dots: dict[str, str] = {}
+
+    def remember(label: str, key: str) -> None:
+        first.setdefault(key, label)
+        if "." in key:
+            without_dots.setdefault(key.replace(".", ""), label)
+
+    for label in known or ():
+        remember(label, _near_key(label))
     pairs: list[tuple[str, str]] = []
-    for label, is_known in chain(zip(known or (), repeat(True)), zip(labels, repeat(False))):
+    for label in labels:
         key = _near_key(label)
-        other = first.get(key) or first.get(key.replace(".", "")) or dotless.get(key)
-        if not is_known and other is not None and other != label:
+        other = first.get(key) or first.get(key.replace(".", "")) or without_dots.get(key)
+        if other is not None and other != label:
             pairs.append((other, label))
-        if is_known or known is None:
-            first.setdefault(key, label)
-            if "." in key:
-                dotless.setdefault(key.replace(".", ""), label)
+        if known is None:
+            remember(label, key)
     return pairs
 
 
 def _near_key(label: str) -> str:
+    """Return what labels have in common that differ as `near_pairs` says."""
     key = unicodedata.normalize("NFKC", label).casefold()
     if key.isascii():
         key = "".join(key.split())
     else:
-        key = "".join(c for c in key if not c.isspace() and unicodedata.category(c) != "Cf")
+        key = "".join(letter for letter in key if not letter.isspace() and unicodedata.category(letter) != "Cf")
     return re.sub(r"^0+(?=\d)|(?<=\d)\.0$", "", key)
 
 
@@ -245,7 +253,8 @@ def _number(value: Any) -> str:
         return str(int(value))
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
-    from numpy import float32  # settings import this module
+    from numpy import float32  # settings import this module, and they import no library
 
     single = float32(value)
-    return repr(float(str(single)) if float(single) == value else float(value))
+    is_single = float(single) == value
+    return repr(float(str(single)) if is_single else float(value))

@@ -11,8 +11,6 @@ from xmtc.data.readers.base import Reader, ReaderSettings
 from xmtc.data.readers.columns import Name
 from xmtc.data.readers.table_config import ArrowConfig, CsvConfig, JsonlConfig, ParquetConfig
 
-IcdVersion = Literal[9, 10]
-XcForm = Literal["json", "sparse", "texts"]
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -23,7 +21,7 @@ class XcRepositoryConfig(ReaderSettings):
     kind: Literal["xc_repository"] = "xc_repository"
     directory: Name
     """The data set's folder."""
-    form: XcForm | None = None
+    form: Literal["json", "sparse", "texts"] | None = None
     """`json` (trn.json.gz), `sparse` (trn_X_Y.txt), `texts` (train_labels.txt); null: the one that the folder holds."""
 
     @override
@@ -60,7 +58,7 @@ class MimicConfig(ReaderSettings):
     """The folder with `note/discharge.csv.gz` (MIMIC-III: `NOTEEVENTS.csv.gz`), if it is not `directory`."""
     release: Literal["iv", "iii"] = "iv"
     """MIMIC-IV or MIMIC-III."""
-    icd_version: IcdVersion = 10
+    icd_version: Literal[9, 10] = 10
     """Read admissions with codes of this version, and only these codes. MIMIC-III has only version 9."""
     procedures: bool = True
     """If false, only diagnoses are labels."""

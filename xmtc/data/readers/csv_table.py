@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.endings import ending_of
 from xmtc.data.readers.files import check_columns, line_count, open_text, wrong_width
 from xmtc.data.readers.table import Row, TableFormat
-from xmtc.data.readers.table_config import ending_of
 from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)

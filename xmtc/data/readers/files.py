@@ -13,12 +13,16 @@ import pyarrow as pa
 import xxhash
 
 from xmtc.data.readers.base import no_column
-from xmtc.data.readers.table_config import COMPRESSIONS
+from xmtc.data.readers.endings import COMPRESSIONS
 from xmtc.errors import DataError
 from xmtc.files import RepeatedKeyError, reading, reason_of, without_repeated_keys
 
-_BLOCK, _HEAD = 1 << 20, 1 << 10
+_BLOCK = 1 << 20
+"""Bytes that are read at once."""
+_HEAD = 1 << 10
+"""Bytes from which UTF-16 is told, whose every second byte is often zero."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
+"""What Python puts in the place of bytes that are not UTF-8."""
 
 
 def check_file(path: Path) -> Path:
@@ -113,13 +117,21 @@ def line_count(path: Path, *, quotes: bool = False) -> int | None:
     """
     if path.suffix.lower() in COMPRESSIONS:
         return None
-    lines, last, inside = 0, b"\n", 0
+    lines = 0
+    last = b"\n"
+    inside = False
     with reading(path), path.open("rb") as file:
         while block := file.read(_BLOCK):
             parts = block.split(b'"') if quotes else [block]
-            lines, last = lines + sum(part.count(b"\n") for part in parts[inside::2]), block[-1:]
-            inside = (inside + len(parts) - 1) % 2
-    return lines + (last != b"\n")  # the last line may have no end
+            for place, part in enumerate(parts):
+                if place > 0:  # a quote stood before it
+                    inside = not inside
+                if not inside:
+                    lines += part.count(b"\n")
+            last = block[-1:]
+    if last != b"\n":
+        lines += 1  # the last line has no end
+    return lines
 
 
 def missing_column(path: Path, missing: str, there: Iterable[object], advice: str) -> DataError:
@@ -134,22 +146,22 @@ def missing_column(path: Path, missing: str, there: Iterable[object], advice: st
     return DataError(f"{path}: {no_column(missing, there)}; {advice}")
 
 
-def check_columns(path: Path, wanted: Iterable[str], there: Sequence[str], advice: str) -> None:
+def check_columns(path: Path, needed: Iterable[str], there: Sequence[str], advice: str) -> None:
     """Check that a table has each of some columns once.
 
     Raises:
         DataError: see `missing_column`, or there are two of a name.
     """
-    for name in wanted:
+    for name in needed:
         if name not in there:
             raise missing_column(path, name, there, advice)
         if there.count(name) > 1:
             raise DataError(f"{path}: {there.count(name)} columns are called {name!r}; rename one")
 
 
-def wrong_width(found: int, expected: int) -> str:
+def wrong_width(cells: int, columns: int) -> str:
     """Describe a row of a table whose number of cells differs from the header's."""
-    return f"{found} cells, but the header has {expected} columns; check the row's quotes and delimiters"
+    return f"{cells} cells, but the header has {columns} columns; check the row's quotes and delimiters"
 
 
 def _open_bytes(path: Path) -> Any:

@@ -1,7 +1,7 @@
 """Tables and columns in memory, of pandas, polars, Arrow, Hugging Face `datasets` or Python."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -11,12 +11,20 @@ from xmtc.data.readers.cells import named, plain
 from xmtc.errors import DataError
 from xmtc.files import reading
 
+T = TypeVar("T")
+
 
 def column_names(table: Any) -> list[Any]:
     """List the columns of a table; none if it is something else."""
-    attributes = ("column_names",) if isinstance(table, pa.Table | pa.RecordBatch) else ("columns", "column_names")
-    found = [table] if isinstance(table, Mapping) else [getattr(table, attribute, None) for attribute in attributes]
-    return list(next((names for names in found if names is not None), ()))
+    if isinstance(table, Mapping):
+        return list(table)
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        return list(table.column_names)  # their `columns` are the values
+    for attribute in ("columns", "column_names"):  # of pandas and polars; of `datasets`
+        names = getattr(table, attribute, None)
+        if names is not None:
+            return list(names)
+    return []
 
 
 def check_lengths(columns: Mapping[str, list[Any]]) -> None:
@@ -34,13 +42,14 @@ def column_of(table: Any, name: str) -> list[Any]:
         DataError: the table has no such column, or two, or it is no column of values.
     """
     keys = [key for key in column_names(table) if str(key) == name]
-    if len(keys) != 1:
-        there = no_column(name, column_names(table))
-        raise DataError(f"{len(keys)} columns are called {name!r}; rename one" if keys else f"the table: {there}")
-    names = _class_names(table, name)
+    if not keys:
+        raise DataError(f"the table: {no_column(name, column_names(table))}")
+    if len(keys) > 1:
+        raise DataError(f"{len(keys)} columns are called {name!r}; rename one")
+    class_names = _class_names(table, name)
     with reading(f"a {type(table).__name__}", fix="collect it first", what="no values yet"):
         column = table[keys[0]]
-    return converted(name, values_of(column, name), lambda cell: named(cell, names))
+    return converted(name, values_of(column, name), lambda cell: named(cell, class_names))
 
 
 def values_of(column: Any, what: str) -> list[Any]:
@@ -53,29 +62,34 @@ def values_of(column: Any, what: str) -> list[Any]:
     Raises:
         DataError: it is no column, or has no order.
     """
-    one = isinstance(column, str | bytes | set | frozenset) or column_names(column) or hasattr(column, "toarray")
-    if one or isinstance(cells := plain(column), str) or not isinstance(cells, Iterable):  # an array may be one text
+    is_text = isinstance(column, str | bytes)
+    is_table = bool(column_names(column)) or hasattr(column, "toarray")
+    cells = None if is_text or is_table or isinstance(column, set | frozenset) else plain(column)
+    if isinstance(cells, str) or not isinstance(cells, Iterable):  # an array without dimensions may be one text
         raise DataError(f"{what}: a {type(column).__name__} is not an ordered list of texts or labels; give a list")
-    cells, name = list(cells), str(getattr(column, "column_name", ""))
-    names = _class_names(getattr(column, "source", None), name)
-    return cells if names is None else converted(name, cells, lambda cell: named(cell, names))
+    class_names = _class_names(getattr(column, "source", None), str(getattr(column, "column_name", "")))
+    if class_names is None:
+        return list(cells)
+    return converted(what, cells, lambda cell: named(cell, class_names))
 
 
 def _class_names(table: Any, name: str) -> Sequence[str] | None:
     """Return the names of the classes of a column, if the table knows any."""
-    of_dataset = getattr(getattr(table, "features", None), "arrow_schema", pa.schema([]))
-    return class_names(table.schema if isinstance(table, pa.Table | pa.RecordBatch) else of_dataset).get(name)
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        return class_names(table.schema).get(name)
+    schema = getattr(getattr(table, "features", None), "arrow_schema", None)  # of a Hugging Face `Dataset`
+    return None if schema is None else class_names(schema).get(name)
 
 
-def converted(name: str, values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+def converted(name: str, values: Iterable[Any], convert: Callable[[Any], T]) -> list[T]:
     """Convert cells.
 
     Raises:
         DataError: names the first that cannot be converted.
     """
-    done: list[Any] = []
+    results: list[T] = []
     try:
-        done.extend(map(convert, values))
+        results.extend(convert(value) for value in values)
     except ValueError as problem:
-        raise DataError(f"{name}: item {len(done)} {problem}") from None
-    return done
+        raise DataError(f"{name}: item {len(results)} {problem}") from None
+    return results

@@ -4,24 +4,30 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xmtc.data.readers.base import LabelInfo, quoted_cell, sound
 from xmtc.data.readers.cells import ONE, label_of, labels_of
+from xmtc.data.readers.endings import ending_of
 from xmtc.data.readers.files import missing_column
+from xmtc.data.readers.formats import format_of
+from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.skos import REPLACEMENTS, SKOS_FORMATS, SkosTable
-from xmtc.data.readers.table_config import JsonlConfig, LabelFileConfig, ending_of, format_of
 from xmtc.errors import DataError
+
+if TYPE_CHECKING:
+    from xmtc.data.readers.table_config import LabelFileConfig
 
 logger = logging.getLogger(__name__)
 _NAME_IT = "name it in source.labels, or for `xmtc labels` by --label, --name or --parents"
 _NAMES = re.compile(r"alt_names|name(?:[_@]([a-z]{2,3}(?:-\w+)*))?")
+"""Columns with names; the group is the language."""
 
 
-def read_label_file(settings: LabelFileConfig) -> LabelInfo:
+def read_label_file(settings: "LabelFileConfig") -> LabelInfo:
     """Read names and parents of labels; not every row needs them.
 
     Of a published vocabulary, which its readers cannot correct, concepts without a label are left out, and a label of
@@ -32,75 +38,133 @@ def read_label_file(settings: LabelFileConfig) -> LabelInfo:
     """
     path = Path(settings.path)
     syntax = SKOS_FORMATS.get(ending_of(path))
-    format = SkosTable(syntax, settings.name) if syntax else format_of(path, JsonlConfig)
-    published, found, columns = isinstance(format, SkosTable), _Labels({}, {}, {}, {}, {}, {}, Counter()), set[str]()
-    for number, row in enumerate(sound(format.rows(path, None)), start=1):
+    vocabulary = SkosTable(syntax, settings.name) if syntax else None
+    rows = _Rows(settings, published=vocabulary is not None)
+    columns: set[str] = set()
+    for number, row in enumerate(sound((vocabulary or format_of(path, JsonLines())).rows(path, None)), start=1):
         columns.update(row.cells)
         if settings.label not in row.cells:
             raise missing_column(path, settings.label, row.cells, _NAME_IT)
         try:
-            found.add(row.cells, number, settings, published=published)
+            rows.add(row.cells, number)
         except ValueError as problem:
             raise DataError(f"{path}: {problem}; correct row {number}") from None
-    missing = [name for name in (settings.name, settings.parents) if name and columns and name not in columns]
-    if missing:
-        raise missing_column(path, missing[0], sorted(columns), _NAME_IT)
-    if published:
-        if not found.names:
-            raise DataError(f"{path}: no concept has a {settings.label}; use id or label: {_NAME_IT}")
-        counted = ", ".join(f"{what} {number:,}" for what, number in found.counts.most_common())
-        logger.info("%s: %s labels; %s", path, f"{len(found.names):,}", counted)
-    if not published and (unknown := set(chain.from_iterable(found.parents.values())) - found.rows.keys()):
-        said = "%s: %d parents are not among its labels, such as %s; several parents are written as a JSON list"
-        logger.warning(said, path, len(unknown), quoted_cell(min(unknown)))
-    stated = format.stated if isinstance(format, SkosTable) else ""
-    others = found.alternatives, found.translations
-    return LabelInfo(found.names, found.parents, settings.closed, *others, found.deprecated, stated)
+    for column in (settings.name, settings.parents):
+        if column and columns and column not in columns:
+            raise missing_column(path, column, sorted(columns), _NAME_IT)
+    if vocabulary is not None:
+        _report_vocabulary(path, rows, settings)
+    else:
+        _report_unknown_parents(path, rows)
+    return LabelInfo(
+        names=rows.names,
+        parents=rows.parents,
+        closed=settings.closed,
+        alternatives=rows.alternatives,
+        translations=rows.translations,
+        deprecated=rows.deprecated,
+        stated=vocabulary.stated if vocabulary is not None else "",
+    )
+
+
+def _report_vocabulary(path: Path, rows: "_Rows", settings: "LabelFileConfig") -> None:
+    """Count in the log what was left out of a published vocabulary, and refuse one without labels."""
+    if not rows.names:
+        raise DataError(f"{path}: no concept has a {settings.label}; use id or label: {_NAME_IT}")
+    counted = ", ".join(f"{what} {number:,}" for what, number in rows.counts.most_common())
+    logger.info("%s: %s labels; %s", path, f"{len(rows.names):,}", counted)
+
+
+def _report_unknown_parents(path: Path, rows: "_Rows") -> None:
+    """Warn of parents that are no labels, as they are if several of them stand in one string."""
+    unknown = set(chain.from_iterable(rows.parents.values())) - rows.row_of.keys()
+    if unknown:
+        logger.warning(
+            "%s: %d parents are not among its labels, such as %s; several parents are written as a JSON list",
+            path,
+            len(unknown),
+            quoted_cell(min(unknown)),
+        )
 
 
 @dataclass(frozen=True)
-class _Labels:
-    """What has been read: names, parents … by label, and how often what is worth knowing occurred."""
+class _Rows:
+    """What the rows of a label file say, by label.
 
-    names: dict[str, str]
-    parents: dict[str, tuple[str, ...]]
-    alternatives: dict[str, tuple[str, ...]]
-    translations: dict[str, dict[str, str]]
-    deprecated: dict[str, tuple[str, ...]]
-    rows: dict[str, int]
-    counts: Counter[str]
+    Attributes:
+        settings: which columns say what.
+        published: whether the file is a vocabulary that its readers cannot correct.
+        names, parents, alternatives, translations, deprecated: see `LabelInfo`.
+        row_of: number of the row of each label.
+        counts: how often what is worth knowing occurred, by what it is.
+    """
 
-    def add(self, cells: Mapping[str, Any], number: int, settings: LabelFileConfig, *, published: bool) -> None:
-        """Add a row; ValueError says what is wrong with it."""
-        labels, _ = labels_of(cells[settings.label])
-        if not labels and not published:
-            raise ValueError(f"no label in column {settings.label!r} of row {number}")
-        self.counts[f"concepts without {settings.label}, left out,"] += not labels
-        self.counts[f"names in {cells.get('language')}"] += bool(labels)
-        name = label_of(cells.get(settings.name)) if settings.name else None
-        broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
-        newer = labels_of(cells.get(REPLACEMENTS.get(settings.label, "replaced_by")))[0]
-        old = bool(newer) or (label_of(cells.get("deprecated")) or "").capitalize() in ONE
+    settings: "LabelFileConfig"
+    published: bool
+    names: dict[str, str] = field(default_factory=dict)
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    translations: dict[str, dict[str, str]] = field(default_factory=dict)
+    deprecated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    row_of: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, cells: Mapping[str, Any], number: int) -> None:
+        """Add a row.
+
+        Raises:
+            ValueError: the row is wrong; the message says what is.
+        """
+        column = self.settings.label
+        labels, _ = labels_of(cells[column])
+        if labels:
+            self.counts[f"names in {cells.get('language')}"] += 1
+        elif self.published:
+            self.counts[f"concepts without {column}, left out,"] += 1
+        else:
+            raise ValueError(f"no label in column {column!r} of row {number}")
         for label in labels:
-            if label in self.rows and not published:
-                raise ValueError(f"label {quoted_cell(label)} is in row {self.rows[label]} and again in row {number}")
-            if label in self.rows:
+            if label not in self.row_of:
+                self.row_of[label] = number
+                self._describe(label, cells)
+            elif self.published:
                 self.counts["labels of several concepts, of which the first counts,"] += 1
-                continue
-            self.rows[label], self.names[label] = number, name or label
-            if others := tuple(other for other in _others(cells) if other != self.names[label]):
-                self.alternatives[label] = others
-            for column, cell in cells.items():
-                if (found := _NAMES.fullmatch(column)) and found[1] and (translated := label_of(cell)):
-                    self.translations.setdefault(found[1], {})[label] = translated
-            if broader:
-                self.parents[label] = broader
-            if old:
-                self.deprecated[label] = newer
+            else:
+                raise ValueError(f"label {quoted_cell(label)} is in row {self.row_of[label]} and again in row {number}")
+
+    def _describe(self, label: str, cells: Mapping[str, Any]) -> None:
+        """Note what a row says about its label."""
+        settings = self.settings
+        name = label_of(cells.get(settings.name)) if settings.name else None
+        self.names[label] = name or label
+        other_names = tuple(other for other in _names_in(cells) if other != self.names[label])
+        if other_names:
+            self.alternatives[label] = other_names
+        for language, translation in _translations_in(cells):
+            self.translations.setdefault(language, {})[label] = translation
+        broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
+        if broader:
+            self.parents[label] = broader
+        replacements, _ = labels_of(cells.get(REPLACEMENTS.get(settings.label, "replaced_by")))
+        is_deprecated = (label_of(cells.get("deprecated")) or "").capitalize() in ONE
+        if replacements or is_deprecated:
+            self.deprecated[label] = replacements
 
 
-def _others(cells: Mapping[str, Any]) -> Iterator[str]:
+def _translations_in(cells: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield language and name of the columns `name_de`, `name@de` …"""
+    for column, cell in cells.items():
+        match = _NAMES.fullmatch(column)
+        if match is None or match[1] is None:
+            continue
+        translation = label_of(cell)
+        if translation:
+            yield match[1], translation
+
+
+def _names_in(cells: Mapping[str, Any]) -> Iterator[str]:
     """Yield every name in the columns `alt_names` (a list or a name), `name`, and `name_de`, `name@de` … once."""
-    columns = {column: value for column, value in cells.items() if _NAMES.fullmatch(column)}
-    several = labels_of(columns.pop("alt_names", None))[0]
-    yield from dict.fromkeys(name for name in (*several, *map(label_of, columns.values())) if name)
+    columns = {column: cell for column, cell in cells.items() if _NAMES.fullmatch(column)}
+    names, _ = labels_of(columns.pop("alt_names", None))
+    translations = [label_of(cell) for cell in columns.values()]
+    yield from dict.fromkeys(name for name in (*names, *translations) if name)

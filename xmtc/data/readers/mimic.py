@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,15 +21,18 @@ from typing_extensions import override
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns, sound
 from xmtc.data.readers.columns import SPLIT_NAMES
-from xmtc.data.readers.config import MimicConfig, SplitConfig
+from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import content_hash
+from xmtc.data.readers.formats import format_of
 from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes
 from xmtc.data.readers.stream_csv import Column
-from xmtc.data.readers.table_config import CsvConfig, format_of
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 from xmtc.files import reading
 from xmtc.track.progress import Progress
+
+if TYPE_CHECKING:
+    from xmtc.data.readers.config import MimicConfig, SplitConfig
 
 logger = logging.getLogger(__name__)
 
@@ -62,21 +66,26 @@ class MimicReader(Reader):
         settings: release, folders, and which codes.
     """
 
-    def __init__(self, settings: MimicConfig) -> None:
+    def __init__(self, settings: "MimicConfig") -> None:
         self._settings = settings
-        self._root, self._layout = Path(settings.directory), _LAYOUTS[settings.release]
+        self._root = Path(settings.directory)
+        self._layout = _LAYOUTS[settings.release]
         self._kinds: tuple[CodeKind, ...] = ("diagnosis", "procedure") if settings.procedures else ("diagnosis",)
 
     @override
     def fingerprint(self) -> str:
-        settings = {k: v for k, v in asdict(self._settings).items() if k not in ("directory", "notes", "split_file")}
+        paths = ("directory", "notes", "split_file")  # moving files changes nothing
+        settings = {key: value for key, value in asdict(self._settings).items() if key not in paths}
         return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
 
     @override
     def files(self) -> list[Path]:
         """List notes and codes, the names of codes if they are there, and the split file if there is one."""
-        given = [Path(self._settings.split_file)] if self._settings.split_file else []
-        return [self._notes_file(), *(path for _, path in (*self._code_tables(), *self._name_tables())), *given]
+        files = [self._notes_file()]
+        files += [path for _, path in (*self._code_tables(), *self._name_tables())]
+        if self._settings.split_file:
+            files.append(Path(self._settings.split_file))
+        return files
 
     @override
     def provides(self) -> frozenset[str]:
@@ -89,15 +98,18 @@ class MimicReader(Reader):
         with progress.task("read note numbers", unit="notes") as task:
             notes = Notes(self._notes_file(), self._layout, task.advance)
         yield from notes.rejected
-        source = self._settings
         codes = Codes(
-            self._code_tables(), self._layout, source.icd_version, notes.subjects.index, source.min_code_documents
+            self._code_tables(),
+            self._layout,
+            self._settings.icd_version,
+            notes.subjects.index,
+            self._settings.min_code_documents,
         )
         splits = self._splits(notes, codes)
         self._report(notes, codes, splits)
         coded = codes.pairs.groupby("hadm_id")["code"].agg(tuple)
-        wanted = set(coded.index) & set(splits.index)
-        for admission, text in notes.texts(wanted):
+        admissions = set(coded.index) & set(splits.index)
+        for admission, text in notes.texts(admissions):
             yield Document(str(admission), text, coded[admission], splits[admission])
 
     @override
@@ -115,17 +127,23 @@ class MimicReader(Reader):
         return [(kind, _find(self._root / self._layout.codes[kind])) for kind in self._kinds]
 
     def _name_tables(self) -> list[tuple[CodeKind, Path]]:
-        root, names = self._root, self._layout.names
-        return [(kind, path) for kind in self._kinds for path in _candidates(root / names[kind]) if path.is_file()]
+        tables: list[tuple[CodeKind, Path]] = []
+        for kind in self._kinds:
+            candidates = _candidates(self._root / self._layout.names[kind])
+            tables += [(kind, path) for path in candidates if path.is_file()]
+        return tables
 
     def _splits(self, notes: Notes, codes: Codes) -> Column:
         """Give the split by admission; some may be left out."""
         if self._settings.split_file is None:
             return _stratified(notes, codes, self._settings.stratify)
-        given = read_split_file(Path(self._settings.split_file))
-        splits = given[given.index.isin(notes.subjects.index)]
+        all_splits = read_split_file(Path(self._settings.split_file))
+        splits = all_splits[all_splits.index.isin(notes.subjects.index)]
         if splits.empty:
-            raise DataError(f"{self._settings.split_file}: none of its admissions has a note in {self._notes_file()}")
+            raise DataError(
+                f"{self._settings.split_file}: none of its admissions has a note in {self._notes_file()}; give the "
+                "split file of this release (data.source.split_file)"
+            )
         several = int((splits.groupby(notes.subjects[splits.index].to_numpy()).nunique() > 1).sum())
         if several:
             logger.warning("%s: %d patients are in more than one split", self._settings.split_file, several)
@@ -152,21 +170,23 @@ def read_split_file(path: Path) -> Column:
     Raises:
         DataError: the file cannot be read, lacks a column, names another split, or two of them for an admission.
     """
-    found: dict[int, str] = {}
-    for row in sound(format_of(path, CsvConfig).rows(path, None)):
-        admission, split = row.cells.get("hadm_id", row.cells.get("_id")), row.cells.get("split")
+    splits: dict[int, str] = {}
+    for row in sound(format_of(path, CsvTable()).rows(path, None)):
+        admission = row.cells.get("hadm_id", row.cells.get("_id"))
+        split = row.cells.get("split")
         if admission is None or split is None:
             raise DataError(f"{row.where}: needs the columns hadm_id (or _id) and split; {shown_columns(row.cells)}")
         if split not in SPLIT_NAMES:
             raise DataError(f"{row.where}: split {quoted_cell(split)} is none of {', '.join(SPLIT_NAMES)}")
         with reading(row.where, what=f"admission {quoted_cell(admission)} is no whole number", fix="correct the row"):
             admission = int(admission)
-        if found.setdefault(admission, SPLIT_NAMES[split]) != SPLIT_NAMES[split]:
+        earlier = splits.setdefault(admission, SPLIT_NAMES[split])
+        if earlier != SPLIT_NAMES[split]:
             raise DataError(f"{row.where}: admission {admission} is in two splits; leave one of the rows out")
-    return pd.Series(found, dtype=object)
+    return pd.Series(splits, dtype=object)
 
 
-def _stratified(notes: Notes, codes: Codes, settings: SplitConfig) -> Column:
+def _stratified(notes: Notes, codes: Codes, settings: "SplitConfig") -> Column:
     admissions = np.unique(codes.pairs["hadm_id"])
     patients, group_of = np.unique(notes.subjects[admissions], return_inverse=True)
     pair_groups = group_of[np.searchsorted(admissions, codes.pairs["hadm_id"])]
@@ -181,7 +201,8 @@ def _stratified(notes: Notes, codes: Codes, settings: SplitConfig) -> Column:
 
 def _find(path: Path) -> Path:
     """Find the compressed or the plain file; if neither exists, return the compressed one for the error message."""
-    return next((found for found in _candidates(path) if found.is_file()), _candidates(path)[0])
+    compressed, plain = _candidates(path)
+    return plain if plain.is_file() and not compressed.is_file() else compressed
 
 
 def _candidates(path: Path) -> tuple[Path, Path]:

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from xmtc.data.readers.base import Rejected, quoted_cell, sound
-from xmtc.data.readers.config import IcdVersion
 from xmtc.data.readers.stream_csv import Column, Rows, stream_columns
 from xmtc.errors import DataError
 
 CodeKind = Literal["diagnosis", "procedure"]
+IcdVersion = Literal[9, 10]
 logger = logging.getLogger(__name__)
 _ADDENDA = {"AD", "Addendum"}
 

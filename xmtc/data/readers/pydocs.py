@@ -12,15 +12,18 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import xxhash
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
-from xmtc.data.readers.config import PydocsConfig
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
+
+if TYPE_CHECKING:
+    from xmtc.data.readers.config import PydocsConfig
 
 _FILES_PER_TASK = 150
 _NAMED = ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
@@ -28,7 +31,8 @@ _DOCUMENTED = (ast.Module, *_NAMED)
 _TESTS = {"test", "tests"}
 _WORD = re.compile(r"\S+")
 
-Found = tuple[str, str, str]  # module, name in the module, docstring
+Docstring = tuple[str, str, str]
+"""Module, name in the module, text."""
 
 
 class PydocsReader(Reader):
@@ -38,8 +42,9 @@ class PydocsReader(Reader):
         settings: the `data.source` section.
     """
 
-    def __init__(self, settings: PydocsConfig) -> None:
-        self._packages, self._min_words = settings.packages, settings.min_words
+    def __init__(self, settings: "PydocsConfig") -> None:
+        self._packages = settings.packages
+        self._min_words = settings.min_words
 
     @override
     def fingerprint(self) -> str:
@@ -58,14 +63,15 @@ class PydocsReader(Reader):
     @override
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
         """Docstrings that several modules share carry only the modules' common ancestors."""
-        files = [found for package in self._packages for found in python_files(package)]
-        tasks = [files[i : i + _FILES_PER_TASK] for i in range(0, len(files), _FILES_PER_TASK)]
-        found: list[Found] = []
+        files = [file for package in self._packages for file in python_files(package)]
+        batches = [files[start : start + _FILES_PER_TASK] for start in range(0, len(files), _FILES_PER_TASK)]
+        read_batch = functools.partial(docstrings, min_words=self._min_words)
+        all_docstrings: list[Docstring] = []
         with progress.task("read docstrings", len(files), "files") as task:
-            for part, count in map_unordered(functools.partial(docstrings, min_words=self._min_words), tasks):
-                found += part
+            for docstrings_of_batch, count in map_unordered(read_batch, batches):
+                all_docstrings += docstrings_of_batch
                 task.advance(count)
-        yield from _documents(found)
+        yield from _documents(all_docstrings)
 
     @override
     def label_info(self) -> LabelInfo:
@@ -85,25 +91,28 @@ def python_files(package: str) -> list[tuple[str, str]]:
     if not spec.submodule_search_locations:
         return [(package, spec.origin)]
     root = Path(spec.origin).parent
-    found = []
+    files: list[tuple[str, str]] = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if all(part.isidentifier() for part in parts) and not _TESTS.intersection(parts):
-            found.append((".".join((package, *parts)).removesuffix(".__init__"), str(path)))
-    return found
+        is_module = all(part.isidentifier() for part in parts)
+        if is_module and not _TESTS.intersection(parts):
+            module = ".".join((package, *parts)).removesuffix(".__init__")
+            files.append((module, str(path)))
+    return files
 
 
-def docstrings(files: list[tuple[str, str]], min_words: int) -> tuple[list[Found], int]:
+def docstrings(files: list[tuple[str, str]], min_words: int) -> tuple[list[Docstring], int]:
     """Collect docstrings of at least `min_words` words in (module, file)s, and count the files."""
-    found: list[Found] = []
+    long_enough: list[Docstring] = []
     gc.disable()  # syntax trees are many small objects without cycles; collecting in between costs a quarter more
     try:
         for module, path in files:
-            texts = _in_file(Path(path))
-            found += [(module, name, text) for name, text in texts if len(_WORD.findall(text)) >= min_words]
+            for name, text in _in_file(Path(path)):
+                if len(_WORD.findall(text)) >= min_words:
+                    long_enough.append((module, name, text))
     finally:
         gc.enable()
-    return found, len(files)
+    return long_enough, len(files)
 
 
 def _in_file(path: Path) -> list[tuple[str, str]]:
@@ -127,9 +136,9 @@ def _walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
             yield from _walk(child, f"{prefix}.{child.name}" if prefix else child.name)
 
 
-def _documents(found: list[Found]) -> Iterator[Document]:
+def _documents(all_docstrings: list[Docstring]) -> Iterator[Document]:
     by_text: dict[str, list[tuple[str, str]]] = {}
-    for module, name, text in sorted(found):
+    for module, name, text in sorted(all_docstrings):
         by_text.setdefault(text, []).append((module, name))
     for text, places in by_text.items():
         module, name = places[0]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
@@ -13,10 +13,13 @@ from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.columns import ColumnsConfig, NumericColumns
 from xmtc.data.readers.files import content_hash
-from xmtc.data.readers.table_config import TableConfig
 from xmtc.track.progress import Progress
 
-_FIRST = 1000  # rows
+if TYPE_CHECKING:
+    from xmtc.data.readers.table_config import TableConfig
+
+_FIRST = 1000
+"""Rows whose columns are looked at, or whose texts, before a wrong one is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +77,20 @@ class TableReader(Reader):
         format: how the files are read.
     """
 
-    def __init__(self, settings: TableConfig, format: TableFormat) -> None:
-        self._settings, self._format = settings, format
+    def __init__(self, settings: "TableConfig", format: TableFormat) -> None:
+        self._settings = settings
+        self._format = format
 
     @override
     def fingerprint(self) -> str:
         """Settings, the split of each file, and what is in the files."""
-        files, labels = self._settings.files.by_split(), self._settings.labels
-        named = {k: v for k, v in asdict(labels).items() if k != "path"} if labels is not None else None
-        words = json.dumps([asdict(self._settings.columns), named, [split for split, _ in files]])
-        return f"{self._format.identity}:{words}:{content_hash(self.files())}"
+        labels = self._settings.labels
+        label_columns = None
+        if labels is not None:
+            label_columns = {key: value for key, value in asdict(labels).items() if key != "path"}
+        splits = [split for split, _ in self._settings.files.by_split()]
+        settings = json.dumps([asdict(self._settings.columns), label_columns, splits])
+        return f"{self._format.identity}:{settings}:{content_hash(self.files())}"
 
     @override
     def files(self) -> list[Path]:
@@ -92,8 +99,10 @@ class TableReader(Reader):
         Raises:
             DataError: a pattern matches no file.
         """
-        labels = self._settings.labels
-        return [path for _, path in self._settings.files.by_split()] + ([Path(labels.path)] if labels else [])
+        files = [path for _, path in self._settings.files.by_split()]
+        if self._settings.labels is not None:
+            files.append(Path(self._settings.labels.path))
+        return files
 
     @override
     def provides(self) -> frozenset[str]:
@@ -137,7 +146,11 @@ class TableReader(Reader):
             DataError: a file cannot be read.
         """
         rows = chain.from_iterable(self._format.rows(path, None) for _, path in self._settings.files.by_split())
-        return frozenset(name for row in islice(rows, _FIRST) if isinstance(row, Row) for name in row.cells)
+        names: set[str] = set()
+        for row in islice(rows, _FIRST):
+            if isinstance(row, Row):
+                names.update(row.cells)
+        return frozenset(names)
 
     @property
     def counts_exactly(self) -> bool:
@@ -147,6 +160,10 @@ class TableReader(Reader):
     @override
     def count(self) -> int | None:
         """The rows of all files."""
-        counts = [self._format.count(path) for _, path in self._settings.files.by_split()]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        total = 0
+        for _, path in self._settings.files.by_split():
+            rows = self._format.count(path)
+            if rows is None:
+                return None
+            total += rows
+        return total

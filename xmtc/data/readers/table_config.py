@@ -10,12 +10,11 @@ from typing_extensions import override
 from xmtc.config.base import config
 from xmtc.data.readers.base import LabelInfo, ReaderSettings
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns, Name
+from xmtc.data.readers.endings import ending_of
 
 if TYPE_CHECKING:
     from xmtc.data.readers.table import TableFormat, TableReader
 
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
-"""Compressions by the last extension of a file, in lower case."""
 Paths = str | tuple[str, ...] | None
 
 
@@ -32,9 +31,12 @@ class SplitFilesConfig:
 
     def by_split(self) -> list[tuple[str, Path]]:
         """List (split, file), train first, in the given order."""
-        named: list[tuple[str, Paths]] = [("train", self.train), ("dev", self.dev), ("test", self.test)]
-        listed = ((split, (paths,) if isinstance(paths, str) else paths or ()) for split, paths in named)
-        return [(split, Path(path)) for split, paths in listed for path in paths]
+        paths_by_split: dict[str, Paths] = {"train": self.train, "dev": self.dev, "test": self.test}
+        files: list[tuple[str, Path]] = []
+        for split, paths in paths_by_split.items():
+            names = (paths,) if isinstance(paths, str) else paths or ()
+            files += [(split, Path(name)) for name in names]
+        return files
 
     def provides(self) -> frozenset[str]:
         """Return the splits that have files."""
@@ -126,7 +128,8 @@ class CsvConfig(TableConfig):
 
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    """Separator of the columns; null: of comma, semicolon, tab and bar, what fits the first lines of each file best."""
+    """Separator of the columns; null: of comma, semicolon, tab and bar, the one that fits the first lines of each
+    file best."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     named_by_line: ClassVar[bool] = True
 
@@ -166,23 +169,15 @@ class ArrowConfig(TableConfig):
 
 
 TableSettings = type[JsonlConfig | CsvConfig | ParquetConfig | ArrowConfig]
-TABLES = {end: table for table in (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig) for end in table.endings}
+TABLES: dict[str, TableSettings] = {
+    ending: settings for settings in (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig) for ending in settings.endings
+}
 """The source that reads a file, by the file's ending."""
-
-
-def ending_of(path: Path) -> str:
-    """Return the last extension of a file but that of its compression, in lower case; empty if there is none."""
-    return next((end for suffix in reversed(path.suffixes) if (end := suffix.lower()) not in COMPRESSIONS), "")
 
 
 def table_of(path: Path) -> TableSettings | None:
     """Return the settings of the source that reads such a file; None for an unknown extension."""
     return TABLES.get(ending_of(path))
-
-
-def format_of(path: Path, otherwise: TableSettings) -> "TableFormat":
-    """Return the format of a file, by its extension, or another one if that is unknown."""
-    return (table_of(path) or otherwise)(files=SplitFilesConfig(train=str(path))).format()
 
 
 def document_columns(source: ReaderSettings) -> DocumentColumns | None:
@@ -198,4 +193,6 @@ def label_source(source: ReaderSettings) -> LabelFileConfig | None:
 def label_file(source: ReaderSettings) -> LabelFileConfig | None:
     """Return the label file of a source, if it has one, without its folder."""
     labels = label_source(source)
-    return labels and replace(labels, path=Path(labels.path).name)
+    if labels is None:
+        return None
+    return replace(labels, path=Path(labels.path).name)

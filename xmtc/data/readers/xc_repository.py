@@ -7,8 +7,9 @@
 """
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
@@ -16,14 +17,17 @@ from xmtc.data.parallel import MapUnordered
 from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, quoted_cell, sound
 from xmtc.data.readers.cells import label_of
 from xmtc.data.readers.columns import ColumnsConfig
-from xmtc.data.readers.config import XcForm, XcRepositoryConfig
+from xmtc.data.readers.endings import COMPRESSIONS
 from xmtc.data.readers.files import content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.table import Row
-from xmtc.data.readers.table_config import COMPRESSIONS
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
 
+if TYPE_CHECKING:
+    from xmtc.data.readers.config import XcRepositoryConfig
+
+XcForm = Literal["json", "sparse", "texts"]
 # Names of the files of each split in each layout: labels of the documents, then their texts.
 _FILES: dict[XcForm, dict[str, tuple[tuple[str, ...], ...]]] = {
     "json": {"train": (("trn.json",),), "test": (("tst.json",),)},
@@ -49,7 +53,7 @@ class XcRepositoryReader(Reader):
         settings: the `data.source` section.
     """
 
-    def __init__(self, settings: XcRepositoryConfig) -> None:
+    def __init__(self, settings: "XcRepositoryConfig") -> None:
         self._settings = settings
         self._root = Path(settings.directory)
 
@@ -64,9 +68,13 @@ class XcRepositoryReader(Reader):
         Raises:
             DataError: the folder holds no known layout.
         """
+        files: list[Path] = []
+        for split in sorted(self.provides()):
+            files += self._split_files(split)
         names = self._names_file()
-        splits = [path for split in sorted(self.provides()) for path in self._split_files(split)]
-        return [*splits, *([names] if names else [])]
+        if names is not None:
+            files.append(names)
+        return files
 
     @override
     def provides(self) -> frozenset[str]:
@@ -77,8 +85,12 @@ class XcRepositoryReader(Reader):
     def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
         by_index = list(self.label_info().names) if self._form() == "json" else []
         for split in ("train", "test"):
-            if split in self.provides():
-                yield from self._read_json(split, by_index) if self._form() == "json" else self._read_lines(split)
+            if split not in self.provides():
+                continue
+            if self._form() == "json":
+                yield from self._read_json(split, by_index)
+            else:
+                yield from self._read_lines(split)
 
     @override
     def label_info(self) -> LabelInfo:
@@ -126,8 +138,12 @@ class XcRepositoryReader(Reader):
             number = 0
             for number, (labels, text) in enumerate(zip_longest(label_lines, text_lines), start=1):
                 if labels is None or text is None:
-                    short, other = (labels_path, texts_path) if labels is None else (texts_path, labels_path)
-                    raise DataError(f"{short}: ends after {number - 1} documents, but {other.name} has more")
+                    shorter = labels_path if labels is None else texts_path
+                    longer = texts_path if labels is None else labels_path
+                    raise DataError(
+                        f"{shorter}: ends after {number - 1} documents, but {longer.name} has more; "
+                        "each needs a line for every document"
+                    )
                 where = f"{labels_path}:{number + first - 1}"
                 try:
                     ids = _matrix_row(labels) if header is not None else labels.split()
@@ -136,20 +152,29 @@ class XcRepositoryReader(Reader):
                 except ValueError as problem:
                     yield Rejected(where, str(problem))
         if header is not None and header[:1] != [str(number)]:
-            raise DataError(f"{labels_path}:1: announces {header[:1]} documents, but {number} follow")
+            announced = header[0] if header else "no"
+            raise DataError(
+                f"{labels_path}:1: announces {announced} documents, but {number} follow; correct the first line, or "
+                "copy the file again"
+            )
 
     def _form(self) -> XcForm:
         if self._settings.form is not None:
             return self._settings.form
-        by_form: dict[XcForm, tuple[str, ...]] = {form: files["train"][0] for form, files in _FILES.items()}
-        there: list[XcForm] = [form for form, names in by_form.items() if self._find(names)]
-        if len(there) == 1:
-            return there[0]
+        first_files: dict[XcForm, tuple[str, ...]] = {form: files["train"][0] for form, files in _FILES.items()}
+        present_forms = [form for form, names in first_files.items() if self._find(names)]
+        if len(present_forms) == 1:
+            return present_forms[0]
         if not self._root.is_dir():
             raise DataError(f"{self._root}: no such folder (data.source.directory)")
-        looked = ", ".join(name for names in by_form.values() for name in names)
-        what = f"several layouts ({', '.join(there)})" if there else f"none of {looked} (plain or compressed)"
-        raise DataError(f"{self._root}: holds {what}; set data.source.form")
+        if present_forms:
+            raise DataError(
+                f"{self._root}: holds several layouts ({', '.join(present_forms)}); set data.source.form to one of them"
+            )
+        names = ", ".join(chain.from_iterable(first_files.values()))
+        raise DataError(
+            f"{self._root}: holds none of {names} (plain or compressed); give the folder with one of these files"
+        )
 
     def _split_files(self, split: str) -> list[Path]:
         return [self._need(names) for names in _FILES[self._form()][split]]
@@ -158,14 +183,20 @@ class XcRepositoryReader(Reader):
         return self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
 
     def _find(self, names: tuple[str, ...]) -> Path | None:
-        paths = [self._root / f"{name}{ending}" for name in names for ending in ("", *COMPRESSIONS)]
-        return next((path for path in paths if path.is_file()), None)
+        for name in names:
+            for ending in ("", *COMPRESSIONS):
+                path = self._root / f"{name}{ending}"
+                if path.is_file():
+                    return path
+        return None
 
     def _need(self, names: tuple[str, ...]) -> Path:
-        found = self._find(names)
-        if found is None:
-            raise DataError(f"{self._root}: no {' or '.join(names)} (plain or compressed)")
-        return found
+        path = self._find(names)
+        if path is None:
+            raise DataError(
+                f"{self._root}: no {' or '.join(names)} (plain or compressed); copy the file to this folder"
+            )
+        return path
 
 
 def _matrix_row(line: str) -> list[str]:
@@ -174,15 +205,15 @@ def _matrix_row(line: str) -> list[str]:
     Raises:
         ValueError: an entry is something else.
     """
-    found: dict[str, None] = {}
+    labels: dict[str, None] = {}
     for entry in line.split():
         label, _, value = entry.partition(":")
         try:
             if float(value or 1) != 0:
-                found[str(int(label))] = None
+                labels[str(int(label))] = None
         except ValueError:
             raise ValueError(f"{quoted_cell(entry)} is not `label:value`, two numbers; see data.source.form") from None
-    return list(found)
+    return list(labels)
 
 
 def _names_of_uids(path: Path) -> dict[str, str]:
