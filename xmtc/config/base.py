@@ -25,7 +25,11 @@ def config(cls: type[T]) -> type[T]:
 
 
 def keys_beyond_defaults(settings: Any, names: Collection[str]) -> Iterator[str]:
-    """Yield those of the keys that are not their defaults, as a resolved configuration has them all."""
+    """Yield those of the named keys whose values are not their defaults.
+
+    A resolved configuration has all keys, so it cannot say which of them the user wrote.
+    """
     for key in fields(settings):
-        if key.name in names and getattr(settings, key.name) != key.default:
+        value = getattr(settings, key.name)
+        if key.name in names and value != key.default:
             yield key.name

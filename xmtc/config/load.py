@@ -1,7 +1,8 @@
 """Load a configuration from YAML files and `key=value` overrides, or raise one error that names every problem."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,18 @@ from xmtc.files import resolve_links
 T = TypeVar("T")
 
 COMMAND_LINE = "command line"
-_DEEPEST, _LONGEST_SHOWN = 20, 200  # dots of a key, characters of an override in a message
+_MAX_DOTS = 20
+"""Dots in the key of an override. A deeper key is a mistake."""
+_MAX_SHOWN = 200
+"""Characters of an override that a message quotes."""
+
+
+@dataclass(frozen=True)
+class _Override:
+    """A value for one key, and the keys of the sections that lead to it."""
+
+    keys: list[str]
+    value: Node
 
 
 def load_config(
@@ -32,28 +44,48 @@ def load_config(
     Args:
         schema: a `@config` dataclass.
         path: the YAML file.
-        overrides: such as `finetune.batch_size=16` or `model.scorers.0.penalty=0.3`; values are YAML.
-        values: by dotted key, from another file, which errors name; they count as the last overrides.
+        overrides: such as `finetune.batch_size=16` or `model.scorers.0.penalty=0.3`; the values are written in YAML.
+        values: values by dotted key that come from another file, which errors then name. They count as the last
+            overrides.
 
     Raises:
         ConfigError: the file cannot be read, or is wrong: every problem, as `file:line: key: value: problem; fix`.
     """
     problems: list[str] = []
-    tree = _read_with_bases(Path(path), Shape.of(schema), problems, ())
-    return _validated(schema, tree, overrides, problems, values)
+    tree = _read_with_bases(Path(path), Shape.of(schema), problems, above=())
+    return _validated(schema, tree, overrides, problems, values or {})
 
 
 def load_overrides(schema: type[T], overrides: Sequence[str]) -> T:
-    """Return the defaults of `schema` with these overrides; see `load_config`."""
-    return _validated(schema, Node({}, Place(COMMAND_LINE)), overrides, [])
+    """Return the defaults of `schema` with these overrides.
+
+    Raises:
+        ConfigError: an override is wrong; see `load_config`.
+    """
+    return _validated(schema, Node({}, Place(COMMAND_LINE)), overrides, problems=[], values={})
+
+
+def read_tree(schema: type, path: Path) -> Node:
+    """Read a configuration file, merged over its bases, as values with their places, without validating it.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not YAML.
+    """
+    problems: list[str] = []
+    tree = _read_with_bases(path, Shape.of(schema), problems, above=())
+    if problems:
+        raise ConfigError(_report(problems))
+    return tree
 
 
 def _validated(
-    schema: type[T], tree: Node, overrides: Sequence[str], problems: list[str], values: Mapping[str, Node] | None = None
+    schema: type[T], tree: Node, overrides: Sequence[str], problems: list[str], values: Mapping[str, Node]
 ) -> T:
+    """Apply overrides and values to a tree, and make the configuration of it."""
     shape = Shape.of(schema)
-    given = [(key.split("."), node) for key, node in (values or {}).items()]
-    tree = _fill_kinds(_apply(tree, [*_parsed(overrides, problems), *given]), shape)
+    assignments = _parsed(overrides, problems)
+    assignments += [_Override(key.split("."), value) for key, value in values.items()]
+    tree = _fill_kinds(_apply(tree, assignments), shape)
     try:
         config = adapter(schema).validate_json(json.dumps(tree.plain()))
     except ValidationError as error:
@@ -64,29 +96,25 @@ def _validated(
     return config
 
 
-def read_tree(schema: type, path: Path) -> Node:
-    """Read a configuration file, merged over its bases, as values with their places, without validating it.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not YAML.
-    """
-    problems: list[str] = []
-    tree = _read_with_bases(path, Shape.of(schema), problems, ())
-    if problems:
-        raise ConfigError(_report(problems))
-    return tree
-
-
 def _report(problems: list[str]) -> str:
+    """Write one problem on the line of the error, several below it."""
     if len(problems) == 1:
         return problems[0]
-    return f"{len(problems)} problems in the configuration:\n" + "\n".join(f"  {problem}" for problem in problems)
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return f"{len(problems)} problems in the configuration:\n{lines}"
 
 
 def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple[Path, ...]) -> Node:
-    """Read the tree of `path`, merged over that of its base, recursively."""
+    """Read the tree of `path`, merged over that of its base, recursively.
+
+    Args:
+        path: the file.
+        shape: what the configuration accepts.
+        problems: problems of all files are appended here.
+        above: the files whose bases led to this one, without links.
+    """
     if resolve_links(path) in above:
-        chain = " -> ".join(step.name for step in (*above, path))
+        chain = " -> ".join(file.name for file in (*above, path))
         raise ConfigError(f"{path}: base: the files are each other's base ({chain}); take one 'base:' out")
     tree = yaml_tree.read(path, problems)
     base = tree.value.get("base")
@@ -98,16 +126,16 @@ def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple
     if not base_path.is_file():
         raise ConfigError(f"{base.place}: base: {base.value!r}: no such file; the path is relative to {path.name}")
     below = _read_with_bases(base_path, shape, problems, (*above, resolve_links(path)))
-    own = Node({key: child for key, child in tree.value.items() if key != "base"}, tree.place)
-    return _fill_kinds(_merge(below, own), shape)
+    own_values = {key: child for key, child in tree.value.items() if key != "base"}
+    return _fill_kinds(_merge(below, Node(own_values, tree.place)), shape)
 
 
 def _merge(below: Node, above: Node) -> Node:
     """Merge `above` over `below`, section by section; a section of another kind replaces the whole section."""
     if not isinstance(below.value, dict) or not isinstance(above.value, dict):
         return above
-    own, other = (node.value["kind"].plain() if "kind" in node.value else None for node in (above, below))
-    if own is not None and own != other:
+    kind = _kind_in(above)
+    if kind is not None and kind != _kind_in(below):
         return above
     merged = dict(below.value)
     for key, child in above.value.items():
@@ -115,46 +143,66 @@ def _merge(below: Node, above: Node) -> Node:
     return Node(merged, above.place)
 
 
-def _parsed(overrides: Sequence[str], problems: list[str]) -> list[tuple[list[str], Node]]:
-    """Parse the overrides into paths and values."""
-    parsed = []
+def _kind_in(section: Node) -> object:
+    """Return the `kind` that a section says, or None."""
+    kind = section.value.get("kind")
+    return kind.plain() if kind is not None else None
+
+
+def _parsed(overrides: Sequence[str], problems: list[str]) -> list[_Override]:
+    """Parse the overrides of the command line; append what is not written as one to `problems`."""
+    parsed: list[_Override] = []
     for text in overrides:
         key, equals, value = text.partition("=")
-        if not equals or not all(key.strip().split(".")) or key.count(".") > _DEEPEST:
-            problems.append(f"{COMMAND_LINE}: {_short(text)!r}: an override is written key=value, as in seed=16")
+        key = key.strip()
+        keys = key.split(".")
+        if not equals or not all(keys) or key.count(".") > _MAX_DOTS:
+            problems.append(
+                f"{COMMAND_LINE}: {_shortened(text)!r}: an override is written key=value, as in finetune.batch_size=16"
+            )
             continue
-        place = f"{COMMAND_LINE}: {key.strip()}={_short(value)}"
-        parsed.append((key.strip().split("."), yaml_tree.parse(value, place, problems, lines=False)))
+        place = f"{COMMAND_LINE}: {key}={_shortened(value)}"
+        parsed.append(_Override(keys, yaml_tree.parse(value, place, problems, lines=False)))
     return parsed
 
 
-def _apply(tree: Node, settings: Iterable[tuple[list[str], Node]]) -> Node:
-    # A kind clears its section, so it must not wipe out an override that was written before it.
-    for keys, node in sorted(settings, key=lambda item: item[0][-1] != "kind"):
-        tree = _set(tree, keys, node)
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _apply(tree: Node, assignments: list[_Override]) -> Node:
+    """Apply overrides in order, `kind`s first: a kind clears its section, and must not clear an earlier override."""
+    kinds = [assignment for assignment in assignments if assignment.keys[-1] == "kind"]
+    values = [assignment for assignment in assignments if assignment.keys[-1] != "kind"]
+    for assignment in kinds + values:
+        tree = _set(tree, assignment.keys, assignment.value)
     return tree
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-
-
 def _set(node: Node, keys: list[str], value: Node) -> Node:
-    """Return a copy of `node` with `value` at `keys`; a mapping given as a value is merged like a file's.
+    """Return a copy of `node` with `value` at `keys`; a mapping as a value is merged like a file's.
 
     An element of a list is named by its number, from 0, as messages do.
     """
-    key, *rest = keys
     if isinstance(node.value, list):
-        elements = {str(number): child for number, child in enumerate(node.value)}
-        if key not in elements:
-            raise ConfigError(f"{value.place}: {key}: the list has {len(elements)} elements, numbered from 0")
-        return Node(list(_set(Node(elements, node.place), keys, value).value.values()), node.place)
-    section, place = (node.value, node.place) if isinstance(node.value, dict) else ({}, value.place)
+        return _set_in_list(node, keys, value)
+    key, *rest = keys
+    # An override makes a section of a null or a scalar.
+    section = node if isinstance(node.value, dict) else Node({}, value.place)
     if not rest:
-        return _merge(Node(section, place), Node({key: value}, place))
-    child = section.get(key, Node({}, value.place))
-    return Node({**section, key: _set(child, rest, value)}, place)
+        return _merge(section, Node({key: value}, section.place))
+    child = section.value.get(key, Node({}, value.place))
+    return Node({**section.value, key: _set(child, rest, value)}, section.place)
+
+
+def _set_in_list(node: Node, keys: list[str], value: Node) -> Node:
+    """Set a value in an element of a list, whose number is the first key."""
+    elements = {str(number): child for number, child in enumerate(node.value)}
+    if keys[0] not in elements:
+        count = len(elements)
+        raise ConfigError(f"{value.place}: {keys[0]}: the list has {count} elements, which are numbered from 0")
+    changed = _set(Node(elements, node.place), keys, value)
+    return Node(list(changed.value.values()), node.place)
 
 
 def _fill_kinds(node: Node, shape: Shape | None) -> Node:
@@ -164,6 +212,7 @@ def _fill_kinds(node: Node, shape: Shape | None) -> Node:
     section = dict(node.value)
     default = shape.schema.get("default")
     if shape.kinds() and "kind" not in section and isinstance(default, dict) and "kind" in default:
-        section = {"kind": Node(default["kind"], Place(node.place.file, node.place.line)), **section}
+        section = {"kind": Node(default["kind"], node.place), **section}
     plain = Node(section, node.place).plain()
-    return Node({key: _fill_kinds(child, shape.child(key, plain)) for key, child in section.items()}, node.place)
+    filled = {key: _fill_kinds(child, shape.child(key, plain)) for key, child in section.items()}
+    return Node(filled, node.place)

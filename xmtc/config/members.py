@@ -60,13 +60,14 @@ class Members:
         Raises:
             ConfigError: an entry point cannot be imported, is not a configuration class or takes a built-in kind.
         """
-        found: dict[str, type] = {}
+        installed: dict[str, type] = {}
         for point in entry_points(self.group):
-            if point.name in self.builtin or point.name in found:
-                fix = "uninstall the package, or rename the kind in it"
-                raise ConfigError(f"{_place(point)} takes a kind that exists already; {fix}")
-            found[point.name] = _settings_class(point)
-        return found
+            if point.name in self.builtin or point.name in installed:
+                raise ConfigError(
+                    f"{_place(point)} takes a kind that exists already; uninstall the package, or rename the kind in it"
+                )
+            installed[point.name] = _settings_class(point)
+        return installed
 
     @property
     def all(self) -> dict[str, type]:
@@ -85,17 +86,19 @@ class Members:
 @functools.cache
 def entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     """Return the entry points of a group, sorted by name."""
-    return tuple(sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name))
+    points = importlib.metadata.entry_points(group=group)
+    return tuple(sorted(points, key=lambda point: point.name))
 
 
 def installed_components() -> dict[str, list[str]]:
     """List what each installed package adds, as `<kind> (<group>)`, by package and version, without importing it."""
-    found: dict[str, list[str]] = {}
+    components: dict[str, list[str]] = {}
     for group in sorted(importlib.metadata.entry_points().groups):
-        if group.startswith("xmtc."):
-            for point in entry_points(group):
-                found.setdefault(_package(point), []).append(f"{point.name} ({group})")
-    return found
+        if not group.startswith("xmtc."):
+            continue
+        for point in entry_points(group):
+            components.setdefault(_package(point), []).append(f"{point.name} ({group})")
+    return components
 
 
 def kind_of(config: type) -> str:
@@ -104,10 +107,11 @@ def kind_of(config: type) -> str:
     Raises:
         TypeError: it is not a dataclass, or its `kind` has no default.
     """
-    kinds = [field.default for field in fields(config) if field.name == "kind"] if is_dataclass(config) else []
-    if not kinds or not isinstance(kinds[0], str):
+    defaults = {field.name: field.default for field in fields(config)} if is_dataclass(config) else {}
+    kind = defaults.get("kind")
+    if not isinstance(kind, str):
         raise TypeError(f'{config!r} needs a field kind: Literal["…"] with its name as the default')
-    return kinds[0]
+    return kind
 
 
 def installed_objects(group: str, contract: type[T], taken: Sequence[str]) -> list[T]:
@@ -121,22 +125,27 @@ def installed_objects(group: str, contract: type[T], taken: Sequence[str]) -> li
     Raises:
         ConfigError: an entry point cannot be imported, is something else, or has a name that is taken.
     """
-    found: dict[str, T] = {}
+    objects: dict[str, T] = {}
     for point in entry_points(group):
-        given = _loaded(point)
-        item = given() if isinstance(given, type) else given
+        loaded = _loaded(point)
+        item = loaded() if isinstance(loaded, type) else loaded
         if not isinstance(item, contract):
             name = contract.__name__
             raise ConfigError(f"{_place(point)} is no {name}; see {contract.__module__}.{name}")
-        if item.name in (*taken, *found):
-            fix = "uninstall the package, or rename it there"
-            raise ConfigError(f"{_place(point)} has the name {item.name!r}, which another one has; {fix}")
-        found[item.name] = item
-    return list(found.values())
+        if item.name in taken or item.name in objects:
+            raise ConfigError(
+                f"{_place(point)} has the name {item.name!r}, which another one has; uninstall the package, or rename "
+                "it there"
+            )
+        objects[item.name] = item
+    return list(objects.values())
 
 
 def _package(point: importlib.metadata.EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    """Name the package of an entry point, with its version."""
+    if point.dist is None:
+        return point.value
+    return f"{point.dist.name} {point.dist.version}"
 
 
 def _place(point: importlib.metadata.EntryPoint) -> str:
@@ -148,8 +157,9 @@ def _loaded(point: importlib.metadata.EntryPoint) -> Any:
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
-        why = f"cannot be imported: {error}; repair or uninstall the package"
-        raise ConfigError(f"{_place(point)} = {point.value} {why}") from error
+        raise ConfigError(
+            f"{_place(point)} = {point.value} cannot be imported: {error}; repair or uninstall the package"
+        ) from error
 
 
 def _settings_class(point: importlib.metadata.EntryPoint) -> type:
@@ -160,5 +170,5 @@ def _settings_class(point: importlib.metadata.EntryPoint) -> type:
     except TypeError as error:
         raise ConfigError(f"{_place(point)}: {error}") from error
     if kind != point.name:
-        raise ConfigError(f"{_place(point)} names a class whose kind is {kind!r}; make them equal")
+        raise ConfigError(f"{_place(point)} names a class whose kind is {kind!r}; make the two equal in the package")
     return config

@@ -12,9 +12,15 @@ from xmtc.config.shape import adapter
 
 T = TypeVar("T")
 
-_USER = re.compile(r"://[^/@\s'\"]*@")
-_SECRET = "token|key|secret|passw|sig|credential"
-_QUERY = re.compile(rf"([?&;][^=&;\s'\"]*(?:{_SECRET})[^=&;\s'\"]*=)[^&;\s'\"]+", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"://[^/@\s'\"]*@")
+"""`user:password@` of a URI, with what is before it."""
+_SECRET_WORDS = ("token", "key", "secret", "passw", "sig", "credential")
+"""A parameter of a URI whose name contains one of these holds a secret."""
+_PART = r"[^=&;\s'\"]*"
+_SECRET_PARAMETER = re.compile(
+    rf"([?&;]{_PART}(?:{'|'.join(_SECRET_WORDS)}){_PART}=)[^&;\s'\"]+",
+    re.IGNORECASE,
+)
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -28,10 +34,11 @@ def dump_yaml(config: Any) -> str:
 
 
 def redacted(plain: T) -> T:
-    """Replace every credential in a URI by `***`: `user:password@`, `?token=…`."""
+    """Replace every credential in the URIs of plain data by `***`: `user:password@`, `?token=…`."""
     changed: Any = plain
     if isinstance(plain, str):
-        changed = _QUERY.sub(r"\1***", _USER.sub("://***@", plain))
+        without_user = _CREDENTIALS.sub("://***@", plain)
+        changed = _SECRET_PARAMETER.sub(r"\1***", without_user)
     elif isinstance(plain, Mapping):
         changed = {key: redacted(value) for key, value in plain.items()}
     elif isinstance(plain, list):
@@ -61,7 +68,8 @@ def flattened(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield each key whose value differs, as `section.key: old -> new`."""
     for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key), after.get(key)
+        old = before.get(key)
+        new = after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from changed_settings(old, new, f"{prefix}{key}.")
         elif old != new:

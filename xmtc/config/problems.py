@@ -13,13 +13,27 @@ from pydantic_core import ErrorDetails
 from xmtc.config.shape import Shape
 from xmtc.config.yaml_tree import Node, Place
 
-_UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
-_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+# Types of errors of pydantic for which there are words of our own.
+_UNKNOWN_KEY_ERRORS = ("unexpected_keyword_argument", "extra_forbidden")
+_MISSING_KEY_ERRORS = ("missing", "missing_argument", "missing_keyword_only_argument")
+_KIND_ERRORS = ("union_tag_invalid", "union_tag_not_found")
+
+_LONGEST_SHOWN = 80
+"""Characters of a value in a message."""
+_SIMILAR = 0.6
+"""Similarity, as `difflib` measures it, from which a word may be meant by another one."""
 
 
 @dataclass(frozen=True)
 class _Spot:
-    """Where an error of pydantic's lies in the tree: its path, its shape and the innermost node that exists."""
+    """Where an error of pydantic's lies in the tree.
+
+    Attributes:
+        path: keys and numbers of elements that lead there.
+        shape: what is accepted there, if it is known.
+        node: the innermost node that exists.
+        parent: what the section around it accepts.
+    """
 
     path: tuple[str | int, ...]
     shape: Shape | None
@@ -31,52 +45,93 @@ class _Spot:
         return ".".join(str(part) for part in self.path)
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """One problem, in the parts of its message.
+
+    Attributes:
+        place: file and line.
+        subject: the key, with its value where that helps.
+        words: what is wrong; the alternatives of a union differ in this alone.
+        fix: what to do, as the end of the sentence; empty if the words say it.
+    """
+
+    place: Place
+    subject: str
+    words: str
+    fix: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.subject.split(": ")[0]
+
+
 def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple[Place, str]]:
     """List each distinct problem of `error` with its place, in the order of the schema."""
-    found: dict[tuple[Place, str, str], list[str]] = {}
+    words_of: dict[tuple[Place, str, str], list[str]] = {}
+    keys: dict[tuple[Place, str, str], str] = {}
     for details in error.errors(include_url=False):
-        place, subject, problem, fix = _describe(details, root, shape)
-        found.setdefault((place, subject, fix), []).append(problem)
-    return [
-        (place, f"{key}: {' or '.join(dict.fromkeys(problems))}{fix}")
-        for (place, key, fix), problems in found.items()
-        # another alternative of its type says where in it the problem lies
-        if not any(other.startswith(f"{key.split(': ')[0]}.") for _, other, _ in found)
-    ]
+        problem = _describe(details, root, shape)
+        subject = (problem.place, problem.subject, problem.fix)
+        words_of.setdefault(subject, []).append(problem.words)
+        keys[subject] = problem.key
+    messages: list[tuple[Place, str]] = []
+    for (place, subject, fix), words in words_of.items():
+        inner_prefix = f"{keys[place, subject, fix]}."
+        if any(other_subject.startswith(inner_prefix) for _, other_subject, _ in words_of):
+            continue  # another alternative of its type says where in it the problem lies
+        alternatives = " or ".join(dict.fromkeys(words))
+        messages.append((place, f"{subject}: {alternatives}{fix}"))
+    return messages
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Ask `did you mean 'x'?` if a known word is close; otherwise return an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def suggestion(word: str, candidates: Iterable[str]) -> str:
+    """Ask `did you mean 'x'?` if one of the candidates is close to a word; otherwise return an empty string."""
+    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=_SIMILAR)
     return f"did you mean {close[0]!r}? " if close else ""
 
 
 def shown(value: Any) -> str:
     """Format a value for a message: short, on one line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+    if len(text) <= _LONGEST_SHOWN:
+        return text
+    return text[: _LONGEST_SHOWN - 3] + "…"
 
 
-def _describe(details: ErrorDetails, root: Node, shape: Shape) -> tuple[Place, str, str, str]:
-    """Return the place, the key with its value, what is wrong, in which alternatives of a union differ, and the fix."""
+def _describe(details: ErrorDetails, root: Node, shape: Shape) -> _Problem:
     spot = _locate(details["loc"], root, shape)
-    value = spot.node.plain()
-    if details["type"] in _UNKNOWN:
-        return spot.node.place, spot.key, _unknown_key(spot), ""
-    if details["type"] in _MISSING:
-        return spot.node.place, spot.key, "missing", "; give it a value"
-    if details["type"] in ("union_tag_invalid", "union_tag_not_found"):
+    if details["type"] in _UNKNOWN_KEY_ERRORS:
+        return _Problem(spot.node.place, spot.key, _unknown_key(spot))
+    if details["type"] in _MISSING_KEY_ERRORS:
+        return _Problem(spot.node.place, spot.key, "missing", "; give it a value")
+    if details["type"] in _KIND_ERRORS:
         return _wrong_kind(spot)
-    words = re.sub(r"^\w+ should (?=be|have|match)", "must ", details["msg"].removeprefix("Value error, "))
-    words = words.replace("a valid array", "a list").replace("an object", "a section").replace(" after validation", "")
-    members = spot.shape.members() if spot.shape else []
-    like = ", ".join(one for member in members for one in member.schema.get("examples", ()))
-    if like and details["type"] == "string_pattern_mismatch":
-        words = f"must be like {like}"
-    given = (spot.key or "the configuration") + ("" if isinstance(value, dict) else f": {shown(value)}")
-    return spot.node.place, given, words, _fix(value, spot.shape) if spot.shape else ""
+    value = spot.node.plain()
+    subject = spot.key or "the configuration"
+    if not isinstance(value, dict):
+        subject += f": {shown(value)}"
+    fix = _fix(value, spot.shape) if spot.shape else ""
+    return _Problem(spot.node.place, subject, _words(details, spot.shape), fix)
+
+
+def _words(details: ErrorDetails, shape: Shape | None) -> str:
+    """Say what is wrong with a value, in the words of YAML instead of JSON's and pydantic's."""
+    if details["type"] == "string_pattern_mismatch" and shape is not None:
+        examples: list[str] = []
+        for member in shape.members():
+            examples += member.schema.get("examples", ())
+        if examples:
+            return f"must be like {', '.join(examples)}"
+    words = details["msg"].removeprefix("Value error, ")
+    words = re.sub(r"^\w+ should (?=be|have|match)", "must ", words)
+    words = words.replace("a valid array", "a list")
+    words = words.replace("an object", "a section")
+    return words.replace(" after validation", "")
 
 
 def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
@@ -84,19 +139,27 @@ def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
     path: tuple[str | int, ...] = ()
     here: Shape | None = shape
     parent: Shape | None = None
-    node, parts = root, list(loc)
-    while parts and here is not None and len(here.members()) == 1:  # of several, each has errors
-        if here.kinds():
-            here = here.kinds().get(str(parts.pop(0)))
-            continue
+    node = root
+    parts = list(loc)
+    while parts and here is not None and len(here.members()) == 1:  # each alternative of several has errors of its own
         part = parts.pop(0)
-        path, parent, here = (*path, part), here, here.child(part, node.plain())
+        if here.kinds():
+            here = here.kinds().get(str(part))
+            continue
+        path = (*path, part)
+        parent = here
+        here = here.child(part, node.plain())
         node = _step(node, part)
-    if here is not None and here.kinds() and not parts and isinstance(node.value, dict):
-        return _Spot(path, here, node, here)
-    for part in parts if here is not None else ():  # what is no key here names one of several alternatives
-        if (child := _step(node, part)) is not node:
-            path, here, node = (*path, part), None, child
+    if here is None:
+        return _Spot(path, here, node, parent)
+    if here.kinds() and not parts and isinstance(node.value, dict):
+        return _Spot(path, here, node, parent=here)
+    for part in parts:  # what is no key here is the name of one of several alternatives
+        child = _step(node, part)
+        if child is not node:
+            path = (*path, part)
+            here = None
+            node = child
     return _Spot(path, here, node, parent)
 
 
@@ -110,29 +173,39 @@ def _step(node: Node, part: str | int) -> Node:
 
 
 def _unknown_key(spot: _Spot) -> str:
-    known = list(spot.parent.properties()) if spot.parent else []
-    return f"unknown key; {suggestion(str(spot.path[-1]), known)}known here: {', '.join(known) or 'none'}"
+    keys = list(spot.parent.properties()) if spot.parent else []
+    hint = suggestion(str(spot.path[-1]), keys)
+    return f"unknown key; {hint}known here: {', '.join(keys) or 'none'}"
 
 
-def _wrong_kind(spot: _Spot) -> tuple[Place, str, str, str]:
+def _wrong_kind(spot: _Spot) -> _Problem:
     kinds = list(spot.shape.kinds()) if spot.shape else []
-    given = spot.node.value.get("kind") if isinstance(spot.node.value, dict) else None
-    if given is None:
-        return spot.node.place, spot.key, "needs a kind", f"; add 'kind:' with one of {', '.join(kinds)}"
-    hint = suggestion(str(given.plain()), kinds)
-    return given.place, f"{spot.key}.kind: {shown(given.plain())}", "unknown kind", f"; {hint}known: {', '.join(kinds)}"
+    listed = ", ".join(kinds)
+    kind = spot.node.value.get("kind") if isinstance(spot.node.value, dict) else None
+    if kind is None:
+        return _Problem(spot.node.place, spot.key, "needs a kind", f"; add 'kind:' with one of {listed}")
+    hint = suggestion(str(kind.plain()), kinds)
+    return _Problem(kind.place, f"{spot.key}.kind: {shown(kind.plain())}", "unknown kind", f"; {hint}known: {listed}")
+
+
+_YES_NO = {"on": "true", "yes": "true", "y": "true", "off": "false", "no": "false", "n": "false"}
+"""What other dialects of YAML read as a boolean, and how it is written here."""
 
 
 def _fix(value: Any, shape: Shape) -> str:
-    members = {member.schema.get("type") for member in shape.members()}
+    """Say how to write what the value probably means, as the end of a sentence; empty if nobody can know."""
+    types = {member.schema.get("type") for member in shape.members()}
     if isinstance(value, str):
-        hint = suggestion(value, (choice for member in shape.members() for choice in member.choices()))
+        choices = [choice for member in shape.members() for choice in member.choices()]
+        hint = suggestion(value, choices)
         if hint:
             return f"; {hint.strip()}"
-        if "boolean" in members and value.lower() in ("on", "off", "yes", "no", "y", "n"):
-            return f"; write {'true' if value.lower() in ('on', 'yes', 'y') else 'false'}"
-    elif isinstance(value, float) and value.is_integer() and "integer" in members:
+        if "boolean" in types and value.lower() in _YES_NO:
+            return f"; write {_YES_NO[value.lower()]}"
+    elif isinstance(value, float) and value.is_integer() and "integer" in types:
         return f"; write {int(value)}"
-    elif isinstance(value, int | float) and "string" in members:
+    elif isinstance(value, int | float) and "string" in types:
         return f'; put it in quotes: "{value}"'
-    return f"; write [{value}]" if "array" in members and type(value) in (str, int, float) else ""
+    if "array" in types and type(value) in (str, int, float):
+        return f"; write [{value}]"
+    return ""

@@ -31,43 +31,58 @@ class Shape:
         return Shape({}, schema.get("$defs", {}))._at(schema)
 
     def _at(self, schema: dict[str, Any]) -> "Shape":
+        """Return the shape of a schema, with what it refers to in place of the reference."""
         while "$ref" in schema:
-            rest = {key: value for key, value in schema.items() if key != "$ref"}
-            schema = {**self.definitions[schema["$ref"].rsplit("/", 1)[-1]], **rest}
+            own = dict(schema)
+            reference = own.pop("$ref")
+            name = reference.rsplit("/", 1)[-1]
+            schema = {**self.definitions[name], **own}
         return Shape(schema, self.definitions)
 
     def members(self) -> list["Shape"]:
         """List the alternatives of a plain union without null; a single shape is its only member."""
-        alternatives = map(self._at, self.schema.get("anyOf", []))
-        return [member for member in alternatives if member.schema.get("type") != "null"] or [self]
+        alternatives = [self._at(schema) for schema in self.schema.get("anyOf", [])]
+        members = [shape for shape in alternatives if shape.schema.get("type") != "null"]
+        return members or [self]
 
     def kinds(self) -> dict[str, "Shape"]:
         """Return the alternatives of a union discriminated by `kind`, by name; empty for other shapes."""
-        schema = self._only().schema
-        mapping = schema.get("discriminator", {}).get("mapping", {})
+        discriminator = self._only().schema.get("discriminator", {})
+        mapping = discriminator.get("mapping", {})
         return {kind: self._at({"$ref": reference}) for kind, reference in mapping.items()}
 
     def _only(self) -> "Shape":
+        """Return the single alternative beside null, or the shape itself."""
         members = self.members()
         return members[0] if len(members) == 1 else self
 
     def properties(self) -> dict[str, "Shape"]:
         """Return the fields of a dataclass; empty for other shapes."""
-        return {key: self._at(value) for key, value in self._only().schema.get("properties", {}).items()}
+        properties = self._only().schema.get("properties", {})
+        return {key: self._at(schema) for key, schema in properties.items()}
 
     def child(self, key: str | int, data: Any) -> "Shape | None":
         """Return the shape under `key`; the `kind` in `data`, the value given here, chooses the alternative."""
         kinds = self.kinds()
         if kinds:
-            chosen = kinds.get(str(data.get("kind"))) if isinstance(data, dict) else None
-            return chosen.child(key, data) if chosen else None
+            if not isinstance(data, dict):
+                return None
+            alternative = kinds.get(str(data.get("kind")))
+            return alternative.child(key, data) if alternative else None
         schema = self._only().schema
         if isinstance(key, int):
-            prefix = schema.get("prefixItems", [])
-            item = prefix[key] if key < len(prefix) else schema.get("items")
+            child = self._element(schema, key)
         else:
-            item = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
-        return self._at(item) if isinstance(item, dict) else None
+            child = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+        return self._at(child) if isinstance(child, dict) else None
+
+    @staticmethod
+    def _element(schema: dict[str, Any], number: int) -> Any:
+        """Return the schema of an element of a list; a tuple's first elements have schemas of their own."""
+        first_elements = schema.get("prefixItems", [])
+        if number < len(first_elements):
+            return first_elements[number]
+        return schema.get("items")
 
     def choices(self) -> list[str]:
         """List the literal values allowed here, as written in YAML; empty if any value of a type is allowed."""

@@ -19,8 +19,13 @@ from xmtc.files import read_file, reading
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$")
 _FLOAT = re.compile(
-    r"^[-+]?(?:(?:(?:0|[1-9][0-9_]*)\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
-    r"|(?:0|[1-9][0-9_]*)[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))$|^\.(?:nan|NaN|NAN)$"
+    r"""^(?:
+        [-+]? (?: (?:0|[1-9][0-9_]*) \.[0-9_]* | \.[0-9][0-9_]* ) (?:[eE][-+]?[0-9]+)?   # 1.5, 1., .5, 1.5e-4
+      | [-+]? (?:0|[1-9][0-9_]*) [eE][-+]?[0-9]+                                         # 1e-4
+      | [-+]? \.(?:inf|Inf|INF)
+      | \.(?:nan|NaN|NAN)
+    )$""",
+    re.VERBOSE,
 )
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 
@@ -49,7 +54,9 @@ class Node:
         """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
-        return [child.plain() for child in self.value] if isinstance(self.value, list) else self.value
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
 
 
 class _Loader(yaml.SafeLoader):
@@ -58,8 +65,11 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
-_MAX_BYTES, _MAX_NODES, _MAX_DEPTH, _MAX_DIGITS = 1_000_000, 100_000, 50, 100
-"""A configuration beyond these is a mistake, or means to keep the processor busy."""
+# A configuration beyond these limits is a mistake, or means to keep the processor busy.
+_MAX_BYTES = 1_000_000
+_MAX_NODES = 100_000
+_MAX_DEPTH = 50
+_MAX_DIGITS = 100
 
 
 class _Dumper(yaml.SafeDumper):
@@ -87,16 +97,20 @@ def read(path: Path, problems: list[str]) -> Node:
     Raises:
         ConfigError: the file is missing, unreadable, not UTF-8, not YAML, or its top level is not a section.
     """
-    if path.is_file() and path.stat().st_size > _MAX_BYTES:
-        raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; a configuration has at most {_MAX_BYTES:,}")
+    if path.is_file():
+        size = path.stat().st_size
+        if size > _MAX_BYTES:
+            raise ConfigError(
+                f"{path}: the file has {size:,} bytes, and a configuration has at most {_MAX_BYTES:,}; check the path"
+            )
     with reading(path, ConfigError, "check the path, and save the file as UTF-8"):
         text = read_file(path).decode()
     node = parse(text, str(path), problems)
     if node.value is None:
         return Node({}, node.place)
     if not isinstance(node.value, dict):
-        kind = "a list" if isinstance(node.value, list) else f"the value {node.value!r}"
-        raise ConfigError(f"{node.place}: the top level must be sections such as 'data:', not {kind}")
+        content = "a list" if isinstance(node.value, list) else f"the value {node.value!r}"
+        raise ConfigError(f"{node.place}: the top level must be sections such as 'data:', not {content}")
     return node
 
 
@@ -124,11 +138,22 @@ def _places(file: str, lines: bool) -> Callable[[yaml.Node], Place]:
 
 
 class _TreeBuilder:
+    """Makes our tree of PyYAML's, and collects the problems in it.
+
+    Args:
+        loader: converts scalars.
+        place: finds the place of a node.
+        problems: problems are appended here.
+    """
+
     def __init__(self, loader: _Loader, place: Callable[[yaml.Node], Place], problems: list[str]):
-        self.loader, self.place, self.problems = loader, place, problems
+        self.loader = loader
+        self.place = place
+        self.problems = problems
         self.built = 0
 
     def build(self, node: yaml.Node, place: Place, above: tuple[int, ...]) -> Node:
+        """Convert a node and all below it; `above` has the identities of the nodes that contain it."""
         if id(node) in above:
             raise ConfigError(f"{place}: an alias refers to a section that contains it; write the values out")
         above = (*above, id(node))
@@ -138,7 +163,8 @@ class _TreeBuilder:
         if isinstance(node, yaml.MappingNode):
             return Node(self._mapping(node, above), place)
         if isinstance(node, yaml.SequenceNode):
-            return Node([self.build(child, self.place(child), above) for child in node.value], place)
+            elements = [self.build(child, self.place(child), above) for child in node.value]
+            return Node(elements, place)
         return Node(self._scalar(node, place), place)
 
     def _mapping(self, node: yaml.MappingNode, above: tuple[int, ...]) -> dict[str, Node]:
@@ -160,7 +186,8 @@ class _TreeBuilder:
         if node.tag == _TAG + "int" and _INT.match(node.value):
             if len(node.value) <= _MAX_DIGITS:
                 return int(node.value)
-            self.problems.append(f"{place}: a number of {len(node.value):,} digits; write a smaller one")
+            digits = len(node.value)
+            self.problems.append(f"{place}: the number has {digits:,} digits, at most {_MAX_DIGITS} are allowed")
             return 0
         if node.tag.removeprefix(_TAG) in ("str", "bool", "float", "null"):
             return self.loader.construct_object(node)
@@ -172,8 +199,10 @@ def _syntax_message(error: yaml.YAMLError, text: str, file: str, lines: bool) ->
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         place = f"{file}:{mark.line + 1}" if mark and lines else file
-        return f"{place}: not valid YAML: {error.problem or error.context}; check indentation, colons and quotes here"
-    # A control character: the one error without a mark.
-    line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+        problem = error.problem or error.context
+        return f"{place}: not valid YAML: {problem}; check indentation, colons and quotes here"
+    # A control character is the one error without a mark.
+    position = getattr(error, "position", 0)
+    line = text.count("\n", 0, position) + 1
     place = f"{file}:{line}" if lines else file
-    return f"{place}: not valid YAML: {str(error).splitlines()[0]}"
+    return f"{place}: not valid YAML: {str(error).splitlines()[0]}; take the character out"
