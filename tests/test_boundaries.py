@@ -18,14 +18,16 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 
 from bad_input_cases.damage import DAMAGES
-from xmtc.artefact.extend import read_new_labels
-from xmtc.artefact.relabel import remove_labels
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
 from xmtc.data.labels import LabelTable
 from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
+from xmtc.desk.annotate.annotations import Annotations
+from xmtc.desk.config import read_token
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import read_json, reading, reason_of, write_text, writing
+from xmtc.labels.extend import read_new_labels
+from xmtc.labels.relabel import remove_labels
 from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.predictor import Model
@@ -38,8 +40,6 @@ from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job, read_labels, texts_to_predict
-from xmtc.serve.annotations import Annotations
-from xmtc.serve.config import read_token
 from xmtc.sweep import plan
 from xmtc.track.tracker import read_metrics
 

@@ -35,8 +35,8 @@ import tiny_runs
 from xmtc import pipeline
 from xmtc.cli import app
 from xmtc.config.load import load_config
+from xmtc.desk.config import read_tuning
 from xmtc.run.config import RunConfig
-from xmtc.serve.config import read_tuning
 
 ROOT = Path(__file__).parents[1]
 HISTORY_AND_GENERATED = ("CHANGELOG.md", "log.md", "configuration.md", "cli.md")

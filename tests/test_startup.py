@@ -107,7 +107,9 @@ def test_settings_and_run_files_import_nothing_large() -> None:
 
 
 def test_prediction_imports_nothing_that_only_fitting_needs() -> None:
-    assert imported(["sklearn", "pandas"], ["xmtc.predict.predictor", "xmtc.serve.server", "xmtc.score.local"]) == {}
+    assert (
+        imported(["sklearn", "pandas"], ["xmtc.predict.predictor", "xmtc.desk.serve.server", "xmtc.score.local"]) == {}
+    )
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,7 @@ def serve(
     precision: Precision = "auto",
 ) -> None:
     """Serve a model or several over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
-    from xmtc.serve.config import ServeConfig, read_token, read_tuning, require_packages
+    from xmtc.desk.config import ServeConfig, read_token, read_tuning, require_packages
 
     given = [*filter(None, [model]), *(overrides or [])]
     if (models is None) == (not given or "=" in given[0]):
@@ -354,7 +354,7 @@ def serve(
     tuning = read_tuning(given[models is None :])
     places: Any = {"host": host, "port": port, "annotations": annotations, "queue": queue}
     config = ServeConfig(token=read_token(token_file), order=order, **places, **vars(tuning))
-    from xmtc.serve import server
+    from xmtc.desk.serve import server
 
     server.serve(server.read_models(next(iter(given), None), models, config, device=device, precision=precision))
 
@@ -390,10 +390,10 @@ def diff(
     id_column: IdColumn = None,
 ) -> None:
     """Compare the decisions of two models on the same documents. Exit code 1 if more flip than allowed."""
+    from xmtc.desk.watch.acceptance import read_annotations
+    from xmtc.desk.watch.diff import as_share, differences
+    from xmtc.desk.watch.show import show
     from xmtc.score.inputs import texts_of
-    from xmtc.watch.acceptance import read_annotations
-    from xmtc.watch.diff import as_share, differences
-    from xmtc.watch.show import show
 
     bound = None if at_most is None else as_share(at_most)
     given = read_annotations(annotations) if annotations else []
@@ -419,11 +419,11 @@ def drift(
     id_column: IdColumn = None,
 ) -> None:
     """Measure how far new documents are from those that a model knows. Exit code 1 if further than allowed."""
+    from xmtc.desk.watch import drift as watched
+    from xmtc.desk.watch.diff import as_share
+    from xmtc.desk.watch.show import show
     from xmtc.predict.predictor import Model
     from xmtc.score.inputs import texts_of
-    from xmtc.watch import drift as watched
-    from xmtc.watch.diff import as_share
-    from xmtc.watch.show import show
 
     bound, loaded = watched.BOUND if at_most is None else as_share(at_most), Model.from_pretrained(model)
     profile = watched.profile_of(loaded)

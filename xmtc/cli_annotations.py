@@ -16,8 +16,8 @@ def annotations_report(
     output: PageFile = None,
 ) -> None:
     """Print what people accepted, always refused and keep adding, and how well they agree."""
-    from xmtc.watch.acceptance import acceptance_parts, read_annotations
-    from xmtc.watch.show import show
+    from xmtc.desk.watch.acceptance import acceptance_parts, read_annotations
+    from xmtc.desk.watch.show import show
 
     lines = read_annotations(files)
     people, documents = len({line.by for line in lines if line.by is not None}), len({line.document for line in lines})
@@ -43,8 +43,8 @@ def annotations_sample(
     from xmtc.artefact.info import read_description
     from xmtc.data.labels import LabelTable
     from xmtc.data.readers import Document
+    from xmtc.desk.watch.audit import check_inputs, draw, read_scores, write_sample
     from xmtc.score.inputs import input_files
-    from xmtc.watch.audit import check_inputs, draw, read_scores, write_sample
 
     check_columns(text_column, id_column, unread=None if inputs else "no --input is given")
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
@@ -65,9 +65,9 @@ def annotations_audit(
     output: PageFile = None,
 ) -> None:
     """Estimate precision and recall of all scored documents from the annotations of a sample."""
-    from xmtc.watch.acceptance import read_annotations
-    from xmtc.watch.audit import audit
-    from xmtc.watch.show import show
+    from xmtc.desk.watch.acceptance import read_annotations
+    from xmtc.desk.watch.audit import audit
+    from xmtc.desk.watch.show import show
 
     found = audit(sample, read_annotations(files))
     show("Audit", f"Estimates for all documents from those of {sample}.", [found], output)

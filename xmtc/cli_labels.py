@@ -11,7 +11,7 @@ from xmtc.cli_options import ModelDir
 from xmtc.track.console import print_line
 
 if TYPE_CHECKING:
-    from xmtc.artefact.vocabulary import Change
+    from xmtc.labels.vocabulary import Change
 
 labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model, without training.")
 Output = Annotated[
@@ -26,7 +26,7 @@ def labels_add(
     output: Output,
 ) -> None:
     """Add labels to a model, from their names alone."""
-    from xmtc.artefact.extend import add_labels
+    from xmtc.labels.extend import add_labels
 
     with _written(output) as folder:
         added = add_labels(model, file, folder)
@@ -43,7 +43,7 @@ def labels_remove(
     output: Output,
 ) -> None:
     """Remove labels; the other labels keep their scores."""
-    from xmtc.artefact.relabel import remove_labels
+    from xmtc.labels.relabel import remove_labels
     from xmtc.score.shell import read_labels
 
     with _written(output) as folder:
@@ -60,7 +60,7 @@ def labels_rename(
     output: Output,
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
-    from xmtc.artefact.relabel import read_renames, rename_labels
+    from xmtc.labels.relabel import read_renames, rename_labels
 
     with _written(output) as folder:
         done = rename_labels(model, read_renames(pairs), folder)
@@ -80,7 +80,7 @@ def labels_merge(
     output: Output,
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
-    from xmtc.artefact.relabel import merge_labels, read_groups
+    from xmtc.labels.relabel import merge_labels, read_groups
 
     with _written(output) as folder:
         done = merge_labels(model, read_groups(groups), folder)
@@ -112,7 +112,7 @@ def labels_diff(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for all changes, as JSON lines.")] = None,
 ) -> None:
     """Say what a new version of the vocabulary changes, and what each change needs."""
-    from xmtc.artefact.vocabulary import summary, write_changes
+    from xmtc.labels.vocabulary import summary, write_changes
 
     changes = _changes(model, vocabulary, label=label, name=name, parents=parents)
     for line in summary(changes):
@@ -131,7 +131,7 @@ def labels_apply(
     parents: Parents = None,
 ) -> None:
     """Rename, merge, remove and move labels as a new version of the vocabulary does, without training."""
-    from xmtc.artefact.vocabulary import apply_changes, read_changes
+    from xmtc.labels.vocabulary import apply_changes, read_changes
 
     found = read_changes(changes) or _changes(model, changes, label=label, name=name, parents=parents)
     with _written(output) as folder:
@@ -142,8 +142,8 @@ def labels_apply(
 
 def _changes(model: Path, vocabulary: Path, **columns: str | None) -> "list[Change]":
     from xmtc.artefact.export import LABELS
-    from xmtc.artefact.vocabulary import changes_of, read_vocabulary
     from xmtc.data.labels import LabelTable
+    from xmtc.labels.vocabulary import changes_of, read_vocabulary
 
     given = {key: column for key, column in columns.items() if column is not None}
     return changes_of(LabelTable.load(model / LABELS), read_vocabulary(model, vocabulary, given))

@@ -9,9 +9,9 @@ import torch
 
 from named_model import LABELS, export
 from xmtc.artefact.export import ModelParts, export_model, load_model
-from xmtc.artefact.extend import add_labels
-from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.errors import CheckpointError
+from xmtc.labels.extend import add_labels
+from xmtc.labels.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.mining.config import IndexConfig
 from xmtc.mining.index import INDEX, NOTES, IndexRecall, LabelIndex, LabelVectors, query_vectors
 from xmtc.models.calibration import Calibration

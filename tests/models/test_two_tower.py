@@ -12,8 +12,8 @@ import tiny_runs
 import xmtc
 from named_model import LABELS, NAMES, export
 from xmtc.artefact.export import load_model
-from xmtc.artefact.extend import add_labels
 from xmtc.errors import ConfigError
+from xmtc.labels.extend import add_labels
 from xmtc.models.heads.config import TwoTowerConfig
 from xmtc.models.heads.two_tower import TwoTowerHead
 from xmtc.models.label_rows import TextVectors, refresh

@@ -19,6 +19,7 @@ from xmtc.data.fields import FieldText
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.tokenizer import load_pretrained
+from xmtc.desk.annotate.worklist import read_documents
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_text
@@ -30,7 +31,6 @@ from xmtc.score.inputs import read_inputs, text_columns, texts_of
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job
-from xmtc.serve.worklist import read_documents
 
 SCORERS = (
     "[{kind: linear, fields: {title: 1, body: 2, kind: 1}, penalty: 0.3}, {kind: word_neighbours, neighbours: 5},"

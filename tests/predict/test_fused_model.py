@@ -16,12 +16,12 @@ from torch import Tensor
 import tiny_runs
 import xmtc
 from xmtc.artefact.export import load_model
-from xmtc.artefact.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.config.load import load_config
 from xmtc.data.collate import Batch
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.occurrences import CO_OCCURRENCE
+from xmtc.labels.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.pipeline import train_run
 from xmtc.predict.evidence_page import explain_text, print_sections, write_page
 from xmtc.report.run_results import RunResults

@@ -21,6 +21,7 @@ import xmtc
 from score_jobs import COLUMNS, FP32, contents, read_output, score, write_rows
 from trial_model import LABELS, TEXTS, export
 from xmtc.artefact.export import write_decision
+from xmtc.desk.config import read_tuning
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError
 from xmtc.fusion.decision import Decision
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
@@ -31,7 +32,6 @@ from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
 from xmtc.score.job import Settings, publish
 from xmtc.score.local import pending_files, score_local
 from xmtc.score.shell import make_job, parse_threshold, read_labels, use_bfloat16
-from xmtc.serve.config import read_tuning
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +375,7 @@ import xmtc.score.local
 from xmtc.score.shell import make_job
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings, open_job, publish
-from xmtc.serve.config import read_tuning
+from xmtc.desk.config import read_tuning
 settings = Settings(top_k=5, bfloat16=False, block_rows=3, columns=text_columns(["text"], "id"))
 job = make_job(Path(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), settings)
 print("ready", flush=True)

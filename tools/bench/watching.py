@@ -31,16 +31,16 @@ from scipy.stats import binom
 
 from scoring import untrained
 from serving import LABELS, documents
+from xmtc.desk.config import ServeConfig
+from xmtc.desk.serve.app import make_app
+from xmtc.desk.serve.batcher import PredictOptions
+from xmtc.desk.serve.bodies import PredictBody, PredictedLabel
+from xmtc.desk.serve.guard import Guard
+from xmtc.desk.serve.metrics import Metrics
+from xmtc.desk.serve.models import Models
+from xmtc.desk.serve.refusals import add_handlers
+from xmtc.desk.serve.server import load
 from xmtc.fusion.decision import EXPECTED, Decision
-from xmtc.serve.app import make_app
-from xmtc.serve.batcher import PredictOptions
-from xmtc.serve.bodies import PredictBody, PredictedLabel
-from xmtc.serve.config import ServeConfig
-from xmtc.serve.guard import Guard
-from xmtc.serve.metrics import Metrics
-from xmtc.serve.models import Models
-from xmtc.serve.refusals import add_handlers
-from xmtc.serve.server import load
 
 BAR = 1.03
 

@@ -37,9 +37,9 @@ from xmtc.data.config import DataConfig
 from xmtc.data.labels import LabelTable
 from xmtc.data.selection import select
 from xmtc.data.spool import Spool
+from xmtc.desk.annotate.annotations import Annotations
 from xmtc.errors import XmtcError
 from xmtc.own_data import _table
-from xmtc.serve.annotations import Annotations
 from xmtc.track.progress import Progress
 
 SCRIPTS = {

@@ -189,3 +189,19 @@ def check_same(directory: Path, digest: str) -> None:
     """Raise CheckpointError if a model is another than the one with this digest."""
     if model_digest(directory) != digest:
         raise CheckpointError(f"{directory}: replaced by another model meanwhile; run the command again")
+
+
+def vocabulary_warning(model: str, other: str, what: str) -> str:
+    """Compare the version of a model's vocabulary with another one.
+
+    Args:
+        model: version of the model's vocabulary.
+        other: version of the other vocabulary.
+        what: what has the other version, such as "the corpus".
+
+    Returns:
+        A warning if both versions are known and differ; else an empty string.
+    """
+    if not model or not other or model == other:
+        return ""
+    return f"the model's vocabulary is {model}, that of {what} {other}: see `xmtc labels diff`"

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xmtc.artefact.info import model_digest, read_description
-from xmtc.artefact.vocabulary import warning_of
+from xmtc.artefact.info import model_digest, read_description, vocabulary_warning
 from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
@@ -180,7 +179,7 @@ def make_job(
     check_readable(files, columns)
     for given, one in (sources or {}).items():
         labels = label_source(one) if info.vocabulary else None
-        if labels is not None and (warning := warning_of(info.vocabulary, labels.read().version, given)):
+        if labels is not None and (warning := vocabulary_warning(info.vocabulary, labels.read().version, given)):
             logger.warning("%s", warning)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))

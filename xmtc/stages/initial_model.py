@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.export import ModelParts, load_model
-from xmtc.artefact.vocabulary import warning_of
+from xmtc.artefact.info import vocabulary_warning
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import same_ids
 from xmtc.errors import ConfigError
@@ -84,7 +84,7 @@ class InitialModel:
             vocabulary: version of the corpus's vocabulary.
         """
         gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
-        if warning := warning_of(self.vocabulary, vocabulary, "the corpus"):
+        if warning := vocabulary_warning(self.vocabulary, vocabulary, "the corpus"):
             gone += f"; warning: {warning}"
         return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
 

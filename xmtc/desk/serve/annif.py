@@ -1,0 +1,169 @@
+"""The paths of Annif's REST API, which lets its clients work unchanged. The models are the projects.
+
+Names of paths and fields are those of Annif's published OpenAPI description, version v1.
+"""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from xmtc.desk.serve.batcher import MAX_TOP_K, PredictOptions
+from xmtc.desk.serve.models import chosen, models_of
+from xmtc.desk.serve.routes import StrictRoute
+from xmtc.desk.serve.service import Service
+from xmtc.predict.predictor import Prediction
+
+MAX_DOCUMENTS = 32
+_LIMIT = 10
+_METADATA = "metadata_"
+_UNDETERMINED = "und"  # of BCP 47: a model does not know its language
+Limit = Annotated[int, Field(ge=0)]
+Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class AnnifText(BaseModel):
+    """A text, which is the last field of a document; metadata may have its other fields and its categories."""
+
+    text: str
+    metadata: dict[str, str] | None = None
+
+    def document(self, service: Service) -> dict[str, str]:
+        """Return the fields of the document; those without a text are empty."""
+        fields = service.model.info.fields
+        return dict.fromkeys(fields, "") | (self.metadata or {}) | {fields[-1]: self.text}
+
+
+class AnnifDocument(AnnifText):
+    """A document with an optional identifier."""
+
+    document_id: str | None = None
+
+
+class AnnifDocuments(BaseModel):
+    """The body of suggest-batch."""
+
+    documents: Annotated[list[AnnifDocument], Field(max_length=MAX_DOCUMENTS)]
+
+
+class Subject(BaseModel):
+    """A label; `label` is ignored."""
+
+    uri: str
+    label: str | None = None
+
+
+class IndexedDocument(AnnifText):
+    """A document with its correct labels."""
+
+    subjects: list[Subject] = []
+
+
+async def project(request: Request, project_id: str) -> Service:
+    """Return what answers for a project."""
+    return await chosen(request, project_id)
+
+
+Project = Annotated[Service, Depends(project)]
+annif_router = APIRouter(prefix="/v1", tags=["Annif"], route_class=StrictRoute)
+
+
+@annif_router.get("/")
+def show_info() -> dict[str, str]:
+    """Describe the API."""
+    return {"title": "Annif REST API, served by xmtc", "version": version("xmtc")}
+
+
+@annif_router.get("/vocabs")
+def list_vocabs(request: Request) -> dict[str, Any]:
+    """List the vocabularies: the labels of each model."""
+    return {"vocabs": [_vocabulary(service) for service in models_of(request).services.values()]}
+
+
+@annif_router.get("/projects")
+def list_projects(request: Request) -> dict[str, Any]:
+    """List the projects: the models."""
+    return {"projects": [_project(service) for service in models_of(request).services.values()]}
+
+
+@annif_router.get("/projects/{project_id}")
+def show_project(service: Project) -> dict[str, Any]:
+    """Describe a project."""
+    return _project(service)
+
+
+@annif_router.post("/projects/{project_id}/suggest")
+async def suggest(
+    request: Request,
+    service: Project,
+    text: Annotated[str, Form()],
+    limit: Annotated[Limit, Form()] = _LIMIT,
+    threshold: Annotated[Threshold, Form()] = 0.0,
+    language: Annotated[str | None, Form()] = None,
+) -> dict[str, Any]:
+    """Suggest labels for a text; the form may have `metadata_NAME`."""
+    form = (await request.form()).items()
+    metadata = {name.removeprefix(_METADATA): str(value) for name, value in form if name.startswith(_METADATA)}
+    document = AnnifText(text=text, metadata=metadata)
+    (results,) = await _suggestions(service, [document], limit, threshold, language)
+    return {"results": results}
+
+
+@annif_router.post("/projects/{project_id}/suggest-batch")
+async def suggest_batch(
+    service: Project,
+    body: AnnifDocuments,
+    limit: Annotated[Limit, Query()] = _LIMIT,
+    threshold: Annotated[Threshold, Query()] = 0.0,
+    language: Annotated[str | None, Query()] = None,
+) -> list[dict[str, Any]]:
+    """Suggest labels for up to 32 texts."""
+    found = await _suggestions(service, body.documents, limit, threshold, language)
+    pairs = zip(body.documents, found, strict=True)
+    return [{"document_id": document.document_id, "results": results} for document, results in pairs]
+
+
+@annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
+async def learn(request: Request, service: Project, body: list[IndexedDocument]) -> Response:
+    """Append documents to the annotations. The model changes only when you train it with them."""
+    documents = [(None, one.document(service), [subject.uri for subject in one.subjects]) for one in body]
+    await service.save(documents, request)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+async def _suggestions(
+    service: Service, documents: Sequence[AnnifText], limit: int, threshold: float, language: str | None
+) -> list[list[dict[str, Any]]]:
+    if not documents:
+        return []
+    service.model.labels.names_in(language)
+    options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
+    texts = service.model.texts([one.document(service) for one in documents])
+    found = service.model.translated(await service.predict(texts, options), language)
+    return [[_suggestion(one) for one in best[:limit]] for best in found]
+
+
+def _suggestion(found: Prediction) -> dict[str, Any]:
+    notation = None if "://" in found.label else found.label
+    return {"uri": found.label, "label": found.name, "notation": notation, "score": found.score}
+
+
+def _project(service: Service) -> dict[str, Any]:
+    return {
+        "project_id": service.name,
+        "name": service.name,
+        "language": _UNDETERMINED,
+        "backend": {"backend_id": "xmtc"},
+        "vocab": _vocabulary(service),
+        "vocab_language": None,
+        "is_trained": True,
+        "modification_time": None,
+    }
+
+
+def _vocabulary(service: Service) -> dict[str, Any]:
+    labels = service.model.labels
+    return {"vocab_id": service.name, "languages": list(labels.translations), "size": len(labels), "loaded": True}

@@ -1,0 +1,220 @@
+"""What routes share: a version of a model and its labels; queue, annotations, and documents to annotate."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from joblib import cpu_count
+
+from xmtc.data.readers.columns import DocumentColumns
+from xmtc.desk.annotate.annotations import Annotations
+from xmtc.desk.annotate.worklist import TOP_K, Worklist, order_by, read_documents
+from xmtc.desk.config import ServeConfig
+from xmtc.desk.serve.batcher import Batcher, PredictOptions
+from xmtc.desk.serve.label_search import LabelSearch
+from xmtc.desk.serve.metrics import Metrics
+from xmtc.desk.serve.refusals import RETRY_SECONDS, RequestError
+from xmtc.errors import XmtcError
+from xmtc.fusion.decision import released
+from xmtc.predict.predictor import Model, Predictions
+
+_RANKED_AT_ONCE = 16
+_TRIAL = "A text."
+_NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
+
+
+class Service:
+    """A version of a model that is served.
+
+    Args:
+        model: loaded model.
+        config: settings of the server.
+        version: its version.
+        name: name of the model. Default: that of its run.
+        stamp: what changes with its files.
+        beside: another version or model, whose queue, metrics and annotations are also this one's.
+
+    Raises:
+        ConfigError: the model does not support the shortlist.
+        DataError: the annotations or queue file has the wrong content.
+        StorageError: the annotations cannot be written.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        config: ServeConfig,
+        version: str = "",
+        *,
+        name: str | None = None,
+        stamp: object = None,
+        beside: "Service | None" = None,
+    ) -> None:
+        self.model, self.config, self.limits = model, config, config.limits
+        self.name = re.sub(r"[^\w.-]+", "-", name or model.info.name)
+        self.version, self.stamp = version, stamp
+        vocabulary = f"{model.info.vocabulary.rpartition('sha256:')[0]}{model.labels.version}"
+        rule = model.decision.rule
+        self.about = {"model": self.name, "version": version, "vocabulary": vocabulary, "rule": rule}
+        self.headers = {f"Xmtc-{key.title()}": quote(value, safe=" :=") for key, value in self.about.items()}
+        if config.shortlist is not None:
+            model.best([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
+        if config.reranker is not None:
+            model.rerank_by(config.reranker)
+        self.search = LabelSearch(model.labels)
+        self.gives_evidence = _gives_evidence(model)
+        self._ranking: asyncio.Task[None] | None = None
+        self.metrics = Metrics() if beside is None else beside.metrics
+        self.metrics.know(self.name, model)
+        if beside is not None:
+            self.batcher, self.annotations, self.worklist = beside.batcher, beside.annotations, beside.worklist
+            return
+        self.batcher = Batcher(config, self.metrics, model.batches_at_once(cpu_count()))
+        self.annotations: Annotations | None = None
+        if config.annotations is not None:
+            one_label = model.info.task == "single_label"
+            self.annotations = Annotations(config.annotations, model.labels, one_label=one_label, columns=self._columns)
+        self.worklist: Worklist | None = None
+        if config.queue is not None:
+            documents = read_documents(config.queue, self._columns)
+            self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
+
+    def take_over(self) -> None:
+        """Accept the annotations from now on: they have this version's labels. Metrics have its figures of dev."""
+        self.metrics.know(self.name, self.model)
+        if self.annotations is not None:
+            self.annotations.labels, self.annotations.columns = self.model.labels, self._columns
+            self.annotations.one_label = self.model.info.task == "single_label"
+
+    @property
+    def _columns(self) -> DocumentColumns:
+        """The columns of documents in training, or what stands for them."""
+        return self.model.info.columns or self.model.info.named
+
+    async def start(self) -> None:
+        """Start answering, and start ranking the documents to annotate."""
+        self.batcher.start()
+        if self.worklist is not None:
+            self._ranking = asyncio.create_task(self._rank(self.worklist))
+
+    async def stop(self) -> None:
+        """Stop answering and ranking."""
+        if self._ranking is not None:
+            self._ranking.cancel()
+            await asyncio.wait([self._ranking])
+        await self.batcher.stop()
+
+    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
+        """Find the labels of texts, after checking their number and lengths.
+
+        Raises:
+            RequestError: there are too many texts, one is too long, or the server is busy.
+            XmtcError: the model refuses the texts or the filters.
+        """
+        self.check_texts(texts)
+        return await self.batcher.predict(self.model, texts, options)
+
+    def released(self, found: Sequence[Predictions]) -> list[bool]:
+        """Say which texts are released; empty without a bar."""
+        if self.config.release is None:
+            return []
+        return released(np.array([one.expected for one in found]), self.config.release).tolist()
+
+    async def save(
+        self,
+        documents: Sequence[tuple[str | None, str | Mapping[str, Any], Sequence[str]]],
+        request: Request,
+        review: dict[str, Any] | None = None,
+    ) -> tuple[list[str], int]:
+        """Append documents to the annotations, if training can read them; see `Annotations.save`.
+
+        Args:
+            documents: identifier or None, text or fields, and labels of each.
+            request: says who annotates: by a header that a proxy sets, or by the name of the token.
+            review: what the person saw.
+
+        Returns:
+            Their identifiers, and the number of annotations now.
+
+        Raises:
+            RequestError: annotations are not kept, there are too many documents, or one is too long or empty.
+            XmtcError: a text has no tokens, or the annotations refuse a document.
+        """
+        if self.annotations is None:
+            raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
+        texts = self.model.texts([document for _, document, _ in documents])
+        self.check_texts(texts)
+        if texts:
+            await run_in_threadpool(self.model.documents, texts)  # refuses what training would refuse
+        # Headers are read as Latin-1, and proxies write UTF-8.
+        by = request.headers.get(self.config.user_header or "", "").encode("latin-1").decode(errors="backslashreplace")
+        by = by if self.config.user_header else getattr(request.state, "by", None)
+        shown = (review or {}).pop("version", None) or self.version
+        record = {"model": {"name": self.name, "version": shown}, "by": by or None, "review": review}
+        read = [(doc_id, text, labels) for (doc_id, _, labels), text in zip(documents, texts, strict=True)]
+        return await asyncio.shield(self._save(self.annotations, read, record))
+
+    async def _save(
+        self,
+        annotations: Annotations,
+        documents: Sequence[tuple[str | None, str, Sequence[str]]],
+        record: dict[str, Any],
+    ) -> tuple[list[str], int]:
+        """Append documents; this happens as a whole even if the client leaves."""
+        ids = await run_in_threadpool(annotations.save, documents, **record)
+        if self.worklist is not None:
+            for doc_id, _, _ in documents:
+                self.worklist.done(doc_id or "")
+        return ids, len(annotations)
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raise RequestError if there are too many texts, or one is too long or empty."""
+        if len(texts) > self.limits.texts:
+            message = f"{len(texts)} texts, more than {self.limits.texts}: send them in several requests"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        for row, text in enumerate(texts):
+            if len(text) > self.limits.characters:
+                message = f"text {row} has {len(text):,} characters, more than {self.limits.characters:,}: shorten it"
+                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+            if not text.strip():
+                raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"text {row} is empty: leave it out")
+
+    async def _rank(self, worklist: Worklist) -> None:
+        """Rank all documents, a few at a time, so that clients need not wait."""
+        rank = order_by(self.config.order, self.model.labels)
+        documents = worklist.unranked()
+        for start in range(0, len(documents), _RANKED_AT_ONCE):
+            some = documents[start : start + _RANKED_AT_ONCE]
+            answers = await asyncio.gather(*(self._predict_when_free(text) for _, text in some))
+            for (doc_id, _), best in zip(some, answers, strict=True):
+                if best is None or any(self.released([best])):
+                    worklist.leave_out(doc_id)
+                else:
+                    worklist.rank(doc_id, rank(best))
+
+    async def _predict_when_free(self, text: str) -> Predictions | None:
+        """Find the labels of a text once the queue has room; None if no client may send it, or the model fails."""
+        while True:
+            try:
+                return (await self.predict([text], PredictOptions(TOP_K)))[0]
+            except RequestError as refused:
+                if refused.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+                    return None
+                await asyncio.sleep(RETRY_SECONDS)
+            except XmtcError:
+                return None
+
+
+def _gives_evidence(model: Model) -> bool:
+    """Whether the model gives evidence. This tries it, which also warms up the model."""
+    try:
+        model.predict([_TRIAL], top_k=1, evidence=True)
+    except XmtcError:
+        return False
+    return True
