@@ -12,7 +12,7 @@ BUILD_VENV := .venv-build
 FLOORS_VENV := .venv-floors
 FLOOR_TESTS := $(addprefix tests/,models/test_adapters.py models/test_backbone.py mining distributed/test_strategies.py \
 	predict/test_predictor.py pipeline/test_pipeline.py cluster/test_smoke_llama.py)
-READY_TESTS := $(addprefix tests/,test_gpu_checks.py test_launch.py training/test_host_waits.py training/test_label_parallel.py)
+READY_TESTS := $(addprefix tests/,tools/test_gpu_checks.py launch/test_launch.py training/test_host_waits.py training/test_label_parallel.py)
 
 # DeepSpeed compiles an extension at its first start and looks for ninja on the PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -79,7 +79,7 @@ test-wheel: $(VENV)/.stamp-dev  ## build and check the packages; install the whe
 	$(BUILD_VENV)/bin/python -m twine check --strict dist/*
 	$(BIN)/python -m venv $(WHEEL_VENV)
 	$(WHEEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
-	XMTC_SMALL_PYTHON=$(abspath $(WHEEL_VENV))/bin/python $(BIN)/python -m pytest tests/test_small_install.py $(PYTEST_ARGS)
+	XMTC_SMALL_PYTHON=$(abspath $(WHEEL_VENV))/bin/python $(BIN)/python -m pytest tests/house/test_small_install.py $(PYTEST_ARGS)
 
 # Triton unpacks to 1 GB, so it has a separate environment, which sees the packages of the main one.
 $(TRITON_VENV)/.stamp: $(VENV)/.stamp-dev
@@ -119,7 +119,7 @@ site: $(VENV)/.stamp-docs docs  ## build the documentation into site/; broken li
 	$(BIN)/mkdocs build --strict --quiet
 
 gallery: $(VENV)/.stamp-dev  ## make the pictures of the documentation again; needs Chromium, takes minutes
-	PYTHONPATH=tests $(BIN)/python tools/docs/gallery.py docs/images/gallery
+	PYTHONPATH=tests/support $(BIN)/python tools/docs/gallery.py docs/images/gallery
 
 site-serve: $(VENV)/.stamp-docs  ## show the documentation at http://127.0.0.1:8000 while you write
 	$(BIN)/mkdocs serve --strict

@@ -97,7 +97,7 @@ def folder(tmp_path_factory) -> Path:
     (info / "entry_points.txt").write_text("[xmtc.heads]\nsum = xmtc_sum:SumConfig\n", encoding="utf-8")
     (folder / "site" / "xmtc_sum.py").write_text(HEAD, encoding="utf-8")
     tiny_runs.write_config(folder)
-    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests")]
+    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests" / "support")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, str(folder)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """Whether everybody can read the pages: axe-core's rules for WCAG 2.2 AA, at two widths, light and dark.
 
     npm install axe-core
-    PYTHONPATH=tests python tools/check/accessibility.py node_modules/axe-core/axe.min.js site/index.html http://127.0.0.1:8000
+    PYTHONPATH=tests/support python tools/check/accessibility.py node_modules/axe-core/axe.min.js site/index.html http://127.0.0.1:8000
 
 prints every violation with its elements, and pages that are wider than the window. It needs Chromium.
 """

@@ -1,6 +1,6 @@
 """The pictures of the documentation, made again from a small run: `make gallery`.
 
-    PYTHONPATH=tests python tools/docs/gallery.py docs/images/gallery [--year DIR]
+    PYTHONPATH=tests/support python tools/docs/gallery.py docs/images/gallery [--year DIR]
 
 trains the quickstart's model on 2,000 docstrings (10 minutes on two idle cores). It then takes the report, the evidence
 page and the annotation page in a headless Chromium, and the dry run, the training log and the sweep's table from the

@@ -13,7 +13,7 @@ from manifests import weights_missing
 from xmtc.config.load import load_config
 from xmtc.run.config import RunConfig
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPTS = ["launch/local.sh", "launch/slurm/train.sbatch", "tools/check/submit_demo.sh"]
 MANIFESTS = ["launch/k8s/rayjob.yaml", "launch/k8s/raycluster.yaml"]
 # Of KubeRay's RayJobSpec (v1), what is used here: the operator drops a misspelt field without a word.

@@ -11,7 +11,7 @@ import pytest
 from xmtc.run.state import RunState
 from xmtc.track.config import TrackConfig
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QUICKSTART = str(ROOT / "configs/quickstart.yaml")
 LARGE = [
     "torch",

@@ -38,7 +38,7 @@ from xmtc.config.load import load_config
 from xmtc.desk.config import read_tuning
 from xmtc.run.config import RunConfig
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HISTORY_AND_GENERATED = ("CHANGELOG.md", "log.md", "configuration.md", "cli.md")
 RECIPES = "CONTRIBUTING.md"  # its Python, TOML and YAML run in test_recipes.py
 WRITTEN_AND_GENERATED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "tools" / "plugins"
+FOLDER = Path(__file__).parents[2] / "tools" / "plugins"
 
 sys.path.insert(0, str(FOLDER))
 try:

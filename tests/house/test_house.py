@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 from test_imports import MODULES, PACKAGE, ROOT
+
 from xmtc.config.members import FAMILIES
 from xmtc.evaluate.metrics import GROUP as METRICS
 from xmtc.report.section import GROUP as SECTIONS

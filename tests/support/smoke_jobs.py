@@ -14,7 +14,7 @@ import pytest
 
 import tiny_runs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "smoke_llama.yaml"
 SHORT = ("plant.parts=[]",)  # one stage is enough to be hurt in
 STEPS = 24  # of fine-tuning

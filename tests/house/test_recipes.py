@@ -31,7 +31,7 @@ from xmtc.report.section import GROUP as SECTIONS
 
 pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECIPES = (
     "loss",
     "ranking loss",
@@ -199,7 +199,7 @@ def installed(tmp_path_factory) -> Installed:
         ["score", model, config, "--output", scored],
         ["report", str(folder / "runs" / "recipes"), "--output", page],
     ]
-    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests"), str(ROOT / "tools/docs")]
+    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tools/docs")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     given = json.dumps([str(folder / "site" / "tests"), str(folder / "reference.md"), config, *calls])
     command = [sys.executable, "-c", _CALLS, given]

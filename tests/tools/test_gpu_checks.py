@@ -8,7 +8,7 @@ from pathlib import Path
 import fake_step
 import floors
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HIDDEN = ("peft", "faiss", "ray", "deepspeed", "transformers", "sklearn")
 PROGRAM = """
 import sys

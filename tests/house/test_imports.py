@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "xmtc"
 
 # From the lowest to the highest. A module belongs to the longest prefix here that it has; it may import lower levels,
