@@ -28,7 +28,6 @@ from xmtc.cli_options import (
     Precision,
     PrintConfig,
     Release,
-    Reranker,
     TextColumn,
     Version,
     check_arguments,
@@ -231,7 +230,6 @@ def predict(
     include: Include = None,
     exclude: Exclude = None,
     language: Annotated[str | None, typer.Option("--language", help="Language of the names, such as de.")] = None,
-    reranker: Reranker = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.artefact.info import read_description
@@ -245,9 +243,7 @@ def predict(
     columns = text_columns(text_column, id_column, trained_on)
     read = texts_to_predict(input_file, columns, trained_on) if input_file else []
     filters = {"include": read_labels(include), "exclude": read_labels(exclude) or ()}
-    predict_texts(
-        model, text or [], read, top_k=top_k, evidence=evidence, language=language, reranker=reranker, **filters
-    )
+    predict_texts(model, text or [], read, top_k=top_k, evidence=evidence, language=language, **filters)
 
 
 @app.command()
@@ -272,7 +268,6 @@ def score(
     ] = None,
     release: Release = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
-    reranker: Reranker = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of a finished or another job.")
     ] = False,
@@ -303,7 +298,6 @@ def score(
         shortlist=shortlist,
         release=None if release is None else as_bar(release),
         evidence=evidence,
-        reranker=reranker,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
         columns=text_columns(text_column, id_column, read_description(folder).columns),
@@ -465,7 +459,6 @@ def explain(
     top_k: Annotated[int, typer.Option(min=0, help="How many predicted labels to explain.")] = 5,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
-    reranker: Reranker = None,
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
     from xmtc.predict.evidence_page import explain_text, print_sections, write_page
@@ -479,7 +472,7 @@ def explain(
         raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
     if text is None:
         text = find_document(read_documents(model, inputs or [], text_column, id_column), doc_id or "")
-    sections = explain_text(Model.from_pretrained(model, reranker=reranker), text, label or [], top_k)
+    sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))
     print_sections(sections, Console())

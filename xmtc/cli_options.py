@@ -194,9 +194,6 @@ Precision = Annotated[Literal["auto", "bf16", "fp32"], typer.Option(help="auto, 
 _LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"
 Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
-Reranker = Annotated[
-    str | None, typer.Option(metavar="URL", help="Ask this language model, for a model with a reranker.")
-]
 Release = Annotated[
     str | None,
     typer.Option(metavar="BAR", help="Release documents of which this is expected, such as 'expected_recall>=0.8'."),

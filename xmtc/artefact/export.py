@@ -181,7 +181,7 @@ def load_model(directory: Path) -> ModelParts:
         ensemble = None
         if info.model.scorers:
             has_head = info.model.head.scores
-            ensemble = Ensemble.load(directory / SCORERS, info.model.fitted, info.model.fusion, has_head=has_head)
+            ensemble = Ensemble.load(directory / SCORERS, info.model.scorers, info.model.fusion, has_head=has_head)
         index = LabelIndex.open(directory, len(labels))
         profile = Profile.load(directory)
     finally:  # files of two models do not fit each other

@@ -51,8 +51,6 @@ class Tuning:
     what they include."""
     release: Bar | None = None
     """What must be expected of a text to be released, such as `expected_recall>=0.8`; only the others are queued."""
-    reranker: str | None = None
-    """Address of a language model, for a model with a reranker; null: it answers without."""
     user_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", examples=["X-Forwarded-User"])] | None = None
     """Header in which a proxy names the person, such as `X-Forwarded-User`, for annotations; null: name of the token.
     The proxy must remove what clients send in it."""

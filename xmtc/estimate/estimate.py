@@ -210,8 +210,5 @@ def print_estimate(config: RunConfig, found: Estimate, stages: Mapping[str, floa
         print(f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})")
         if missing := not_measured(config):
             print(f"without {', '.join(missing)}: nobody has measured them")
-    if (ranks := config.model.reranker) is not None:
-        asked = sum(min(ranks.documents, documents) for documents in (size.dev, size.test))
-        print(f"requests to {ranks.endpoint}: about {asked:,}, and again if one fails; their time is not known")
     if room is None and config.distributed.on_gpu:
         print("the card is unknown; name it with distributed.resources_per_worker={accelerator_type:A100: 0.001}")

@@ -62,13 +62,13 @@ def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> 
 
 def not_measured(config: RunConfig) -> list[str]:
     """List the scorers that take time which no figure tells: those of other packages."""
-    return [scorer.kind for scorer in config.model.fitted if scorer.kind not in _FIGURES["scorers"]]
+    return [scorer.kind for scorer in config.model.scorers if scorer.kind not in _FIGURES["scorers"]]
 
 
 def scorer_bytes(config: RunConfig, size: Size, width: int) -> float:
     """Estimate the peak memory of fitting; scorers are fitted one after another."""
-    sizes = (_sizes(to_plain(one), size, width, config.data.words.most_terms) for one in config.model.fitted)
-    parts = (_of_scorer(one.kind, "bytes") for one in config.model.fitted)
+    sizes = (_sizes(to_plain(one), size, width, config.data.words.most_terms) for one in config.model.scorers)
+    parts = (_of_scorer(one.kind, "bytes") for one in config.model.scorers)
     return max((_sum(part, given) for part, given in zip(parts, sizes, strict=True)), default=0.0)
 
 
@@ -143,7 +143,7 @@ class _Stages:
         if head is not None:
             found |= self._training(head, encoding_s * config.caches_states)
         if config.refits_scorers:
-            states = [scorer for scorer in config.model.fitted if "states" in scorer.needs]
+            states = [scorer for scorer in config.model.scorers if "states" in scorer.needs]
             found[str(Stage.REFIT)] = _FIGURES["stage"] + size.train * self._encode_s + self._names_s
             found[str(Stage.REFIT)] += self._scorers("fit", states)
         found[str(Stage.EVALUATE)] = self._evaluate(head)
@@ -167,7 +167,7 @@ class _Stages:
     def _scorers(self, part: str, scorers: Sequence[ScorerSettings] | None = None) -> float:
         """Estimate seconds in which scorers, by default all, are fitted, or score a document."""
         total, most = 0.0, self.config.data.words.most_terms
-        for one in self.config.model.fitted if scorers is None else scorers:
+        for one in self.config.model.scorers if scorers is None else scorers:
             sizes = _sizes(to_plain(one), self.size, self.width, most)
             alone, products = (_sum(_of_scorer(one.kind, name), sizes) for name in (part, f"{part}_products"))
             total += products / gain(None) + alone / (gain(None) if part == "score" else 1)  # scoring has threads
@@ -178,7 +178,7 @@ class _Stages:
         model, dev = self.config.model, self.size.dev
         if not model.scorers:
             return 0.0
-        scorers = len(model.fitted) + model.head.scores
+        scorers = len(model.scorers) + model.head.scores
         pairs = dev * model.fusion.candidates * (1 + 0.5 * (scorers - 1))
         scorers += model.fusion.co_occurrence
         seconds = self._core("fusion", {"pairs": pairs, "scorers": scorers})

@@ -18,7 +18,6 @@ from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.fusion.reranking import Reranking
 
 logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 16
@@ -63,19 +62,6 @@ class CrossFit:
             logits_NK = np.empty(self.pairs.label_ids_NK.shape)
             logits_NK[::2], logits_NK[1::2] = even, odd
             yield logits_NK
-
-    def reranked(self, pairs: Pairs, logits_NK: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Change the logits of each half by what a language model says, fitted on the other half.
-
-        Args:
-            pairs: the pairs, with its scores.
-            logits_NK: see `logits`.
-        """
-        changed_NK, counts_L = np.empty_like(logits_NK), self.occurrences.counts_L
-        for one, other in (_HALVES, _HALVES[::-1]):
-            fitted = Reranking.fit(pairs.take(one), logits_NK[one], self.gold_NL[one], counts_L)
-            changed_NK[other] = fitted.logits(pairs.take(other), logits_NK[other], counts_L)
-        return changed_NK
 
     @cached_property
     def _halves(self) -> list[tuple[Pairs, Matrix, Pairs]]:

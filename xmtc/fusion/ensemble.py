@@ -8,10 +8,9 @@
 Suffixes: N documents, K candidates, L labels, S scorers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,19 +24,14 @@ from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import Fusion, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.fusion.reranking import Reranking
 from xmtc.scorers.base import Features, LabelNames, Scored, Scorer
 from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import Embed, label_words
 from xmtc.scorers.regrouping import Regrouping
 
-if TYPE_CHECKING:
-    from xmtc.scorers.reranker import Reranker
-
 HEAD = "head"
 """Name of the head on the backbone in the fusion."""
 _DOCUMENTS = "documents.arrow"
-TextsOf = Callable[[NDArray[np.int64]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -96,18 +90,6 @@ class Ensemble:
                 "dev split that shares labels with train"
             )
         return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
-
-    def reranked(self, pairs: Pairs, logits_NK: NDArray[np.float64], gold_NL: Matrix) -> "Ensemble":
-        """Return the ensemble with what a language model changes; see `Reranking.fit`."""
-        assert self.fusion is not None, "the fusion is not fitted"
-        fitted = Reranking.fit(pairs, logits_NK, gold_NL, self.fusion.counts_L)
-        return replace(self, fusion=replace(self.fusion, reranking=fitted))
-
-    def ranked(self, texts: TextsOf, reranker: "Reranker", rows: NDArray[np.int64], pairs: Pairs) -> Pairs:
-        """Let a language model rank the best candidates of documents, whose rows `texts` reads."""
-        assert self.fusion is not None, "the fusion is not fitted"
-        best_NB = self.fusion.fuse(pairs).label_ids_NK[:, : reranker.settings.best]
-        return pairs.ranked(best_NB, reranker(texts(rows), best_NB))
 
     def extended(self, texts: Sequence[str], embed: Embed) -> "Ensemble":
         """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.

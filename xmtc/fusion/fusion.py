@@ -30,7 +30,6 @@ from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import Logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.fusion.reranking import RERANKER, Reranking
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
@@ -53,7 +52,6 @@ class Fusion:
         combination: function of the inputs.
         occurrences: training documents of labels, and of pairs of labels if there is `first`.
         first: the fusion whose probabilities the co-occurrence reads; None if it does not take part.
-        reranking: what a language model changes, where it was asked; None if the fusion has none.
     """
 
     names: tuple[str, ...]
@@ -61,17 +59,11 @@ class Fusion:
     combination: Combination
     occurrences: Occurrences
     first: "Fusion | None" = None
-    reranking: Reranking | None = None
 
     @property
     def counts_L(self) -> NDArray[np.int64]:
         """Number of training documents of each label."""
         return self.occurrences.counts_L
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of what has a share of a logit: the scorers, and the reranker if there is one."""
-        return self.names if self.reranking is None else (*self.names, RERANKER)
 
     def complete(self, pairs: Pairs) -> Pairs:
         """Add the scores of the co-occurrence, if it takes part and they are missing.
@@ -85,18 +77,14 @@ class Fusion:
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute fused logits (N, K); meaningless if the label id is -1."""
-        logits_NK = self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
-        return logits_NK if self.reranking is None else self.reranking.logits(pairs, logits_NK, self.counts_L)
+        return self.combination.logits(self.inputs(pairs), pairs.label_ids_NK)
 
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Split the logit into shares: of each of `sources`, of the label's count, and of the intercept, (…, N, K)."""
+        """Split the logit into shares: of each scorer, of the label's count, and of the intercept, (…, N, K)."""
         terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
         scorers = len(self.names) * _PER_SCORER
         by_scorer = terms_XNK[:scorers].reshape(len(self.names), _PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
-        if self.reranking is None:
-            return np.concatenate([by_scorer, terms_XNK[scorers:]])
-        scale_N1, own_NK = self.reranking.parts(pairs, self.counts_L)
-        return np.concatenate([scale_N1 * by_scorer, own_NK[None], scale_N1 * terms_XNK[scorers:]])
+        return np.concatenate([by_scorer, terms_XNK[scorers:]])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (X, N, K)."""
@@ -140,8 +128,6 @@ class Fusion:
         self.occurrences.save(folder)
         if self.first is not None:
             self.first.save(folder / _FIRST)
-        if self.reranking is not None:
-            self.reranking.save(folder)
 
     @classmethod
     def load(cls, folder: Path) -> "Fusion":
@@ -156,7 +142,7 @@ class Fusion:
         tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))
         maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
         first = cls.load(folder / _FIRST) if names[-1:] == (CO_OCCURRENCE,) else None
-        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first, Reranking.load(folder))
+        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first)
 
 
 def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrences: Occurrences) -> Pairs:

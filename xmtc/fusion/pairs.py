@@ -23,14 +23,12 @@ class Pairs:
         label_ids_NK: int32, ascending along a row; -1 pads at the end.
         scores_SNK: float32; 0 if a scorer does not know the label.
         given_PP: see `Occurrences.between`; None if fusions have to find it themselves.
-        ranked_NK: float32, scores by a language model; 0 where it was not asked or gave no answer. None: nobody asked.
         read: of the first scorers, the map to log-odds and what it gives, (4, N, K). Fusions compute what is missing.
     """
 
     label_ids_NK: NDArray[np.int32]
     scores_SNK: NDArray[np.float32]
     given_PP: Matrix | None = None
-    ranked_NK: NDArray[np.float32] | None = None
     read: tuple[tuple[LogOdds, NDArray[np.float64]], ...] = ()
 
     @property
@@ -70,17 +68,11 @@ class Pairs:
             kept_NK[rows] = True
             kept_P = np.flatnonzero(kept_NK[self.used])
             given_PP = given_PP[kept_P][:, kept_P]
-        ranked_NK = None if self.ranked_NK is None else self.ranked_NK[rows]
-        return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows], given_PP, ranked_NK)
+        return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows], given_PP)
 
     def right(self, gold_NL: Matrix) -> NDArray[np.bool_]:
         """Mark the candidates that are the document's labels, (N, K); padding is False."""
         return match(self.label_ids_NK, gold_NL)
-
-    def ranked(self, label_ids_NB: NDArray[np.int32], scores_NB: NDArray[np.float32]) -> "Pairs":
-        """Add the scores of a language model for some of the candidates; -1 pads the labels, and 0 the scores."""
-        places_NBK = label_ids_NB[:, :, None] == self.label_ids_NK[:, None]
-        return replace(self, ranked_NK=np.einsum("nbk,nb->nk", places_NBK, scores_NB, dtype=np.float32))
 
     def only(self, scorers: Sequence[int]) -> "Pairs":
         """Keep the scores of some of the scorers for the same candidates, to measure what the others add."""

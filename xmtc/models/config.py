@@ -9,7 +9,7 @@ from xmtc.fusion.config import FusionConfig
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.config import EncoderConfig
 from xmtc.models.heads.config import HeadConfig, LabelAttentionConfig
-from xmtc.scorers.config import RerankerConfig, ScorerConfig, ScorerSettings, parted
+from xmtc.scorers.config import ScorerConfig
 
 if TYPE_CHECKING:
     from xmtc.models.classifier import Classifier
@@ -38,21 +38,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuse a model without head and scorers, and a head that cannot use the encoder."""
-        parted(self.scorers)
         if not self.head.scores and not self.scorers:
             raise ValueError(f"head.kind: {self.head.kind} scores nothing; give scorers, or another head")
         if refusal := self.encoder.head_refusal(self.head):
             raise ValueError(refusal)
-
-    @property
-    def fitted(self) -> tuple[ScorerSettings, ...]:
-        """The scorers that are fitted on train."""
-        return parted(self.scorers)[0]
-
-    @property
-    def reranker(self) -> RerankerConfig | None:
-        """The language model that ranks what the others find, if any."""
-        return parted(self.scorers)[1]
 
     def build(self, vocab_size: int, labels: int) -> "Classifier":
         """Build the model on the CPU, with its initial weights.

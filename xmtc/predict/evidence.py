@@ -19,7 +19,6 @@ from xmtc.data.words import Vocabulary
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.fusion.pairs import Pairs
-from xmtc.fusion.reranking import RERANKER
 from xmtc.scorers.base import Contribution, Features
 
 _LETTERS = r"[\p{L}\p{N}_][\p{L}\p{N}\p{M}_]*"
@@ -132,7 +131,7 @@ class FusedShares:
     """The shares of the fused logits of some labels of one document.
 
     Attributes:
-        names: S scorers; the co-occurrence of labels and the reranker are among them if the fusion has them.
+        names: S scorers; the co-occurrence of labels is among them if the fusion has it.
         shares_SK: each scorer's share of the logit.
         without_SK: each scorer's base: its share if it did not know the label.
         constant_K: share of the label's count and the intercept.
@@ -150,13 +149,11 @@ class FusedShares:
         columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
         rows = np.arange(1, 1 + len(columns))  # in copy 1 + k of the document, no scorer knows label k
         copies = ensemble.fusion.complete(pairs).take(np.zeros(1 + len(columns), np.int64))
-        for scores in (copies.scores_SNK, copies.ranked_NK):
-            if scores is not None:
-                scores[..., rows, columns] = 0
+        copies.scores_SNK[:, rows, columns] = 0
         shares = ensemble.fusion.shares(copies)
-        count, known = len(ensemble.fusion.sources), shares[:, 0, columns]
+        count, known = len(ensemble.fusion.names), shares[:, 0, columns]
         without = shares[:count, rows, columns]
-        return cls(ensemble.fusion.sources, known[:count], without, known[count:].sum(axis=0))
+        return cls(ensemble.fusion.names, known[:count], without, known[count:].sum(axis=0))
 
 
 def fused_explanations(
@@ -198,7 +195,7 @@ def _fused_explanation(
     gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
     adds, documents, names, rest = np.zeros(len(plain.words)), defaultdict(float), defaultdict(float), 0.0
     for name, gain in gains.items():
-        if name in (CO_OCCURRENCE, RERANKER):
+        if name == CO_OCCURRENCE:
             rest += gain
             continue
         parts, by_document, by_name, left = _parts(reasons.get(name), plain, places)

@@ -26,8 +26,6 @@ from xmtc.scorers.predictions import logits_of
 
 WordsOf = Callable[[NDArray[np.int64]], Words]
 """Returns the words of documents, given their rows in the split or block."""
-Rank = Callable[[NDArray[np.int64], Pairs], Pairs]
-"""Adds a language model's scores to the pairs of documents, given their rows; see `Ensemble.ranked`."""
 
 
 class FusedScores:
@@ -40,7 +38,6 @@ class FusedScores:
         shortlist: finds the labels that the head scores. Default: all.
         only: labels that may be predicted. Default: all.
         exclusive: whether a document has exactly one label.
-        rank: asks a language model. Default: nobody asks one.
     """
 
     def __init__(
@@ -52,10 +49,9 @@ class FusedScores:
         shortlist: ShortlistScores | None = None,
         only: LabelFilter | None = None,
         exclusive: bool = False,
-        rank: Rank | None = None,
     ) -> None:
         self.classifier, self.ensemble, self.words = classifier, ensemble, words
-        self.shortlist, self.only, self.exclusive, self.rank = shortlist, only, exclusive, rank
+        self.shortlist, self.only, self.exclusive = shortlist, only, exclusive
         self._last: tuple[Features, Pairs] | None = None
 
     @property
@@ -89,8 +85,6 @@ class FusedScores:
         """
         features, head = self.features(batch)
         pairs = self.ensemble.pairs(features, head, self.only.candidates if self.only and also is None else also)
-        if self.rank is not None:
-            pairs = self.rank(batch.documents_B.cpu().numpy(), pairs)
         self._last = features, pairs
         return self._last
 

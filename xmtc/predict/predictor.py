@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,10 +27,7 @@ from xmtc.predict.filters import LabelFilter, Threshold
 from xmtc.predict.fused_scores import FusedScores
 from xmtc.predict.ranking import Scoring, score_split
 from xmtc.predict.shortlist_scores import ShortlistScores
-from xmtc.predict.tokenised import TokenisedTexts, decoded, tokenised
-
-if TYPE_CHECKING:
-    from xmtc.scorers.reranker import Reranker
+from xmtc.predict.tokenised import TokenisedTexts, tokenised
 
 EVIDENCE_WORDS = 5
 Documents = Iterable[str | Mapping[str, Any]]
@@ -102,7 +99,6 @@ class Model:
         decision: which labels are predicted.
         outcomes: outcomes of dev, on which other decisions are tuned; None for a single-label model.
         profile: what is known of the texts of training and dev, or None.
-        reranker: language model that ranks labels, see `rerank_by`.
 
     Example:
         >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
@@ -121,7 +117,6 @@ class Model:
         self.decision, self.outcomes, self.profile = parts.decision, parts.outcomes, parts.profile
         self._decide_by = lru_cache(_RULES)(self._tuned)
         self.classifier, self.ensemble = parts.classifier.to(device), parts.ensemble
-        self.reranker: Reranker | None = None
         if tokens_per_batch is None:
             tokens_per_batch = _CPU_TOKENS if device.type == "cpu" else _GPU_TOKENS
         self.device, self._tokens_per_batch = device, as_count(tokens_per_batch, "tokens_per_batch")
@@ -138,7 +133,6 @@ class Model:
         device: str = "auto",
         tokens_per_batch: int | None = None,
         bfloat16: bool | None = None,
-        reranker: str | None = None,
     ) -> "Model":
         """Load a model that `xmtc train` exported.
 
@@ -148,40 +142,14 @@ class Model:
             tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out. None: 4,096 on a
                 CPU, where larger batches are slower, and 16,384 on a GPU.
             bfloat16: compute under bfloat16 autocast; None: on GPUs.
-            reranker: address of a language model, see `rerank_by`; None: nobody is asked.
 
         Raises:
             CheckpointError: a file is missing or damaged.
-            ConfigError: `directory` names no model, there is no such device, or the reranker is refused.
+            ConfigError: `directory` names no model, or there is no such device.
             StorageError: the Hub does not answer.
         """
         parts = load_model(locate_model(directory))
-        model = cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
-        if reranker is not None:
-            model.rerank_by(reranker)
-        return model
-
-    def rerank_by(self, endpoint: str) -> None:
-        """Let the language model at an address rank the best labels, which sends it the texts.
-
-        A model never does so by itself, because it may come from somebody else.
-
-        Args:
-            endpoint: such as `http://127.0.0.1:8080/v1`; another machine's only if the model was trained with
-                `remote: true`.
-
-        Raises:
-            ConfigError: the model was trained without a reranker, or the address is refused.
-        """
-        settings, fusion = self.info.model.reranker, self.ensemble and self.ensemble.fusion
-        if settings is None or fusion is None or fusion.reranking is None:
-            raise ConfigError(f"{self.info.name}: trained without a reranker, so it asks none: leave out {endpoint}")
-        from xmtc.scorers.reranker import Reranker
-
-        try:
-            self.reranker = Reranker(replace(settings, endpoint=endpoint), self.labels.names)
-        except ValueError as error:
-            raise ConfigError(f"reranker: {error}") from error
+        return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
 
     def predict(
         self,
@@ -441,8 +409,6 @@ class Model:
         if self.ensemble is None or words is None:
             return None
         limits: Any = {"shortlist": shortlist, "only": only, "exclusive": self.info.task == "single_label"}
-        if self.reranker is not None:
-            limits["rank"] = partial(self.ensemble.ranked, partial(decoded, self.tokenizer, documents), self.reranker)
         return FusedScores(self.classifier, self.ensemble, words.take, **limits)
 
     def documents(self, texts: Sequence[str]) -> TokenisedTexts:

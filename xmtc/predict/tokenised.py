@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from xmtc.data.documents import Documents, UnlabelledDocuments
+from xmtc.data.documents import UnlabelledDocuments
 from xmtc.data.fields import category_lines
 from xmtc.data.windows import first_tokens
 
@@ -54,8 +54,3 @@ def tokenised(
     read = zip(found, texts, strict=True) if offsets else ()
     spans_N = [np.array(one.offsets[:max_length]) - len(category_lines(text)) for one, text in read]
     return TokenisedTexts(ids_N, texts, spans_N)
-
-
-def decoded(tokenizer: PreTrainedTokenizerFast, documents: Documents, rows: NDArray[np.integer]) -> list[str]:
-    """Decode the tokens of some documents, of a corpus too, which keeps no texts."""
-    return [str(tokenizer.decode(documents.tokens(row), skip_special_tokens=True)) for row in rows.tolist()]

@@ -85,7 +85,7 @@ def _check_row_dtype(config: RunConfig) -> None:
 
 def _check_fields(config: RunConfig) -> None:
     """Refuse fields of scorers that the source does not have; one at a URI is not read before the run fetches it."""
-    chosen = [(one.kind, fields) for one in config.model.fitted if (fields := getattr(one, "fields", None))]
+    chosen = [(one.kind, fields) for one in config.model.scorers if (fields := getattr(one, "fields", None))]
     if chosen and not any(remote_parts(config.data.source)):
         reader = config.data.source.build()
         known = (*reader.fields(), *reader.categories())

@@ -66,11 +66,6 @@ class RunDirectory:
         return self.root / "scorers"
 
     @property
-    def answers(self) -> Path:
-        """What a language model answered, without texts."""
-        return self.root / "reranker.jsonl"
-
-    @property
     def planted(self) -> Path:
         """The planted head, from which stage 2 starts."""
         return self.root / "plant" / "head.safetensors"

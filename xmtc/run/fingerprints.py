@@ -24,7 +24,7 @@ def model_stages(config: RunConfig, corpus: str, ranking: str, start: str | None
     found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
     fused = [to_plain(scorer) for scorer in config.model.scorers]
     if fused:  # before the head, for a first result
-        fitted = [to_plain(scorer) for scorer in config.model.fitted]
+        fitted = [to_plain(scorer) for scorer in config.model.scorers]
         found.insert(0, (Stage.SCORERS, config_hash(plant, fitted, config.refits_scorers)))
         found += [(Stage.REFIT, config_hash(finetune, fitted))] if config.refits_scorers else []
     evaluate = config_hash(finetune, corpus, fused, config.model.fusion, config.evaluate)

@@ -103,8 +103,6 @@ class BlockScorer:
             keep_freed_memory()
         self.settings, self.labels = settings, pa.array(parts.labels.labels, pa.string())
         self.model = Model(parts, device, tokens_per_batch=settings.tokens_per_batch, bfloat16=settings.bfloat16)
-        if settings.reranker is not None:
-            self.model.rerank_by(settings.reranker)
         self.decision = self.model.decision_of(settings.threshold)
         self._kept = partial(self.model.kept, threshold=settings.threshold, top_k=settings.top_k)
         self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)

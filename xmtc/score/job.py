@@ -52,7 +52,6 @@ class Settings:
         shortlist: number of labels per document that an index finds and that get logits; None: all labels get them.
         release: what must be expected of a document, such as `expected_recall>=0.8`, to be released; None: no column.
         evidence: add the words that support each label most.
-        reranker: address of the language model that ranks labels, see `Model.rerank_by`; None: nobody is asked.
         bfloat16: compute under bfloat16 autocast.
         block_rows: rows per block.
         tokens_per_batch: content tokens per batch, including padding.
@@ -66,7 +65,6 @@ class Settings:
     shortlist: int | None = None
     release: str | None = None
     evidence: bool = False
-    reranker: str | None = None
     bfloat16: bool = True
     block_rows: int = 2048
     tokens_per_batch: int = 4096

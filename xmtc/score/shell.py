@@ -41,7 +41,6 @@ def predict_texts(
     *,
     top_k: int | None = None,
     evidence: bool = False,
-    reranker: str | None = None,
     **options: Any,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
@@ -54,13 +53,12 @@ def predict_texts(
         top_k: number of labels per text. None: all predicted labels and the best others; for a single-label model, only
             the predicted label.
         evidence: also print the words that support each label.
-        reranker: address of a language model, see `Model.rerank_by`.
         options: labels to include or exclude, and the language of names, see `Model.predict`.
 
     Raises:
         DataError: a text has no tokens, or the model has no such label or language.
     """
-    model = Model.from_pretrained(path, reranker=reranker)
+    model = Model.from_pretrained(path)
     for place, text in read:
         if not first_tokens(model.tokenizer.backend_tokenizer, [text], 1)[0].ids:
             raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")

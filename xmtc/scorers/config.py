@@ -1,15 +1,12 @@
 """Settings of the scorers. Reading them imports no implementation."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
-from urllib.parse import urlsplit
 
 from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
-from xmtc.storage.config import is_loopback
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,45 +191,8 @@ class TreeConfig(ScorerSettings):
         return Tree
 
 
-@config
-class RerankerConfig:
-    """A language model that ranks the labels that the others find, by names and text."""
-
-    summary: ClassVar[str] = "a language model that ranks what the others find"
-    needs: ClassVar[frozenset[Feature]] = frozenset()
-    kind: Literal["reranker"] = "reranker"
-    endpoint: str
-    """Address of an API like OpenAI's, which gets texts."""
-    model: _Name
-    """Name of the model there."""
-    remote: bool = False
-    """Allow an endpoint on another machine."""
-    api_key: _Name | None = None
-    """Environment variable with its key; null: it needs none."""
-    best: Annotated[int, Field(ge=2, le=100)] = 20
-    """Labels that it ranks per document."""
-    characters: Annotated[int, Field(ge=100)] = 4_000
-    """Characters that it reads of the encoder's tokens."""
-    documents: Annotated[int, Field(ge=50)] = 500
-    """Documents of dev, and of test, that it ranks in training."""
-    timeout_s: Annotated[float, Field(gt=0)] = 30.0
-    """Time for an answer."""
-    at_once: Annotated[int, Field(ge=1, le=256)] = 4
-    """Requests at the same time."""
-    budget: Annotated[int, Field(ge=1)] | None = None
-    """Most requests of a process; null: no limit."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is no address, and another machine that nobody has confirmed."""
-        parts = urlsplit(self.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            raise ValueError(f"endpoint: {self.endpoint!r}: not an address such as http://127.0.0.1:8080/v1")
-        if not self.remote and not is_loopback(parts.hostname):
-            raise ValueError(f"endpoint: {parts.hostname}: another machine reads the texts; remote: true allows it")
-
-
 ScorerConfig = Annotated[
-    ScorerSettings | RerankerConfig,
+    ScorerSettings,
     Members(
         "xmtc.scorers",
         LinearConfig,
@@ -242,21 +202,5 @@ ScorerConfig = Annotated[
         LabelTextConfig,
         LabelEmbeddingsConfig,
         TreeConfig,
-        RerankerConfig,
     ),
 ]
-
-
-def parted(
-    scorers: Sequence[ScorerSettings | RerankerConfig],
-) -> tuple[tuple[ScorerSettings, ...], RerankerConfig | None]:
-    """Part the scorers that are fitted from the one that ranks what they find.
-
-    Raises:
-        ValueError: there are several such, or nothing for it to rank.
-    """
-    fitted = tuple(one for one in scorers if not isinstance(one, RerankerConfig))
-    others = [one for one in scorers if isinstance(one, RerankerConfig)]
-    if len(others) > bool(fitted):
-        raise ValueError("scorers: reranker: give only one, and another scorer, whose labels it ranks")
-    return fitted, others[0] if others else None

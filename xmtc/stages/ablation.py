@@ -14,8 +14,6 @@ from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.fusion import candidates_of
 from xmtc.fusion.occurrences import CO_OCCURRENCE
-from xmtc.fusion.pairs import Pairs
-from xmtc.fusion.reranking import RERANKER
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker
@@ -32,22 +30,18 @@ class Ablation:
         worker: worker of this rank.
         ensemble: fitted ensemble whose scorers made the pairs.
         cross_fit: pairs and labels of dev.
-        ranked: the pairs with the scores of a language model, if it was asked.
     """
 
     worker: Worker
     ensemble: Ensemble
     cross_fit: CrossFit
-    ranked: Pairs | None = None
 
     def logits(self) -> NDArray[np.float64]:
-        """Compute the logits of dev by all scorers but the language model."""
+        """Compute the logits of dev by all scorers."""
         return next(self.cross_fit.logits([self._arm(self._kind, *self.ensemble.names)]))
 
-    def candidates(self, logits_NK: NDArray[np.float64], *, reranked: bool = True) -> SparsePredictions:
-        """Return what the logits give, changed by the language model if it was asked."""
-        if self.ranked is not None and reranked:
-            logits_NK = self.cross_fit.reranked(self.ranked, logits_NK)
+    def candidates(self, logits_NK: NDArray[np.float64]) -> SparsePredictions:
+        """Return the candidates of dev with these logits, best first."""
         return candidates_of(self.cross_fit.pairs, logits_NK, exclusive=self.worker.config.data.one_label)
 
     def write(self, logits_NK: NDArray[np.float64]) -> None:
@@ -66,10 +60,8 @@ class Ablation:
         result |= {group: {} for group, _ in arms}
         with self.worker.progress.task("leave out scorers", len(arms), "fusions") as task:
             for (group, name), found_NK in zip(arms, self.cross_fit.logits(list(arms.values())), strict=True):
-                result[group][name] = self._measured(self.candidates(found_NK, reranked=group == "without"))
+                result[group][name] = self._measured(self.candidates(found_NK))
                 task.advance(1)
-        if self.ranked is not None:
-            result.setdefault("without", {})[RERANKER] = self._measured(self.candidates(logits_NK, reranked=False))
         write_json(self.worker.paths.evaluation("dev") / layout.SCORERS, result, indent=2)
 
     def arms(self) -> Mapping[tuple[str, str], Arm]:

@@ -14,7 +14,7 @@ from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble, reranker_of
+from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
 from xmtc.stages.head_scores import HeadPredictor, build_index
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.scorers import fitted_on_dev_too
@@ -54,8 +54,7 @@ def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
     if not model.scorers:
         return HeadPredictor(worker)
     ensemble = load_ensemble(worker, has_head=model.head.scores)
-    reranker = reranker_of(worker, cached=True)
-    return FusedPredictor(worker, ensemble, cached=not worker.config.trains_encoder, reranker=reranker)
+    return FusedPredictor(worker, ensemble, cached=not worker.config.trains_encoder)
 
 
 def _evaluate_split(

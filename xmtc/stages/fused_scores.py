@@ -4,8 +4,6 @@ Suffixes: N documents, L labels, K predictions.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,21 +11,17 @@ from numpy.typing import NDArray
 
 from xmtc.data.corpus import Split
 from xmtc.data.loader import in_threads
-from xmtc.distributed.collectives import all_gather_object, broadcast_object, run_collectively
+from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.fusion.cross_fit import CrossFit
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused_scores import FusedScores
-from xmtc.predict.tokenised import decoded
 from xmtc.scorers.predictions import SparsePredictions, logits_of
 from xmtc.stages.ablation import Ablation
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
-
-if TYPE_CHECKING:
-    from xmtc.scorers.reranker import Reranker
 
 _BLOCK = 512  # documents whose scores of all labels are in memory at once
 _LABELS_AT_ONCE = 1_000_000  # of all batches whose scores of all labels are in memory at once
@@ -37,17 +31,7 @@ _LOWEST = -30.0  # logit of labels that are not candidates, below that of every 
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
     """Load the fitted scorers, without a fusion."""
     model = worker.config.model
-    return Ensemble.load(worker.paths.scorers, model.fitted, model.fusion, has_head=has_head)
-
-
-def reranker_of(worker: Worker, *, cached: bool) -> "Reranker | None":
-    """Make what asks the run's language model, if there is one; `cached` keeps answers, for another attempt."""
-    settings = worker.config.model.reranker
-    if settings is None:
-        return None
-    from xmtc.scorers.reranker import Reranker
-
-    return Reranker(settings, worker.corpus.labels.names, worker.paths.answers if cached else None)
+    return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
 
 
 class FusedPredictor:
@@ -60,14 +44,13 @@ class FusedPredictor:
         worker: worker of this rank.
         ensemble: scorers, with or without the head, and the settings of their fusion.
         cached: whether to read states of dev from disk, which are those of the untrained encoder.
-        reranker: language model that ranks the labels of some documents of each split. Default: none.
 
     Attributes:
         ensemble: the ensemble; it has a fusion once dev is predicted.
     """
 
-    def __init__(self, worker: Worker, ensemble: Ensemble, *, cached: bool, reranker: "Reranker | None" = None) -> None:
-        self.worker, self.ensemble, self._cached, self._reranker = worker, ensemble, cached, reranker
+    def __init__(self, worker: Worker, ensemble: Ensemble, *, cached: bool) -> None:
+        self.worker, self.ensemble, self._cached = worker, ensemble, cached
         self._occurrences = Occurrences.of(worker.train.label_matrix())
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
@@ -77,8 +60,6 @@ class FusedPredictor:
             found = self._fit(pairs)
         else:
             assert self.ensemble.fusion is not None, "dev is predicted first"
-            if self._reranker is not None:
-                pairs = self._ranked(self._reranker, split, pairs, self.ensemble.fusion.fuse(pairs))
             found = self.ensemble.fusion.fuse(pairs, exclusive=worker.config.data.one_label)
         predictions = found.top(worker.config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
@@ -89,32 +70,8 @@ class FusedPredictor:
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
         ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences))
         logits_NK = ablation.logits()
-        if self._reranker is not None:
-            ranked = self._ranked(self._reranker, worker.dev, pairs, ablation.candidates(logits_NK))
-            self.ensemble = self.ensemble.reranked(ranked, logits_NK, gold_NL)
-            ablation = replace(ablation, ranked=ranked)
         run_collectively(lambda: ablation.write(logits_NK), here=worker.is_first)
         return ablation.candidates(logits_NK)
-
-    def _ranked(self, reranker: "Reranker", split: Split, pairs: Pairs, fused: SparsePredictions) -> Pairs:
-        """Let the language model rank the best labels of some documents of a split, drawn by the seed. Collective.
-
-        Raises:
-            ConfigError: half of them or more got no answer; on all ranks.
-        """
-        worker, count = self.worker, min(reranker.settings.documents, len(split))
-        rows = np.sort(np.random.default_rng(worker.config.seed).choice(len(split), count, replace=False))
-        best_NB = fused.label_ids_NK[:, : reranker.settings.best]
-        scores_NB = np.zeros(best_NB.shape, np.float32)
-
-        def ask() -> None:
-            with worker.progress.task(f"ask {reranker.settings.model}: {split.name}", count) as task:
-                reranker.on_result = lambda _: task.advance(1)
-                scores_NB[rows] = reranker(decoded(worker.tokenizer, split, rows), best_NB[rows])
-            reranker.check(scores_NB[rows])
-
-        run_collectively(ask, here=worker.is_first)
-        return pairs.ranked(best_NB, broadcast_object(scores_NB))
 
     def _pairs(self, split: Split) -> Pairs:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective.

@@ -24,7 +24,7 @@ from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import names_of_labels
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble, reranker_of
+from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.worker import Worker
@@ -35,10 +35,8 @@ T = TypeVar("T")
 
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
-    config, reranker = worker.config, reranker_of(worker, cached=False)
-    if reranker is not None:  # to fail now rather than after training
-        run_collectively(reranker.check, here=worker.is_first)
-    fitted = _fit(worker, [worker.train], config.model.fitted, cached=config.caches_states)
+    config = worker.config
+    fitted = _fit(worker, [worker.train], config.model.scorers, cached=config.caches_states)
     vocabulary, doc_ids = worker.corpus.vocabulary(), worker.train.doc_ids()
     ensemble = Ensemble(vocabulary, fitted, doc_ids, config.model.fusion, has_head=False)
     run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
@@ -49,7 +47,7 @@ def scorers(worker: Worker) -> None:
 def refit(worker: Worker) -> None:
     """Fit the scorers that read hidden states again, on those of the trained encoder."""
     load_best(worker)
-    wanted = [one for one in worker.config.model.fitted if "states" in one.needs]
+    wanted = [one for one in worker.config.model.scorers if "states" in one.needs]
     fitted = _fit(worker, [worker.train], wanted, cached=False)
     ensemble = load_ensemble(worker, has_head=False)
     refitted = replace(ensemble, scorers=ensemble.scorers | fitted)
@@ -59,10 +57,10 @@ def refit(worker: Worker) -> None:
 def fitted_on_dev_too(worker: Worker, ensemble: Ensemble) -> Ensemble:
     """Return an ensemble whose scorers are fitted on train and dev together; the fusion stays. Collective."""
     config, splits, place = worker.config, [worker.train, worker.dev], worker.paths.scorers / "on_dev_too"
-    fitted = _fit(worker, splits, config.model.fitted, cached=config.caches_states and not config.trains_encoder)
+    fitted = _fit(worker, splits, config.model.scorers, cached=config.caches_states and not config.trains_encoder)
     found = replace(ensemble, scorers=fitted, doc_ids=[one for split in splits for one in split.doc_ids()])
     run_collectively(lambda: found.save(place), here=worker.is_first)  # other ranks did not fit all of them
-    return Ensemble.load(place, config.model.fitted, config.model.fusion, has_head=ensemble.has_head)
+    return Ensemble.load(place, config.model.scorers, config.model.fusion, has_head=ensemble.has_head)
 
 
 def _first_result(worker: Worker) -> None:
@@ -90,7 +88,7 @@ def _fit(
     Raises:
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
-    every, states_ND = worker.config.model.fitted, None
+    every, states_ND = worker.config.model.scorers, None
     if any("states" in one.needs for one in wanted):
         states_ND = np.concatenate([_pooled_states(worker, split, cached=cached) for split in splits])
     words = [split.words() for split in splits]

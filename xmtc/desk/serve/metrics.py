@@ -40,9 +40,6 @@ class Metrics:
             name: Histogram(f"xmtc_text_{name}", f"Of a text: {title}.", buckets=buckets, registry=self.registry)
             for name, (title, buckets) in _MEASURED.items()
         }
-        self._reranked = Counter(
-            "xmtc_reranked", "Texts for a language model.", ("model", "answered"), registry=self.registry
-        )
         self._predicted = Counter("xmtc_predicted", "Predicted labels by bin.", ("bin",), registry=self.registry)
         self._dev = Gauge(
             "xmtc_text_dev", "Mean of a statistic on dev.", ("model", "statistic"), registry=self.registry
@@ -53,8 +50,6 @@ class Metrics:
         sample = {} if model.profile is None else model.profile.sample
         for statistic in _MEASURED.keys() & sample.keys():
             self._dev.labels(name, statistic).set(float(sample[statistic].mean()))
-        if model.reranker is not None:
-            model.reranker.on_result = lambda answered: self._reranked.labels(name, str(answered).lower()).inc()
 
     def measure(
         self, model: Model, documents: TokenisedTexts, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]

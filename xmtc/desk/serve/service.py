@@ -65,8 +65,6 @@ class Service:
         self.headers = {f"Xmtc-{key.title()}": quote(value, safe=" :=") for key, value in self.about.items()}
         if config.shortlist is not None:
             model.best([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
-        if config.reranker is not None:
-            model.rerank_by(config.reranker)
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self._ranking: asyncio.Task[None] | None = None
