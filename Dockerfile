@@ -10,7 +10,7 @@ ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY xmtc xmtc
-RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt ".[serve]"
+RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt .
 
 FROM python:3.11-slim-bookworm
 # PyTorch needs OpenMP.

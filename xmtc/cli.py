@@ -339,12 +339,11 @@ def serve(
     precision: Precision = "auto",
 ) -> None:
     """Serve a model or several over HTTP, with a page in the browser. SIGTERM or Ctrl-C stops it."""
-    from xmtc.desk.config import ServeConfig, read_token, read_tuning, require_packages
+    from xmtc.desk.config import ServeConfig, read_token, read_tuning
 
     given = [*filter(None, [model]), *(overrides or [])]
     if (models is None) == (not given or "=" in given[0]):
         raise typer.BadParameter("give either a model or --models DIR")
-    require_packages()
     tuning = read_tuning(given[models is None :])
     places: Any = {"host": host, "port": port, "annotations": annotations, "queue": queue}
     config = ServeConfig(token=read_token(token_file), order=order, **places, **vars(tuning))

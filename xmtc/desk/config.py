@@ -1,6 +1,5 @@
 """Settings of the server. Imports nothing large."""
 
-import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from xmtc.storage.config import is_loopback
 
 TOKEN_VARIABLE = "XMTC_TOKEN"
 Order = Literal["uncertain", "rare", "file"]
-_PACKAGES = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 _SHORTEST_TOKEN = 16
 
 
@@ -118,14 +116,3 @@ def tokens_of(token: str) -> dict[str, str | None]:
     lines = [line for line in token.split("\n") if line.strip()]
     pairs = [line.strip().rpartition(" ") for line in lines] if len(lines) > 1 else [("", "", token)]
     return {secret.strip(): name.strip() or None for name, _, secret in pairs}
-
-
-def require_packages() -> None:
-    """Refuse to serve without the packages that it needs.
-
-    Raises:
-        ConfigError: one is not installed.
-    """
-    missing = [module for module in _PACKAGES if importlib.util.find_spec(module) is None]
-    if missing:
-        raise ConfigError(f"serving needs the package {missing[0].replace('_', '-')}: pip install 'xmtc[serve]'")

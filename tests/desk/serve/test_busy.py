@@ -330,6 +330,3 @@ def test_limits_are_set_like_any_configuration(monkeypatch: pytest.MonkeyPatch) 
         read("limits.text=7")
     with pytest.raises(ConfigError, match="workers"):
         read("workers=0")
-    monkeypatch.setattr(config, "_PACKAGES", ("no_such_package",))
-    with pytest.raises(ConfigError, match=r"no-such-package: .*xmtc\[serve\]"):
-        config.require_packages()

@@ -103,7 +103,7 @@ def two_replicas(models: Path, port: int) -> dict[str, Any]:
 
 @pytest.mark.faults
 def test_on_a_local_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tests" / "serve")
+    monkeypatch.syspath_prepend(ROOT / "tests" / "desk")
     from served import export
 
     with socket.create_server(("127.0.0.1", 0)) as free:
