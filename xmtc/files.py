@@ -9,11 +9,12 @@ import os
 import shutil
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 from xmtc.errors import DataError, StorageError, XmtcError
@@ -22,13 +23,24 @@ logger = logging.getLogger(__name__)
 
 GENERATOR = '<meta name="generator" content="xmtc">'
 """Stands in the head of every page, so that no page replaces anything else."""
-_HEAD = 4096  # bytes
+_HEAD_BYTES = 4096
+"""How much of a page is looked at for the mark above."""
 MALFORMED = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError)
 """Errors that reading a damaged or foreign file raises."""
-_REFUSALS = (("pyarrow", "ArrowException"), ("safetensors", "SafetensorError"), ("lzma", "LZMAError"))  # no OSErrors
+_LIBRARY_ERRORS = (
+    ("pyarrow", "ArrowException"),
+    ("safetensors", "SafetensorError"),
+    ("lzma", "LZMAError"),
+)
+"""Errors of libraries that read and write files, by module and class, which are no OSErrors."""
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
-_UNIQUE = 12  # characters by which processes tell their temporary names apart
+_UNIQUE = 12
+"""Characters by which processes tell their temporary names apart."""
+_MAX_KEY = 40
+"""Characters of a key that a message quotes."""
+_MAX_REASON = 200
+"""Characters of a library's message that ours takes over."""
 
 
 def resolve_links(path: Path) -> Path:
@@ -76,9 +88,10 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: see `read_json`.
     """
     try:
-        text = text if isinstance(text, str) else text.decode("utf-8-sig")
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
         content = json.loads(text, object_pairs_hook=without_repeated_keys)
-        if "\\u" in text:
+        if "\\u" in text:  # an escape may stand for half of a character, which UTF-8 cannot hold
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("thousands of lists in lists") from None
@@ -99,8 +112,9 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     content = dict(pairs)
     if len(content) < len(pairs):
-        twice = next(key for key in content if sum(key == other for other, _ in pairs) > 1)
-        raise RepeatedKeyError(f"the key {twice[:40]!r} occurs twice")
+        counts = Counter(key for key, _ in pairs)
+        repeated_key, _ = counts.most_common(1)[0]
+        raise RepeatedKeyError(f"the key {repeated_key[:_MAX_KEY]!r} occurs twice")
     return content
 
 
@@ -125,7 +139,8 @@ def replacing_file(path: Path) -> Iterator[Path]:
         >>> with replacing_file(folder / "table.parquet") as partial:
         ...     pq.write_table(table, partial)
     """
-    path = resolve_links(path) if path.is_symlink() else path
+    if path.is_symlink():
+        path = resolve_links(path)
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(errno.EINVAL, "it is a folder, device, pipe or circle of links, not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,9 +201,10 @@ def publish_directory(written: Path, directory: Path) -> None:
             old.rename(directory)
         raise
     flush(directory.parent)
-    others = f".{escape(directory.name)}.{'?' * _UNIQUE}.old{TEMPORARY}"  # of processes that were killed here
-    for gone in directory.parent.glob(others):
-        shutil.rmtree(gone, ignore_errors=True)
+    # Processes that were killed at this point left directories of this name too.
+    pattern = f".{escape(directory.name)}.{'?' * _UNIQUE}.old{TEMPORARY}"
+    for replaced in directory.parent.glob(pattern):
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def lock_of(path: Path) -> Path:
@@ -205,32 +221,49 @@ def locked(path: Path) -> Iterator[None]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_of(path).open("w")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        lock_file = lock_of(path).open("w")
+    with lock_file:
+        if not take_lock(lock_file, alone=True):
             logger.info("%s: another process makes it; waiting", path)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            take_lock(lock_file, alone=True, wait=True)
         yield
 
 
 @contextmanager
 def holding(path: Path, *, alone: bool = False) -> Iterator[bool]:
-    """Hold a lock on an existing file; yield whether there is one, because nobody else holds it alone (or at all).
+    """Hold a lock on an existing file; yield whether it was free, see `take_lock`.
 
-    The lock is of the file, not of its name: it stays with it when a folder is renamed. A file system without locks
-    gives it to everybody.
+    The lock is of the file, not of its name: it stays with it when a folder is renamed.
+
+    Args:
+        path: the file.
+        alone: whether nobody else may hold it meanwhile.
     """
     with path.open("r+b" if alone else "rb") as file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:
-            logger.debug("%s: no locks here", path)
-        yield True
+        yield take_lock(file, alone=alone)
+
+
+def take_lock(file: IO[Any], *, alone: bool, wait: bool = False) -> bool:
+    """Take a lock on an open file, which ends when the file is closed or the process ends.
+
+    A file system without locks gives it to everybody.
+
+    Args:
+        file: the file; a lock that is held alone needs one that is open for writing.
+        alone: whether nobody else may hold it meanwhile. Otherwise several processes may hold it, none of them alone.
+        wait: whether to wait for other processes.
+
+    Returns:
+        Whether the lock was taken; False if another process holds it.
+    """
+    mode = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    try:
+        fcntl.flock(file, mode if wait else mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        logger.debug("%s: no locks here", file.name)
+    return True
 
 
 def _beside(path: Path, suffix: str) -> Path:
@@ -277,7 +310,7 @@ def check_page(path: Path) -> None:
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(_HEAD)
+        return file.read(_HEAD_BYTES)
 
 
 @contextmanager
@@ -292,14 +325,18 @@ def writing(place: object) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, *_loaded(_REFUSALS)) as error:
-        message = f"{place}: cannot be written: {reason_of(error)}; free space or choose another place"
-        raise StorageError(message) from error
+    except (OSError, *_loaded(_LIBRARY_ERRORS)) as error:
+        raise StorageError(
+            f"{place}: cannot be written: {reason_of(error)}; free space or choose another place"
+        ) from error
 
 
 @contextmanager
 def reading(
-    place: object, kind: type[XmtcError] = DataError, fix: str = "copy or write it again", what: str = "cannot be read"
+    place: object,
+    kind: type[XmtcError] = DataError,
+    fix: str = "copy or write it again",
+    what: str = "cannot be read",
 ) -> Iterator[None]:
     """Convert every error of reading a file in the context to one line; a user gave the file or may have changed it.
 
@@ -318,30 +355,40 @@ def reading(
         if isinstance(place, Path):
             _check_regular(place)
         yield
-    except (*MALFORMED, *_loaded(_REFUSALS)) as error:
+    except (*MALFORMED, *_loaded(_LIBRARY_ERRORS)) as error:
         raise kind(f"{place}: {what}: {reason_of(error)}; {fix}") from error
 
 
 def reason_of(error: BaseException) -> str:
     """Say why something failed, in one line without content of files."""
     if isinstance(error, _loaded([("pydantic", "ValidationError")])):
-        first = error.errors(include_input=False)[0]  # pyright: ignore[reportAttributeAccessIssue]
-        return ": ".join([*filter(None, [".".join(map(str, first["loc"]))]), first["msg"]])
+        return _first_problem(error)
     if isinstance(error, UnicodeDecodeError):
-        return f"not UTF-8 in line {len(error.object[: error.start + 1].splitlines())} ({error.reason})"
+        lines_before = error.object[: error.start + 1].splitlines()
+        return f"not UTF-8 in line {len(lines_before)} ({error.reason})"
     if isinstance(error, UnicodeError):
         return "a name that is not UTF-8"
     if isinstance(error, json.JSONDecodeError):
         place = f"line {error.lineno}" if "\n" in error.doc else f"column {error.colno}"
-        return f"malformed JSON: {error.msg.removesuffix(' at')} at {place}"  # some of Python's messages end with it
+        problem = error.msg.removesuffix(" at")  # some of Python's messages end with it
+        return f"malformed JSON: {problem} at {place}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, FileNotFoundError):  # Arrow's has no number
         return "no such file"
     if isinstance(error, KeyError):
         return f"lacks {str(error)[:60]}"
-    first = "".join(str(error).strip().splitlines()[:1]).split(":")[0].strip()  # after a colon, Arrow quotes the row
-    return first[:200] or type(error).__name__
+    lines = str(error).strip().splitlines()
+    first_line = lines[0] if lines else ""
+    reason = first_line.split(":")[0].strip()  # after a colon, Arrow quotes the row
+    return reason[:_MAX_REASON] or type(error).__name__
+
+
+def _first_problem(error: Any) -> str:
+    """Say what pydantic found first, with its place."""
+    problem = error.errors(include_input=False)[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}" if place else problem["msg"]
 
 
 def _loaded(classes: Iterable[tuple[str, str]]) -> tuple[type[BaseException], ...]:

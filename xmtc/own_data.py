@@ -10,12 +10,13 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from xmtc.data.arrow_files import write_parquet
 from xmtc.data.config import Task
 from xmtc.data.readers.base import check_characters
 from xmtc.data.readers.cells import labels_of, text_of
 from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, converted, values_of
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import reading, replacing_file, writing
+from xmtc.files import reading, writing
 from xmtc.init.command import make_plan, seconds_of, summary
 from xmtc.init.roles import Answers
 from xmtc.pipeline import train_run
@@ -91,8 +92,8 @@ def train(
 def _write(table: pa.Table, path: Path) -> None:
     """Write the documents to a file; an earlier start may have written the same ones, others are not replaced."""
     if not path.exists():
-        with writing(path), replacing_file(path) as partial:
-            pq.write_table(table, partial)
+        with writing(path):
+            write_parquet(path, table.schema, [table])
         return
     with reading(path, fix="give another directory, or move the file away"):
         same = pq.read_table(path).equals(table)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from xmtc.data.arrow_files import read_batch
 from xmtc.data.labels import LabelTable
 from xmtc.data.list_column import ListColumn
 from xmtc.data.manifest import FileInfo, Manifest, SplitInfo, file_info
-from xmtc.data.shards import read_batch
 from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading

@@ -12,13 +12,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.data.arrow_files import read_arrow, write_arrow
 from xmtc.data.readers.base import hash_of_labels, quoted_label
 from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.errors import DataError
 from xmtc.files import reading
 
-_BLOCK = 1 << 16  # labels written or read at a time
-_IN = "name in "  # begins the column of a language
+_BLOCK = 1 << 16
+"""Labels that are written or read at a time."""
+_NAME_IN = "name in "
+"""Begins the column of the names in a language."""
 
 
 class Strings(Sequence[str]):
@@ -89,10 +92,10 @@ class LabelTable:
         Raises:
             DataError: no such label; the message names one that looks like it.
         """
-        found = self._ids.get(label_of(label) or "")
-        if found is None:
+        label_id = self._ids.get(label_of(label) or "")
+        if label_id is None:
             raise DataError(self.unknown(label))
-        return found
+        return label_id
 
     def names_in(self, language: str | None) -> Sequence[str]:
         """Return the names in a language, empty where there is none; without a language, the usual names.
@@ -102,26 +105,32 @@ class LabelTable:
         """
         if language is None:
             return self.names
-        if (language := str(language)) not in self.translations:
-            there = ", ".join(self.translations) or "none; columns such as name_de of a label file give them"
-            raise DataError(f"no label has a name in the language {quoted_label(language)}; there are: {there}")
+        language = str(language)
+        if language not in self.translations:
+            languages = ", ".join(self.translations) or "none; columns such as name_de of a label file give them"
+            raise DataError(f"no label has a name in the language {quoted_label(language)}; there are: {languages}")
         return self.translations[language]
 
-    def take(self, kept: Sequence[int], train_counts: NDArray[np.int64]) -> "LabelTable":
+    def take(self, label_ids: Sequence[int], train_counts: NDArray[np.int64]) -> "LabelTable":
         """Keep some labels, whose numbers of training documents are given."""
+        translations = {
+            language: [names[label_id] for label_id in label_ids] for language, names in self.translations.items()
+        }
         return LabelTable(
-            [self.labels[i] for i in kept],
-            [self.names[i] for i in kept],
-            train_counts,
-            self.parents and [self.parents[i] for i in kept],
-            self.alternatives and [self.alternatives[i] for i in kept],
-            {language: [names[i] for i in kept] for language, names in self.translations.items()},
+            labels=[self.labels[label_id] for label_id in label_ids],
+            names=[self.names[label_id] for label_id in label_ids],
+            train_counts=train_counts,
+            parents=self.parents and [self.parents[label_id] for label_id in label_ids],
+            alternatives=self.alternatives and [self.alternatives[label_id] for label_id in label_ids],
+            translations=translations,
         )
 
     def unknown(self, label: str) -> str:
         """Say that there is no such label, and name one that looks like it."""
-        near = "".join(f"; did you mean {quoted_label(other)}?" for other, _ in near_pairs([label], self.labels)[:1])
-        return f"no label {quoted_label(label)} among the model's {len(self):,} labels{near}"
+        message = f"no label {quoted_label(label)} among the model's {len(self):,} labels"
+        for similar, _ in near_pairs([label], self.labels)[:1]:
+            message += f"; did you mean {quoted_label(similar)}?"
+        return message
 
     def indices(self, labels: Iterable[str]) -> NDArray[np.int32]:
         """Return the ids of several labels; see `index`."""
@@ -133,23 +142,27 @@ class LabelTable:
         Args:
             top: a label, or a parent that is not a label of this table.
         """
-        found, waiting = set(), [label_of(top) or top]
-        while waiting:
-            label = waiting.pop()
-            if label not in found:
-                found.add(label)
-                waiting += self._children.get(label, ())
-        return np.array(sorted(self._ids[label] for label in found if label in self._ids), np.int32)
+        branch: set[str] = set()
+        to_visit = [label_of(top) or top]
+        while to_visit:
+            label = to_visit.pop()
+            if label not in branch:
+                branch.add(label)
+                to_visit += self._children.get(label, ())
+        label_ids = [self._ids[label] for label in branch if label in self._ids]
+        return np.array(sorted(label_ids), np.int32)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        """Made when a label is looked up: training has no use for it, and millions of labels take hundreds of MiB."""
-        return {label: i for i, label in enumerate(self.labels)}
+        """Ids by label, made when one is looked up: training has no use for them, and millions take hundreds of MiB."""
+        return {label: label_id for label_id, label in enumerate(self.labels)}
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:
         children: dict[str, list[str]] = {}
-        for label, parents in zip(self.labels, self.parents or (), strict=self.parents is not None):
+        if self.parents is None:
+            return children
+        for label, parents in zip(self.labels, self.parents, strict=True):
             for parent in parents:
                 children.setdefault(parent, []).append(label)
         return children
@@ -157,8 +170,8 @@ class LabelTable:
     def propensities(self, train_documents: int, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
         """Estimate the share of a label's true occurrences that annotators found, p_l = 1 / (1 + C (N_l + B)^-A).
 
-        C = (ln N - 1)(B + 1)^A (Jain et al. 2016, eq. 3); usual (A, B): (0.55, 1.5), Amazon (0.6, 2.6), Wikipedia
-        (0.5, 0.4).
+        C = (ln N - 1)(B + 1)^A (Jain et al. 2016, eq. 3). The usual (A, B) are (0.55, 1.5); for data of Amazon they
+        are (0.6, 2.6), and for Wikipedia (0.5, 0.4).
 
         Args:
             train_documents: N.
@@ -178,21 +191,27 @@ class LabelTable:
 
     def save(self, path: Path) -> None:
         """Write as Arrow IPC: label, name, train_count and, if any, parents, alternatives and translations."""
-        types = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
-        lists = {"parents": self.parents, "alternatives": self.alternatives}
-        lists = {name: values for name, values in lists.items() if values is not None}
-        types |= dict.fromkeys(lists, pa.list_(pa.string()))
-        translations = {f"{_IN}{language}": names for language, names in self.translations.items()}
-        types |= dict.fromkeys(translations, pa.string())
-        schema = pa.schema(types)
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        text = pa.string()
+        columns: list[tuple[str, pa.DataType, Any]] = [
+            ("label", text, self.labels),
+            ("name", text, self.names),
+            ("train_count", pa.int64(), self.train_counts),
+        ]
+        if self.parents is not None:
+            columns.append(("parents", pa.list_(text), self.parents))
+        if self.alternatives is not None:
+            columns.append(("alternatives", pa.list_(text), self.alternatives))
+        for language, names in self.translations.items():
+            columns.append((f"{_NAME_IN}{language}", text, names))
+        schema = pa.schema([(name, kind) for name, kind, _ in columns])
+
+        def batches() -> Iterator[pa.RecordBatch]:
             for start in range(0, len(self), _BLOCK):
                 block = slice(start, start + _BLOCK)
-                columns: list[Any] = [self.labels[block], self.names[block], self.train_counts[block]]
-                columns += [values[block] for values in (*lists.values(), *translations.values())]
-                writer.write_batch(
-                    pa.record_batch([pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)], schema=schema)
-                )
+                arrays = [pa.array(values[block], kind) for _, kind, values in columns]
+                yield pa.record_batch(arrays, schema=schema)
+
+        write_arrow(path, schema, batches())
 
     @staticmethod
     def load(path: Path) -> "LabelTable":
@@ -202,15 +221,22 @@ class LabelTable:
             DataError: missing or damaged.
         """
         with reading(path, what="cannot be read as a label table"):
-            with pa.memory_map(str(path)) as source:
-                table = pa.ipc.open_file(source).read_all()
-            parents, others = (
-                list(map(tuple, table[name].to_pylist())) if name in table.column_names else None
-                for name in ("parents", "alternatives")
-            )
-            counts = np.array(table["train_count"].to_numpy(), dtype=np.int64)
+            table = read_arrow(path)
             labels = Strings(table["label"])
             names = labels if table["name"].equals(table["label"]) else Strings(table["name"])
-            languages = [name.removeprefix(_IN) for name in table.column_names if name.startswith(_IN)]
-            translations = {language: Strings(table[f"{_IN}{language}"]) for language in languages}
-            return LabelTable(labels, names, counts, parents, others, translations)
+            languages = [name.removeprefix(_NAME_IN) for name in table.column_names if name.startswith(_NAME_IN)]
+            return LabelTable(
+                labels=labels,
+                names=names,
+                train_counts=np.array(table["train_count"].to_numpy(), dtype=np.int64),
+                parents=_tuples(table, "parents"),
+                alternatives=_tuples(table, "alternatives"),
+                translations={language: Strings(table[f"{_NAME_IN}{language}"]) for language in languages},
+            )
+
+
+def _tuples(table: pa.Table, column: str) -> list[tuple[str, ...]] | None:
+    """Read a column of lists; None if the table has none of this name."""
+    if column not in table.column_names:
+        return None
+    return [tuple(names) for names in table[column].to_pylist()]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from xmtc.data.arrow_files import read_batch, write_arrow
 from xmtc.data.fields import FieldText
 from xmtc.data.manifest import ShardInfo, file_info
 from xmtc.data.windows import first_tokens
@@ -82,17 +83,6 @@ class ShardResult:
     label_rows: NDArray[np.int64]
 
 
-def write_batch(path: Path, batch: pa.RecordBatch) -> None:
-    """Write one record batch as an Arrow IPC file."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
-def read_batch(path: Path) -> pa.RecordBatch:
-    """Memory-map the record batch of a file."""
-    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-
-
 def count_documents(piece: Piece, *, rules: TermRules) -> tuple[int, Counter[str]]:
     """Count the rows of a piece, and for each term the rows that contain it.
 
@@ -100,8 +90,8 @@ def count_documents(piece: Piece, *, rules: TermRules) -> tuple[int, Counter[str
         piece: rows to count in.
         rules: what is a term.
     """
-    path, take = piece
-    texts = _texts(read_batch(Path(path)).take(pa.array(take)))
+    path, rows = piece
+    texts = _texts(read_batch(Path(path)).take(pa.array(rows)))
     return len(texts), document_frequencies(texts, rules)
 
 
@@ -119,36 +109,47 @@ def make_shard(
         max_length: longer documents are cut to this many tokens.
         pad_id: padding token; a document of padding alone counts as one without tokens.
     """
-    tokenizer = _tokenizer(definition)
-    rows = pa.Table.from_batches([read_batch(Path(path)).take(pa.array(take)) for path, take in task.pieces])
-    doc_ids, texts = rows["doc_id"].to_pylist(), _texts(rows)
-    encoded = first_tokens(tokenizer, texts, max_length)
-    tokens = [np.array(one.ids, dtype=np.int32) for one in encoded]
-    keep = [i for i, ids in enumerate(tokens) if (ids != pad_id).any()]
-    truncated = sum(len(tokens[i]) > max_length for i in keep)
+    pieces = [read_batch(Path(path)).take(pa.array(rows)) for path, rows in task.pieces]
+    documents = pa.Table.from_batches(pieces)
+    doc_ids = documents["doc_id"].to_pylist()
+    texts = _texts(documents)
+    encodings = first_tokens(_tokenizer(definition), texts, max_length)
+    tokens = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
     labels = np.split(task.label_ids, task.label_offsets[1:-1])
+    readable = [row for row, ids in enumerate(tokens) if (ids != pad_id).any()]
+    without_tokens = sorted(set(range(len(tokens))) - set(readable))
+    word_ids, word_counts = _word_lists([texts[row] for row in readable], _vocabulary(root, words_sha256))
     batch = pa.record_batch(
         [
-            pa.array([doc_ids[i] for i in keep], pa.string()),
-            _lists([tokens[i][:max_length] for i in keep]),
-            _lists([labels[i] for i in keep]),
-            *_word_lists([texts[i] for i in keep], _vocabulary(root, words_sha256)),
-            pa.array(task.text_hashes[keep], pa.uint64()),
+            pa.array([doc_ids[row] for row in readable], pa.string()),
+            _lists([tokens[row][:max_length] for row in readable]),
+            _lists([labels[row] for row in readable]),
+            word_ids,
+            word_counts,
+            pa.array(task.text_hashes[readable], pa.uint64()),
         ],
         schema=SHARD_SCHEMA,
     )
-    kept = set(keep)
-    empty = [doc_id for i, doc_id in enumerate(doc_ids) if i not in kept]
     # A document has each label once, so that counting label ids counts documents.
-    found, label_rows = np.unique(batch.column("label_ids").values.to_numpy(), return_counts=True)
-    shard = _publish(batch, task, Path(root))
-    return ShardResult(task.split, task.index, shard, len(doc_ids), truncated, empty, found, label_rows)
+    label_ids, label_rows = np.unique(batch.column("label_ids").values.to_numpy(), return_counts=True)
+    return ShardResult(
+        split=task.split,
+        index=task.index,
+        shard=_write_shard(batch, task, Path(root)),
+        rows=len(doc_ids),
+        truncated=sum(len(tokens[row]) > max_length for row in readable),
+        without_tokens=[doc_ids[row] for row in without_tokens],
+        labels=label_ids,
+        label_rows=label_rows,
+    )
 
 
 def _texts(rows: pa.RecordBatch | pa.Table) -> list[FieldText]:
     """Read spooled documents."""
-    parts = (rows[name].to_pylist() for name in ("text", "field_ends", "categories"))
-    return [FieldText.of(*one) for one in zip(*parts, strict=True)]
+    texts = rows["text"].to_pylist()
+    field_ends = rows["field_ends"].to_pylist()
+    categories = rows["categories"].to_pylist()
+    return [FieldText.of(*document) for document in zip(texts, field_ends, categories, strict=True)]
 
 
 @functools.lru_cache(maxsize=1)
@@ -169,20 +170,23 @@ def _word_lists(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[pa.ListAr
     counts_NC = vocabulary.words(texts).counts_NC
     counts_NC.sort_indices()
     offsets = pa.array(counts_NC.indptr.astype(np.int32))
-    parts = (counts_NC.indices.astype(np.int32), counts_NC.data.astype(np.int32))
-    ids, counts = (pa.ListArray.from_arrays(offsets, pa.array(part)) for part in parts)
-    return ids, counts
+    ids = pa.array(counts_NC.indices.astype(np.int32))
+    counts = pa.array(counts_NC.data.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(offsets, counts)
 
 
-def _publish(batch: pa.RecordBatch, task: ShardTask, root: Path) -> ShardInfo | None:
+def _write_shard(batch: pa.RecordBatch, task: ShardTask, root: Path) -> ShardInfo | None:
+    """Write the shard of a task; None if no row is left."""
     if batch.num_rows == 0:
         return None
     path = root / task.split / f"{task.index:05d}.arrow"
-    write_batch(path, batch)
-    return ShardInfo(file=file_info(path, root), rows=batch.num_rows, tokens=len(batch.column("input_ids").values))
+    write_arrow(path, batch.schema, [batch])
+    tokens = len(batch.column("input_ids").values)
+    return ShardInfo(file=file_info(path, root), rows=batch.num_rows, tokens=tokens)
 
 
 def _lists(rows: Sequence[NDArray[np.int32]]) -> pa.ListArray:
+    """Make a list column of arrays."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     values = np.concatenate([*rows, np.empty(0, dtype=np.int32)])

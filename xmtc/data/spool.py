@@ -14,16 +14,19 @@ import xxhash
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.arrow_files import read_batch, write_arrow
 from xmtc.data.config import DataConfig
 from xmtc.data.fields import categories_of, field_ends
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
 from xmtc.data.readers.cells import label_of, near_pairs
-from xmtc.data.shards import SPOOL_SCHEMA, read_batch, write_batch
+from xmtc.data.shards import SPOOL_SCHEMA, Piece
 from xmtc.errors import DataError
 from xmtc.track.progress import ConsoleTask
 
 ROWS = 4096
-_BYTES = 256 << 20
+"""Most documents of a file."""
+_MAX_CHARACTERS = 256 << 20
+"""Characters of texts in memory from which on a file is written before it has `ROWS` documents."""
 _NO_SPLIT = -1
 
 
@@ -50,23 +53,33 @@ class Spool:
 
     def __init__(self, directory: Path, fields: int):
         directory.mkdir(mode=0o700, parents=True)  # others may read a corpus, but not the texts
-        self._directory, self._fields = directory, fields
+        self._directory = directory
+        self._fields = fields
+        # Documents that are not in a file yet.
         self._doc_ids: list[str] = []
         self._texts: list[str] = []
-        self._bytes = 0
+        self._characters = 0
+        # Files, and the number of documents in each.
         self.files: list[Path] = []
         self._file_rows: list[int] = []
-        self._splits, self._hashes = array("b"), array("Q")
-        self._label_offsets, self._label_ids = array("q", [0]), array("i")
-        self._known: dict[str, int] = {}
-        self._ids_seen: set[int] = set()  # hashes: identifiers themselves would take several times the memory
-        self.rejected = self.read = self.repeated_ids = self.absent_labels = self.dropped_bare = 0
+        # What selection needs of every document.
+        self._splits = array("b")
+        self._hashes = array("Q")
+        self._label_offsets = array("q", [0])
+        self._label_ids = array("i")
+        self._provisional_ids: dict[str, int] = {}
+        self._doc_id_hashes: set[int] = set()  # identifiers themselves would take several times the memory
+        self.read = 0
+        self.rejected = 0
         self.first_rejected = ""
+        self.repeated_ids = 0
+        self.absent_labels = 0
+        self.dropped_bare = 0
 
     @property
     def labels(self) -> list[str]:
         """All labels, by provisional id."""
-        return list(self._known)
+        return list(self._provisional_ids)
 
     def fill(
         self, rows: Iterable[Document | Rejected], info: LabelInfo, *, config: DataConfig, task: ConsoleTask
@@ -82,47 +95,64 @@ class Spool:
         Raises:
             DataError: a bad row with `on_bad_row: error`.
         """
-        spelled = _Spellings(info.names, fold=config.fold_label_case)
+        spellings = _Spellings(info.names, fold=config.fold_label_case)
         for row in rows:
             self.read += 1
-            row = _checked(row, spelled, info, config) if isinstance(row, Document) else row
+            if isinstance(row, Document):
+                row = _checked(row, spellings, info, config)
             if isinstance(row, Rejected):
-                self.first_rejected = self.first_rejected or f"{row.where}: {row.reason}"
-                if config.on_bad_row == "error":
-                    raise DataError(f"{self.first_rejected}; correct the row, or set data.on_bad_row: skip")
-                self.rejected += 1
-            elif row.labels or config.without_labels != "drop":
-                self._add(row)
-            else:
+                self._reject(row, config)
+            elif not row.labels and config.without_labels == "drop":
                 self.dropped_bare += 1
+            else:
+                self._add(row)
             task.advance()
         self._flush()
 
+    def _reject(self, row: Rejected, config: DataConfig) -> None:
+        """Count a bad row, or stop at it."""
+        description = f"{row.where}: {row.reason}"
+        if config.on_bad_row == "error":
+            raise DataError(f"{description}; correct the row, or set data.on_bad_row: skip")
+        self.first_rejected = self.first_rejected or description
+        self.rejected += 1
+
     def _add(self, document: Document) -> None:
-        seen = len(self._ids_seen)
-        self._ids_seen.add(xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode()))
-        self.repeated_ids += len(self._ids_seen) == seen
+        doc_id_hash = xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode())
+        if doc_id_hash in self._doc_id_hashes:
+            self.repeated_ids += 1
+        self._doc_id_hashes.add(doc_id_hash)
         self.absent_labels += document.absent_labels
         self._doc_ids.append(document.doc_id)
         self._texts.append(document.text)
-        self._bytes += len(document.text)
+        self._characters += len(document.text)
         self._hashes.append(text_hash(document.text))
         self._splits.append(_NO_SPLIT if document.split is None else SPLITS.index(document.split))
-        self._label_ids.extend(self._known.setdefault(label, len(self._known)) for label in document.labels)
+        for label in document.labels:
+            label_id = self._provisional_ids.setdefault(label, len(self._provisional_ids))
+            self._label_ids.append(label_id)
         self._label_offsets.append(len(self._label_ids))
-        if len(self._texts) >= ROWS or self._bytes >= _BYTES:
+        if len(self._texts) >= ROWS or self._characters >= _MAX_CHARACTERS:
             self._flush()
 
     def _flush(self) -> None:
+        """Write the documents in memory to a file."""
         if not self._texts:
             return
         path = self._directory / f"{len(self.files):06d}.arrow"
-        ends = [field_ends(text, self._fields) for text in self._texts]
-        columns = self._doc_ids, self._texts, ends, list(map(categories_of, self._texts))
-        write_batch(path, pa.record_batch(list(map(pa.array, columns, SPOOL_SCHEMA.types)), schema=SPOOL_SCHEMA))
+        columns = {
+            "doc_id": self._doc_ids,
+            "text": self._texts,
+            "field_ends": [field_ends(text, self._fields) for text in self._texts],
+            "categories": [categories_of(text) for text in self._texts],
+        }
+        arrays = [pa.array(columns[field.name], field.type) for field in SPOOL_SCHEMA]
+        write_arrow(path, SPOOL_SCHEMA, [pa.record_batch(arrays, schema=SPOOL_SCHEMA)])
         self.files.append(path)
         self._file_rows.append(len(self._texts))
-        self._doc_ids, self._texts, self._bytes = [], [], 0
+        self._doc_ids = []
+        self._texts = []
+        self._characters = 0
 
     @property
     def splits(self) -> NDArray[np.int8]:
@@ -137,58 +167,67 @@ class Spool:
     @property
     def label_matrix(self) -> sparse.csr_array:
         """True where a document has a label, boolean (N, provisional labels)."""
-        offsets, ids = np.array(self._label_offsets, np.int64), np.array(self._label_ids, np.int32)
-        return sparse.csr_array((np.ones(len(ids), np.bool_), ids, offsets), (len(offsets) - 1, len(self._known)))
+        offsets = np.array(self._label_offsets, np.int64)
+        ids = np.array(self._label_ids, np.int32)
+        shape = (len(offsets) - 1, len(self._provisional_ids))
+        return sparse.csr_array((np.ones(len(ids), np.bool_), ids, offsets), shape)
 
-    def pieces(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
+    def pieces(self, rows: NDArray[np.int64]) -> list[Piece]:
         """Find where sorted `rows` are: files and the rows inside each."""
         starts = np.cumsum([0, *self._file_rows])
         cuts = np.searchsorted(rows, starts)
-        return [
-            (str(path), rows[cuts[i] : cuts[i + 1]] - starts[i])
-            for i, path in enumerate(self.files)
-            if cuts[i] < cuts[i + 1]
-        ]
+        pieces: list[Piece] = []
+        for number, path in enumerate(self.files):
+            rows_inside = rows[cuts[number] : cuts[number + 1]] - starts[number]
+            if len(rows_inside):
+                pieces.append((str(path), rows_inside))
+        return pieces
 
     def texts(self, rows: NDArray[np.int64]) -> Iterator[str]:
         """Yield texts of sorted `rows`, for training a tokenizer."""
-        for path, inside in self.pieces(rows):
-            yield from read_batch(Path(path)).column("text").take(pa.array(inside)).to_pylist()
+        for path, rows_inside in self.pieces(rows):
+            texts = read_batch(Path(path)).column("text")
+            yield from texts.take(pa.array(rows_inside)).to_pylist()
 
 
 class _Spellings(dict[str, str]):
-    """The label that a label stands for: the same, or, without regard to case, the known one or the first.
+    """The label that a label stands for: the same, or, without regard to case, that of the label file or the first.
 
     Args:
-        known: labels of the label file.
+        file_labels: labels of the label file.
         fold: whether case does not matter.
     """
 
-    def __init__(self, known: Iterable[str], *, fold: bool) -> None:
+    def __init__(self, file_labels: Iterable[str], *, fold: bool) -> None:
         self._fold = fold
-        self._first = {label.casefold(): label for label in known} if fold else {}
+        self._by_folded = {label.casefold(): label for label in file_labels} if fold else {}
 
     def __missing__(self, label: str) -> str:
-        composed = label_of(label) or ""
-        self[label] = self._first.setdefault(composed.casefold(), composed) if self._fold else composed
-        return self[label]
+        spelling = label_of(label) or ""
+        if self._fold:
+            spelling = self._by_folded.setdefault(spelling.casefold(), spelling)
+        self[label] = spelling
+        return spelling
 
 
-def _checked(row: Document, spelled: _Spellings, info: LabelInfo, config: DataConfig) -> Document | Rejected:
-    """Spell the labels of a document as the corpus does, or say why it is none."""
-    row = replace(row, labels=tuple(filter(None, dict.fromkeys(spelled[label] for label in row.labels))))
+def _checked(row: Document, spellings: _Spellings, info: LabelInfo, config: DataConfig) -> Document | Rejected:
+    """Spell the labels of a document as the corpus does, or say why the row is no document."""
+    labels = dict.fromkeys(spellings[label] for label in row.labels)
+    row = replace(row, labels=tuple(label for label in labels if label))
     where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
-    if not row.labels and config.without_labels != "drop" and (config.one_label or config.without_labels == "error"):
-        why = "data.task is single_label" if config.one_label else "data.without_labels is error"
-        return Rejected(where, f"no labels, but {why} (without_labels: drop leaves it out)")
+    if not row.labels and config.without_labels != "drop":
+        if config.one_label:
+            return Rejected(where, "no labels, but data.task is single_label (without_labels: drop leaves it out)")
+        if config.without_labels == "error":
+            return Rejected(where, "no labels, but data.without_labels is error (without_labels: drop leaves it out)")
     if config.one_label and len(row.labels) > 1:
         return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
     unknown = [label for label in row.labels if label not in info.names] if info.closed else []
     if unknown:
-        near = "".join(f"; did you mean {quoted_cell(other)}?" for other, _ in near_pairs(unknown[:1], info.names))
-        return Rejected(
-            where, f"label {quoted_cell(unknown[0])} is not in the label file (closed: false admits it){near}"
-        )
+        near = near_pairs(unknown[:1], info.names)
+        hint = "".join(f"; did you mean {quoted_cell(similar)}?" for similar, _ in near)
+        label = quoted_cell(unknown[0])
+        return Rejected(where, f"label {label} is not in the label file (closed: false admits it){hint}")
     return row

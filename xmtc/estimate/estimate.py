@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from xmtc.data.corpus import Corpus
 from xmtc.data.pretrained import DEFAULT_BACKBONE
@@ -21,6 +20,7 @@ from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.storage.fetch import fetch_parts
+from xmtc.track.console import terminal_table
 from xmtc.track.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -194,10 +194,8 @@ def print_estimate(config: RunConfig, found: Estimate, stages: Mapping[str, floa
         f"{size.train:,} documents of {size.tokens:,.0f} tokens (longest {size.longest:,}), {size.labels:,} labels"
     )
     print(f"parameters: {found.parameters:,}; at most {found.trained:,} train at once")
-    table = Table("memory of one worker", "GiB", title_justify="left")
-    for name, part in (*found.memory.items(), ("together", found.peak)):
-        table.add_row(name, f"{part / GIB:,.2f}")
-    Console().print(table)
+    rows = [(name, f"{part / GIB:,.2f}") for name, part in (*found.memory.items(), ("together", found.peak))]
+    Console().print(terminal_table(("memory of one worker", "GiB"), rows, right=("GiB",)))
     room = memory_of_worker(config)
     if room is not None and found.peak > room:
         print(f"this exceeds the {room / GIB:,.1f} GiB of a worker")

@@ -3,7 +3,7 @@
 Shapes: N documents, K kept predictions, L labels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from xmtc.data.arrow_files import write_parquet
 from xmtc.data.readers.base import quoted_cell, quoted_label
 from xmtc.data.readers.cells import label_of
 from xmtc.errors import DataError
@@ -24,6 +25,13 @@ from xmtc.files import read_json, reading, replacing_file, write_json, write_tex
 from xmtc.scorers.predictions import SparsePredictions
 
 _BLOCK = 1 << 15
+_PREDICTIONS_SCHEMA = pa.schema(
+    [
+        ("doc_id", pa.string()),
+        ("labels", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        ("scores", pa.list_(pa.float32())),
+    ]
+)
 
 
 def write_evaluation(
@@ -51,21 +59,17 @@ def write_evaluation(
         folder.mkdir(parents=True, exist_ok=True)
         if predictions is not None:
             write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
-        _write_table(folder / layout.PER_LABEL, evaluation.per_label)
+        write_parquet(folder / layout.PER_LABEL, evaluation.per_label.schema, [evaluation.per_label])
         _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
-        _write_table(folder / layout.DOCUMENTS, evaluation.documents)
+        write_parquet(folder / layout.DOCUMENTS, evaluation.documents.schema, [evaluation.documents])
         if evaluation.replicates is not None:
             table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
             identity = {"identity": evaluation.replicates.identity}
-            _write_table(folder / layout.REPLICATES, table.replace_schema_metadata(identity))
+            table = table.replace_schema_metadata(identity)
+            write_parquet(folder / layout.REPLICATES, table.schema, [table])
         write_json(folder / layout.DETAILS, evaluation.details)
         write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
         write_json(folder / layout.METRICS, evaluation.metrics, indent=2)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    with replacing_file(path) as partial:
-        pq.write_table(table, partial, compression="zstd")
 
 
 def _write_csv(path: Path, per_label: pa.Table) -> None:
@@ -107,27 +111,26 @@ def write_predictions(
 
     Labels are dictionary-encoded; memory beyond the predictions is that of some 32,768 documents.
     """
-    dictionary = pa.array(labels, pa.string())
-    schema = pa.schema(
-        [
-            ("doc_id", pa.string()),
-            ("labels", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
-            ("scores", pa.list_(pa.float32())),
+    tables = _prediction_tables(predictions, doc_ids, pa.array(labels, pa.string()))
+    write_parquet(path, _PREDICTIONS_SCHEMA, tables)
+
+
+def _prediction_tables(
+    predictions: SparsePredictions, doc_ids: Sequence[str], dictionary: pa.Array
+) -> Iterator[pa.Table]:
+    """Yield the predictions of some documents at a time; `dictionary` has the labels by id."""
+    for start in range(0, len(predictions), _BLOCK):
+        ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
+        scores_BK = predictions.scores_NK[start : start + _BLOCK]
+        used_BK = ids_BK >= 0
+        offsets = pa.array(np.append(0, np.cumsum(used_BK.sum(axis=1))), pa.int32())
+        codes = pa.DictionaryArray.from_arrays(pa.array(ids_BK[used_BK], pa.int32()), dictionary)
+        columns = [
+            pa.array(doc_ids[start : start + len(ids_BK)], pa.string()),
+            pa.ListArray.from_arrays(offsets, codes),
+            pa.ListArray.from_arrays(offsets, pa.array(scores_BK[used_BK])),
         ]
-    )
-    with replacing_file(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
-        for start in range(0, len(predictions), _BLOCK):
-            ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
-            used_BK = ids_BK >= 0
-            offsets = pa.array(np.append(0, np.cumsum(used_BK.sum(axis=1))), pa.int32())
-            codes = pa.DictionaryArray.from_arrays(pa.array(ids_BK[used_BK], pa.int32()), dictionary)
-            scores = pa.array(predictions.scores_NK[start : start + _BLOCK][used_BK])
-            columns = [
-                pa.array(doc_ids[start : start + len(ids_BK)], pa.string()),
-                pa.ListArray.from_arrays(offsets, codes),
-                pa.ListArray.from_arrays(offsets, scores),
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        yield pa.Table.from_arrays(columns, schema=_PREDICTIONS_SCHEMA)
 
 
 def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], top_k: int) -> SparsePredictions:

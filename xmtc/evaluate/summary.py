@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from xmtc.evaluate.metrics import Metric, summary_metrics, task_of
+from xmtc.track.console import terminal_table
 
 
 def percent(value: float | None, interval: list[float] | None = None) -> str:
@@ -43,13 +45,10 @@ def _behind(metrics: Mapping[str, Any], metric: Metric) -> str:
 def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Table:
     """Make the summary for the terminal: percent, with 95 % bootstrap intervals if there are any."""
     drawn = ", with 95 % bootstrap intervals over documents" if metrics.get("ci95") else ""
-    table = Table(title=title, caption=f"percent{drawn}")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    table.add_column("of", justify="right", style="dim")
-    for row in summary_rows(metrics):
-        table.add_row(*row)
-    return table
+    rows = [(metric, value, Text(covered, "dim")) for metric, value, covered in summary_rows(metrics)]
+    return terminal_table(
+        ("metric", "value", "of"), rows, right=("value", "of"), title=title, caption=f"percent{drawn}"
+    )
 
 
 def markdown_summary(metrics: Mapping[str, Any], title: str) -> str:

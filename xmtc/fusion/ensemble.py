@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
+from xmtc.data.arrow_files import read_arrow, write_arrow
 from xmtc.data.words import Vocabulary
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading, replacing_file
@@ -140,12 +141,8 @@ class Ensemble:
         if self.fusion is not None:
             self.fusion.save(folder)
         table = pa.table({"doc_id": pa.array(self.doc_ids, pa.string())})
-        with (
-            replacing_file(folder / _DOCUMENTS) as partial,
-            pa.OSFile(str(partial), "wb") as sink,
-            pa.ipc.new_file(sink, table.schema) as writer,
-        ):
-            writer.write_table(table)
+        with replacing_file(folder / _DOCUMENTS) as partial:
+            write_arrow(partial, table.schema, table.to_batches())
 
     @classmethod
     def load(
@@ -162,8 +159,8 @@ class Ensemble:
         }
         fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
         path = folder / _DOCUMENTS
-        with reading(path, CheckpointError, "copy it again"), pa.memory_map(str(path)) as source:
-            doc_ids = pa.ipc.open_file(source).read_all().column("doc_id").to_pylist()
+        with reading(path, CheckpointError, "copy it again"):
+            doc_ids = read_arrow(path).column("doc_id").to_pylist()
         return cls(Vocabulary.load(folder), scorers, doc_ids, config, has_head, fusion)
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError
@@ -17,17 +16,18 @@ from xmtc.preflight import machine
 from xmtc.preflight.machine import GIB, Check
 from xmtc.preflight.places import check_disks, check_estimated_disks, check_source
 from xmtc.run.config import RunConfig
+from xmtc.track.console import terminal_table
 
 log = logging.getLogger(__name__)
+
+_COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 
 
 def run_doctor(config: RunConfig | None = None, console: Console | None = None) -> int:
     """Print the findings as a table. Return the exit code: 1 if something required is missing."""
     checks = doctor(config)
-    table = Table("", "check", "found", "what to do", title="xmtc doctor", title_justify="left")
-    marks = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "missing": "[red]missing[/]"}
-    for check in checks:
-        table.add_row(marks[check.status], escape(check.name), escape(check.detail), escape(check.fix))
+    rows = [(Text(check.status, _COLOURS[check.status]), check.name, check.detail, check.fix) for check in checks]
+    table = terminal_table(("", "check", "found", "what to do"), rows, title="xmtc doctor")
     missing = sum(check.status == "missing" for check in checks)
     console = console or Console()
     console.print(table)

@@ -1,7 +1,6 @@
 """run.json: how a run was started, and which stages are done. Resuming and `xmtc status` read it."""
 
 import dataclasses
-import fcntl
 import importlib.metadata
 import os
 import platform
@@ -22,7 +21,7 @@ from typing_extensions import override
 from xmtc.config import yaml_tree
 from xmtc.config.plain import changed_settings, config_hash, redacted, to_plain
 from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
-from xmtc.files import read_file, reading, write_json, write_text, writing
+from xmtc.files import read_file, reading, take_lock, write_json, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
 
 _LOCK_FILE = ".lock"
@@ -295,13 +294,9 @@ def _lock(directory: Path) -> IO[str]:
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / _LOCK_FILE).open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not take_lock(file, alone=True):
         file.close()
-        raise ConfigError(
-            f"{directory}: another process is at work in this run; wait for it, or use another name"
-        ) from None
+        raise ConfigError(f"{directory}: another process is at work in this run; wait for it, or use another name")
     return file
 
 

@@ -3,9 +3,11 @@
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 # Shown in a step line, in this order; every other metric is only in metrics.jsonl.
 _STEP_METRICS = (
@@ -19,7 +21,12 @@ _STEP_METRICS = (
     ("time/data_wait_frac", "{:.0%} data wait"),
 )
 _MAX_OTHER_METRICS = 8
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_OBEYED_CHARACTERS = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters without tab and line feed
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069"  # changes of direction
+    "\ud800-\udfff"  # halves of characters
+)
+_OBEYED = re.compile(f"[{_OBEYED_CHARACTERS}]")
 
 
 @functools.cache
@@ -33,7 +40,7 @@ def printable(text: str) -> str:
 
     Each becomes its escape, such as `\u001b`, which JSON reads as the same character. Tabs and line breaks stay.
     """
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_line(text: str, console: Console | None = None) -> None:
@@ -41,23 +48,54 @@ def print_line(text: str, console: Console | None = None) -> None:
     (console or shared_console()).print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
+def terminal_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    right: Collection[str] = (),
+    title: str = "",
+    caption: str = "",
+) -> Table:
+    """Make a table for a terminal. Texts are shown as they are: rich would read brackets in them as markup.
+
+    Args:
+        columns: their headings.
+        rows: a cell for each column; a `Text` brings a style of its own.
+        right: headings of columns that are flush right, such as numbers.
+        title: shown above the table.
+        caption: shown beneath the table.
+    """
+    table = Table(title=_shown(title, "table.title"), caption=_shown(caption, "table.caption"), title_justify="left")
+    for name in columns:
+        table.add_column(_shown(name) or "", justify="right" if name in right else "left")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
+    return table
+
+
+def _shown(text: str, style: str = "") -> Text | None:
+    return Text(printable(text), style) if text else None
+
+
 def duration(seconds: float) -> str:
     """Format seconds as `m:ss` or `h:mm:ss`; `-:--` if unknown."""
     if not math.isfinite(seconds):
         return "-:--"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
+    whole_minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(whole_minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def step_line(stage: str, step: int, total: int | None, metrics: Mapping[str, float], eta_s: float | None) -> str:
     """Write `finetune 120/500 (24 %) | loss 0.1234 | lr 1.00e-04 | … | ETA 1:23`; without a loss, the metrics."""
-    head = f"{stage} {step:,}" if total is None else f"{stage} {step:,}/{total:,} ({step / max(total, 1):.0%})"
+    position = f"{stage} {step:,}"
+    if total is not None:
+        position += f"/{total:,} ({step / max(total, 1):.0%})"
     parts = [template.format(metrics[name]) for name, template in _STEP_METRICS if name in metrics]
     if "train/loss" not in metrics:
-        shown = {name for name, _ in _STEP_METRICS}
-        others = [f"{name} {value:.4f}" for name, value in metrics.items() if name not in shown]
-        parts = others[:_MAX_OTHER_METRICS] + parts
+        step_metrics = {name for name, _ in _STEP_METRICS}
+        other_parts = [f"{name} {value:.4f}" for name, value in metrics.items() if name not in step_metrics]
+        parts = other_parts[:_MAX_OTHER_METRICS] + parts
     if eta_s is not None:
         parts.append(f"ETA {duration(eta_s)}")
-    return " | ".join([head, *parts])
+    return " | ".join([position, *parts])

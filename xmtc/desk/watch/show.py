@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table as ShownTable
-from rich.text import Text
 
 from xmtc.report.section import Paragraph, Part, Table
 from xmtc.report.write import write_page
-from xmtc.track.console import printable
+from xmtc.track.console import printable, terminal_table
 
 _ROWS, _WIDTH = 12, 160
 
@@ -37,11 +35,8 @@ def show(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> No
             print(printable(part.text))
         if isinstance(part, Table):
             more = f" ({len(part.rows) - _ROWS} more rows on the page)" if len(part.rows) > _ROWS else ""
-            table = ShownTable(title=part.caption + more, title_justify="left")
-            for place, name in enumerate(part.columns):
-                table.add_column(name, justify="left" if place < part.words else "right")
-            for row in part.rows[:_ROWS]:
-                table.add_row(*(Text(printable(cell)) for cell in row))
-            console.print(table)
+            numbers = part.columns[part.words :]
+            title = part.caption + more
+            console.print(terminal_table(part.columns, part.rows[:_ROWS], right=numbers, title=title))
     if page is not None:
         print(f"page: {page}")

@@ -3,12 +3,11 @@
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
 from xmtc.data.corpus import Corpus
 from xmtc.planting.mig.ranking import TokenRanking
-from xmtc.track.console import printable
+from xmtc.track.console import terminal_table
 
 
 def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
@@ -36,16 +35,21 @@ def show(
         n: tokens to show.
         title: the label and its name.
     """
-    # As Text, because rich would read brackets in a name or token as markup.
-    caption = Text(printable(f"{title or f'label {label_id}'}: {_caption(ranking, label_id)}"), style="table.title")
-    table = Table(title=caption, title_justify="left")
-    for column in ("#", "token", "score", "documents with both", "with the token", "with the label"):
-        table.add_column(column, justify="left" if column == "token" else "right")
-    for rank, token in enumerate(ranking.top(label_id, n), start=1):
-        counts = (token.together, token.token_documents, token.label_documents)
-        name = token_name(tokenizer, token.token_id)
-        table.add_row(str(rank), Text(printable(name)), f"{token.score:.6f}", *(str(count) for count in counts))
-    return table
+    rows = [
+        (
+            str(rank),
+            token_name(tokenizer, token.token_id),
+            f"{token.score:.6f}",
+            str(token.together),
+            str(token.token_documents),
+            str(token.label_documents),
+        )
+        for rank, token in enumerate(ranking.top(label_id, n), start=1)
+    ]
+    label = title or f"label {label_id}"
+    numbers = ("#", "score", "documents with both", "with the token", "with the label")
+    columns = ("#", "token", *numbers[1:])
+    return terminal_table(columns, rows, right=numbers, title=f"{label}: {_caption(ranking, label_id)}")
 
 
 def _caption(ranking: TokenRanking, label_id: int) -> str:
