@@ -155,12 +155,12 @@ def mig(
 @app.command()
 def sweep(
     config: ConfigFile,
-    grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with grid, seeds and metrics.")],
+    grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with grid, draws, seeds and metrics.")],
     overrides: Overrides = None,
 ) -> None:
     """Train a grid of configurations and seeds, and compare them. Skips finished runs."""
     from xmtc.pipeline import train_run
-    from xmtc.sweep import sweep as sweep_grid
+    from xmtc.sweep.sweep import sweep as sweep_grid
 
     raise typer.Exit(1 if sweep_grid(config, grid, overrides or [], train_run) else 0)
 

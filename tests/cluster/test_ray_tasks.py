@@ -20,7 +20,8 @@ from xmtc.cluster.tasks import TaskResources, cluster_mapper, map_tasks
 from xmtc.data.prepare import prepare
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
-from xmtc.sweep import sweep, train_all
+from xmtc.sweep.sweep import sweep
+from xmtc.sweep.train import train_all
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
@@ -126,7 +127,7 @@ def test_runs_side_by_side_get_what_the_grid_gives_their_workers(tmp_path, monke
     """Otherwise tasks hold all cores, and wait for their workers forever."""
     asked = []
     monkeypatch.setattr(connection, "join", lambda address: None)
-    monkeypatch.setattr("xmtc.sweep.prepare_stage", lambda run: None)
+    monkeypatch.setattr("xmtc.sweep.train.prepare_stage", lambda run: None)
     monkeypatch.setattr("xmtc.cluster.tasks.map_tasks", lambda attempt, runs, needs, lost: asked.append(needs) or [])
     settings = "distributed.address=auto", "distributed.cpus_per_worker=1.5"
     runs = [

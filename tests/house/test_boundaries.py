@@ -40,7 +40,7 @@ from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
 from xmtc.score.shell import make_job, read_labels, texts_to_predict
-from xmtc.sweep import plan
+from xmtc.sweep.plan import plan
 from xmtc.track.tracker import read_metrics
 
 NUMBERS = [

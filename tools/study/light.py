@@ -37,7 +37,7 @@ from xmtc.files import replacing_file
 from xmtc.pipeline import prepare_stage, train_run
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
-from xmtc.sweep import train_seconds
+from xmtc.sweep.comparison import train_seconds
 from xmtc.track.progress import Progress
 
 DATA = Path(os.environ.get("XMTC_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -9,23 +9,16 @@ import pytest
 import yaml
 
 from tiny_runs import load, write_config
-from xmtc import sweep as sweeping
-from xmtc.config.load import read_tree
+from xmtc.config.load import load_config, read_tree
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths
 from xmtc.run.state import RunState
 from xmtc.run.status import print_status
-from xmtc.sweep import (
-    CellResult,
-    SweepConfig,
-    combinations,
-    plan,
-    student_interval,
-    sweep,
-    train_seconds,
-    write_comparison,
-)
+from xmtc.sweep.comparison import CellResult, student_interval, train_seconds, write_comparison
+from xmtc.sweep.config import SweepConfig
+from xmtc.sweep.plan import combinations, make_runs, plan
+from xmtc.sweep.sweep import sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GRIDS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
@@ -54,13 +47,48 @@ def no_training(config):
     raise AssertionError(f"{config.name} must not be trained")
 
 
-def test_combinations_are_the_product():
-    assert list(combinations({"a": [1, 2], "b": ["x", "y"]})) == [
+def values_of_cells(folder, **content):
+    """The values of each cell that a grid file becomes."""
+    path = write_grid(folder, **content)
+    nodes_by_cell = combinations(load_config(SweepConfig, path), read_tree(SweepConfig, path).value)
+    return [{key: node.plain() for key, node in nodes.items()} for nodes in nodes_by_cell]
+
+
+def test_combinations_are_the_product(tmp_path):
+    assert values_of_cells(tmp_path, grid={"a": [1, 2], "b": ["x", "y"]}) == [
         {"a": 1, "b": "x"},
         {"a": 1, "b": "y"},
         {"a": 2, "b": "x"},
         {"a": 2, "b": "y"},
     ]
+
+
+def test_drawn_values_lie_in_their_ranges_and_stay_when_draws_and_keys_are_added(tmp_path):
+    draw = {"rate": {"loguniform": [1e-5, 1e-1]}, "dropout": {"uniform": [0.2, 0.6]}}
+    cells = values_of_cells(tmp_path, draw=draw, draws=200)
+    rates = [cell["rate"] for cell in cells]
+    assert 1e-5 <= min(rates) < 1e-4 < 1e-2 < max(rates) <= 1e-1
+    assert 80 < sum(rate < 1e-3 for rate in rates) < 120, "half of them lie below the middle of the logarithms"
+    assert all(0.2 <= cell["dropout"] <= 0.6 for cell in cells)
+    assert values_of_cells(tmp_path, draw=draw, draws=3) == cells[:3]
+    more = {**draw, "pooling": {"choice": ["mean", {"kind": "max"}]}}
+    with_choice = values_of_cells(tmp_path, draw=more, draws=200)
+    assert [cell["rate"] for cell in with_choice] == rates
+    assert {str(cell["pooling"]) for cell in with_choice} == {"mean", "{'kind': 'max'}"}
+
+
+def test_every_combination_of_the_grid_is_tried_with_each_draw(tmp_path):
+    cells = values_of_cells(tmp_path, grid={"a": [1, 2]}, draw={"b": {"uniform": [0, 1]}}, draws=3)
+    assert [cell["a"] for cell in cells] == [1, 1, 1, 2, 2, 2]
+    assert [cell["b"] for cell in cells[:3]] == [cell["b"] for cell in cells[3:]]
+
+
+def test_seeds_of_a_cell_share_its_draws_and_a_choice_that_is_drawn_twice_is_trained_once(config, tmp_path):
+    draw = {"finetune.batch_size": {"choice": [8, 9]}}
+    sweep_plan = plan(config, write_grid(tmp_path, draw=draw, draws=10, seeds=[1, 2]), [])
+    assert sorted(cell.values["finetune.batch_size"] for cell in sweep_plan.cells) == [8, 9]
+    for cell in sweep_plan.cells:
+        assert {run.finetune.batch_size for run in cell.runs} == {cell.values["finetune.batch_size"]}
 
 
 def test_intervals_are_students():
@@ -100,12 +128,12 @@ def test_a_grid_is_trained_compared_and_gone_on_with(config, tmp_path, capsys):
     cells = json.loads((output / "sweep.json").read_text())["cells"]
     assert [len(cell["runs"]) for cell in cells] == [2, 2]
     for cell in cells:
-        found = [json.loads((sweeping.Path(run) / "eval/dev/metrics.json").read_text()) for run in cell["runs"]]
+        found = [json.loads((Path(run) / "eval/dev/metrics.json").read_text()) for run in cell["runs"]]
         assert cell["metrics"]["p@1"] == pytest.approx((found[0]["p@1"] + found[1]["p@1"]) / 2)
         assert cell["train_s"] > 0
     assert cells[0]["metrics"]["micro_f1"] >= cells[1]["metrics"]["micro_f1"]
     assert {cell["values"]["model.head.pooling.kind"] for cell in cells} == {"mean", "max"}
-    assert sweeping.Path(cells[0]["runs"][0]).name in (output / "sweep.md").read_text().splitlines()[2]
+    assert Path(cells[0]["runs"][0]).name in (output / "sweep.md").read_text().splitlines()[2]
     assert (output / "report.html").stat().st_size > 10_000
 
 
@@ -128,12 +156,13 @@ def test_nothing_is_trained_when_a_cell_is_wrong(config, tmp_path):
 
 def test_nothing_is_trained_or_compared_when_a_run_that_is_there_is_of_another_configuration(config, tmp_path):
     grid = write_grid(tmp_path, grid={"finetune.batch_size": [8]})
-    _, base, (cell,) = plan(config, grid, [])
+    sweep_plan = plan(config, grid, [])
+    (cell,) = sweep_plan.cells
     there = RunPaths.of(cell.runs[0])
     RunState.open(there.root, cell.runs[0]).close()
     there.planted.parent.mkdir(parents=True)
     there.planted.write_text("trained")
-    comparison = RunPaths.of(replace(base, name=f"{base.name}-sweep")).root / "sweep.md"
+    comparison = RunPaths.of(replace(sweep_plan.base, name=f"{sweep_plan.base.name}-sweep")).root / "sweep.md"
     comparison.parent.mkdir(parents=True)
     comparison.write_text("as it was")
     with pytest.raises(ConfigError, match=r"-s1: (?s:.*)weight_decay"):
@@ -148,7 +177,15 @@ def test_a_grid_that_is_wrong_is_refused(config, tmp_path):
         ({"grid": {"track": [{"directory": "elsewhere"}]}}, "track holds track.directory, which the sweep sets"),
         ({"grid": {"data": [{"max_length": 8}]}}, "data holds data.corpus"),
         ({"grid": {"finetune.batch_size": []}}, "has no values"),
-        ({"grid": {}}, "grid"),
+        ({"grid": {}}, "grid or draw"),
+        ({"draw": {"seed": {"choice": [1, 2]}}}, "draw: seed is set by the sweep"),
+        ({"draw": {"finetune.batch_size": {}}}, "exactly one of choice, uniform and loguniform"),
+        ({"draw": {"finetune.batch_size": {"choice": [], "uniform": [0, 1]}}}, "exactly one of"),
+        ({"draw": {"finetune.batch_size": {"choice": []}}}, "choice: has no values"),
+        ({"draw": {"finetune.batch_size": {"uniform": [1, 1]}}}, "must be less than the second"),
+        ({"draw": {"finetune.batch_size": {"loguniform": [0, 1]}}}, "must be greater than 0"),
+        ({"draw": {"seeds": {"normal": [0, 1]}}}, "normal: unknown key"),
+        ({"grid": {"a": [1]}, "draw": {"a": {"choice": [1]}}}, "a is in the grid too"),
         ({"grid": {"finetune.batch_size": [8]}, "seed": 1}, "seed"),
         ({"grid": {"finetune.batch_size": [8]}, "seeds": [1, 2, 1]}, r"seeds: \[1, 2, 1\]: one is given twice"),
         ({"grid": {"finetune.batch_size": [8]}, "seeds": [-1]}, r"grid.yaml:5: seeds.0: -1: must be greater"),
@@ -204,7 +241,7 @@ def test_encoders_with_other_tokenizers_have_separate_corpora_beside_the_common_
     grid = write_grid(tmp_path, grid={"model.encoder.name": names})
     base = load(config, *settings)
     tree = read_tree(SweepConfig, grid).value["grid"].value["model.encoder.name"].value
-    first, second = (sweeping.make_runs(config, settings, base, {"model.encoder.name": name}, [1]) for name in tree)
+    first, second = (make_runs(config, settings, base, {"model.encoder.name": name}, [1]) for name in tree)
     assert first[0].data.corpus == f"{tmp_path}/corpus/"
     assert re.fullmatch(rf"{tmp_path}/corpus-\w{{8}}", second[0].data.corpus)
 
@@ -215,8 +252,7 @@ def test_a_section_and_a_key_of_it_hold_both_in_any_order(config, tmp_path):
     for keys in (list(grid), list(reversed(grid))):
         path = tmp_path / "grid.yaml"
         path.write_text(yaml.safe_dump({"grid": {key: grid[key] for key in keys}}, sort_keys=False))
-        _, _, cells = plan(config, path, [])
-        assert [run.model.head.pooling.heads for cell in cells for run in cell.runs] == [2]
+        assert [run.model.head.pooling.heads for run in plan(config, path, []).runs] == [2]
 
 
 def test_training_seconds_are_those_of_all_sessions(tmp_path, capsys):
@@ -241,6 +277,6 @@ def test_training_seconds_are_those_of_all_sessions(tmp_path, capsys):
 def test_every_shipped_grid_fits_the_configuration_that_its_command_names(path):
     found = re.search(rf"xmtc sweep (configs/\w+\.yaml) configs/sweeps/{path.name}\n", path.read_text())
     assert found, "no command in its first lines"
-    settings, _, cells = plan(CONFIGS.parent / found[1], path, [])
-    assert len(cells) > 1
-    assert len({run.name for cell in cells for run in cell.runs}) == len(cells) * len(settings.seeds)
+    sweep_plan = plan(CONFIGS.parent / found[1], path, [])
+    assert len(sweep_plan.cells) > 1
+    assert len({run.name for run in sweep_plan.runs}) == len(sweep_plan.cells) * len(sweep_plan.settings.seeds)
