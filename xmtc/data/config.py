@@ -28,7 +28,7 @@ class PretrainedTokenizerConfig:
 
     kind: Literal["pretrained"] = "pretrained"
     name: Annotated[str, Field(min_length=1)]
-    """Folder, hub id, or `packaged:<model>`."""
+    """Hub id, `owner/name@revision`, folder, `.gguf` file, or `packaged:<model>`."""
 
     @property
     def pretrained(self) -> str | None:

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.manifest import TokenizerIdentity
-from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.pretrained import pretrained_source
 from xmtc.errors import ConfigError, DataError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
@@ -22,14 +22,14 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a model, with truncation and padding off.
 
     Args:
-        name: folder, hub id, or `packaged:<model>`.
+        name: see `pretrained_source`.
 
     Raises:
         ConfigError: it cannot be loaded, has no fast (Rust) version, or no vocabulary.
     """
-    path = resolve_pretrained(name)
+    source = pretrained_source(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False, **source.options)
     except Exception as error:  # the library has no error class
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "

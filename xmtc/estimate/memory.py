@@ -11,7 +11,7 @@ import psutil
 import torch
 from torch import nn
 
-from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.pretrained import pretrained_source
 from xmtc.data.windows import cut
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.rowwise_config import AdamWConfig
@@ -19,6 +19,7 @@ from xmtc.errors import ConfigError
 from xmtc.estimate.size import Size
 from xmtc.files import read_json, reading
 from xmtc.models.classifier import Classifier
+from xmtc.models.encoders.pretrained import read_pretrained_config
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.models.kernels.products import CHUNK
 from xmtc.run.config import RunConfig
@@ -47,9 +48,12 @@ def backbone_shape(config: RunConfig) -> dict[str, Any] | None:
         return None
     if encoder.from_config is not None:
         return dict(encoder.from_config)
-    if encoder.name in _SHAPES:
-        return dict(_SHAPES[encoder.name])
-    path = Path(resolve_pretrained(encoder.name)) / "config.json"
+    source = pretrained_source(encoder.name)
+    if source.location in _SHAPES:
+        return dict(_SHAPES[source.location])
+    if source.gguf_file is not None:
+        return read_pretrained_config(encoder.name).to_dict()
+    path = Path(source.location) / "config.json"
     if not path.is_file():
         raise UnknownShapeError(
             f"model.encoder.name: {encoder.name} is not on this machine, and its shape is unknown; give the folder "

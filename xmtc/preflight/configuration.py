@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from xmtc.config.base import keys_beyond_defaults
 from xmtc.data.prepare import tokenizer_source
-from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.pretrained import pretrained_source
 from xmtc.data.tokenizer import load_pretrained, same_ids
 from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.errors import ConfigError
@@ -118,9 +117,9 @@ def _check_weights(config: RunConfig) -> None:
     backbone, tokenizer = config.model.encoder.backbone, config.data.tokenizer
     if backbone is None or backbone.from_config is not None or backbone.quantize or "flash" in backbone.attention:
         return
-    folder = Path(resolve_pretrained(backbone.name))
-    weights = [path for ending in ("safetensors", "bin") for path in folder.glob(f"*.{ending}")]
-    if folder.is_dir() and sum(path.stat().st_size for path in weights) < _SMALL:
+    source = pretrained_source(backbone.name)
+    size = sum(path.stat().st_size for path in source.weight_files())
+    if source.folder is not None and size < _SMALL:
         backbone.build(len(load_pretrained((tokenizer and tokenizer.pretrained) or backbone.name)))
 
 

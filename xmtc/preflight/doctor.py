@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.pretrained import PretrainedSource, pretrained_source
 from xmtc.errors import ConfigError
 from xmtc.estimate.estimate import estimate
 from xmtc.estimate.memory import label_lines
@@ -101,21 +101,22 @@ def _backbone(config: RunConfig | None) -> Check:
     if encoder.from_config is not None:
         return Check("backbone", "ok", f"random weights ({encoder.from_config.get('model_type')})")
     try:
-        path = Path(resolve_pretrained(encoder.name))
+        source = pretrained_source(encoder.name)
     except ConfigError as error:
         return Check("backbone", "missing", encoder.name, str(error))
-    if (path / "config.json").is_file():
+    has_files = source.gguf_file is not None or (Path(source.location) / "config.json").is_file()
+    if has_files:
         return Check("backbone", "ok", f"{encoder.name}: on this machine")
-    return _hub_backbone(encoder.name)
+    return _hub_backbone(encoder.name, source)
 
 
-def _hub_backbone(name: str) -> Check:
+def _hub_backbone(name: str, source: PretrainedSource) -> Check:
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     fix = "download it where there is a network, and give its folder as model.encoder.name"
     try:
-        cached = try_to_load_from_cache(name, "config.json")
+        cached = try_to_load_from_cache(source.location, "config.json", revision=source.revision)
     except HFValidationError:
         return Check("backbone", "missing", f"{name}: no such folder with a config.json", fix)
     if isinstance(cached, str):

@@ -40,7 +40,8 @@ class HuggingFaceConfig(EncoderSettings):
     kind: Literal["hugging_face"] = "hugging_face"
     """Which encoder."""
     name: str = DEFAULT_BACKBONE
-    """Hub id, local folder, or `packaged:<name>`. Its tokenizer is the default of data.tokenizer."""
+    """Hub id, which `owner/name@revision` pins to a commit, tag or branch; local folder; `.gguf` file, which is
+    dequantised on loading (needs `xmtc[gguf]`); or `packaged:<name>`. Its tokenizer is data.tokenizer's default."""
     from_config: dict[str, Any] | None = None
     """Use random weights in the shape of this Transformers configuration (with `model_type`), not pretrained ones."""
     lora: LoraConfig | None = None
@@ -64,6 +65,11 @@ class HuggingFaceConfig(EncoderSettings):
         """Refuse combinations that cannot train."""
         if self.quantize and self.lora is None:
             raise ValueError("`quantize` needs `lora`: quantized weights cannot be trained themselves")
+        if self.quantize and self.name.lower().endswith(".gguf"):
+            raise ValueError(
+                "`quantize` cannot read a .gguf file, which has its own quantisation: leave `quantize` out, or save "
+                "the model as a folder with Transformers"
+            )
         if self.quantize and self.from_config is not None:
             raise ValueError("`quantize` needs pretrained weights, and `from_config` gives random ones")
         if self.from_config is not None and not isinstance(self.from_config.get("model_type"), str):

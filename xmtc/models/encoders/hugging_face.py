@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from typing_extensions import override
 
+from xmtc.data.pretrained import PACKAGED, pretrained_source
 from xmtc.errors import CheckpointError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.base import FOLDER, Encoder
@@ -158,6 +159,11 @@ def _save_adapter(path: Path, model: PeftModel, tensors: Mapping[str, Tensor], b
     path.parent.mkdir()
     save_file(adapter, path, metadata={"format": "pt"})
     settings = replace(model.peft_config["default"], base_model_name_or_path=base, inference_mode=True)
+    if base is not None and not base.startswith(PACKAGED):
+        source = pretrained_source(base)
+        settings = replace(
+            settings, base_model_name_or_path=source.gguf_file or source.location, revision=source.revision
+        )
     settings.save_pretrained(str(path.parent))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import torch
 from huggingface_hub import snapshot_download
@@ -9,6 +10,7 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from xmtc.data.pretrained import PretrainedSource
 from xmtc.distributed.zero3 import Loading
 from xmtc.errors import ConfigError
 
@@ -16,16 +18,21 @@ _INDEX = "model.safetensors.index.json"  # of weights in several files
 _SINGLE = "model.safetensors"
 
 
-def fetch(name: str) -> Path:
-    """Find the folder of a pretrained model, and download it if it is a hub id.
+def fetch_folder(source: PretrainedSource, *, trust_remote_code: Literal[False] = False) -> Path:
+    """Find the folder of a pretrained model, and download it if it is on the Hub.
+
+    Args:
+        source: where the model is.
+        trust_remote_code: what all loaders of models take; nothing here runs code.
 
     Raises:
         OSError: the hub has no such model, or does not answer.
     """
-    folder = Path(name)
-    if folder.is_dir():
-        return folder
-    return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    del trust_remote_code
+    if source.folder is not None:
+        return source.folder
+    patterns = ["*.json", "*.safetensors"]
+    return Path(snapshot_download(source.location, revision=source.revision, allow_patterns=patterns))
 
 
 def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, loading: Loading) -> None:

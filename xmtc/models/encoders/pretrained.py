@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from accelerate import init_empty_weights
 from torch import nn
-from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, GgufConfig, PreTrainedConfig, PreTrainedModel
 
-from xmtc.data.pretrained import resolve_pretrained
+from xmtc.data.pretrained import check_published, pretrained_source
 from xmtc.distributed.zero3 import BlockGathering, Loading
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.causality import make_bidirectional
-from xmtc.models.encoders.partitioned_loading import fetch, load_partitioned
+from xmtc.models.encoders.partitioned_loading import fetch_folder, load_partitioned
 from xmtc.models.encoders.transformers_calls import load_quietly, quiet
 
 # A window of a decoder with 128k positions would make attention over the window the whole cost: longer documents
@@ -86,11 +86,24 @@ def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreT
     return model, window
 
 
+def read_pretrained_config(name: str) -> PreTrainedConfig:
+    """Read the Transformers configuration of a pretrained model.
+
+    Args:
+        name: see `xmtc.data.pretrained.pretrained_source`.
+
+    Raises:
+        ConfigError: it cannot be found or read.
+    """
+    source = pretrained_source(name)
+    return load_quietly(name, AutoConfig.from_pretrained, source.location, **source.options)
+
+
 def _transformer_config(settings: HuggingFaceConfig, vocab_size: int) -> PreTrainedConfig:
     if settings.from_config is not None:
         loaded = _config_from_mapping(settings.from_config, vocab_size)
     else:
-        loaded = load_quietly(settings.name, AutoConfig.from_pretrained, resolve_pretrained(settings.name))
+        loaded = read_pretrained_config(settings.name)
     if loaded.is_encoder_decoder:
         raise ConfigError(f"model.encoder: {loaded.model_type} is an encoder-decoder; use an encoder or a decoder")
     if not hasattr(loaded, "vocab_size"):
@@ -160,7 +173,13 @@ def _random(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -
 
 
 def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
-    arguments = _build_arguments(settings, transformer_config)
+    source = pretrained_source(settings.name)
+    check_published(settings.name)
+    arguments = _build_arguments(settings, transformer_config) | source.options
+    if source.gguf_file is None:
+        arguments["use_safetensors"] = True  # a pytorch_model.bin is a pickle, which can run code
+    else:
+        arguments["quantization_config"] = GgufConfig(dequantize=True)
     if settings.quantize:
         device = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
         arguments["quantization_config"] = _quantization(settings)
@@ -168,7 +187,7 @@ def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfi
     model, loading_info = load_quietly(
         settings.name,
         AutoModel.from_pretrained,
-        resolve_pretrained(settings.name),
+        source.location,
         config=transformer_config,
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # they are named below, in a message of ours
@@ -189,7 +208,15 @@ def _partitioned(
     settings: HuggingFaceConfig, transformer_config: PreTrainedConfig, loading: Loading
 ) -> PreTrainedModel:
     """Load frozen pretrained weights, partitioned over the workers."""
-    folder = load_quietly(settings.name, lambda name, **_: fetch(name), resolve_pretrained(settings.name))
+    source = pretrained_source(settings.name)
+    check_published(settings.name)
+    if source.gguf_file is not None:
+        raise ConfigError(
+            f"model.encoder.name: {settings.name} is a GGUF file, and distributed.strategy.stage 3 reads safetensors, "
+            "weight by weight: load the model once with Transformers, `save_pretrained` it with its tokenizer to a "
+            "folder, and give this folder; or use stage 2"
+        )
+    folder = load_quietly(settings.name, fetch_folder, source)
     with init_empty_weights(include_buffers=False):  # buffers have values that no file holds
         model = _random(settings, transformer_config)
     load_partitioned(model, folder, _DTYPES[settings.dtype], loading)

@@ -28,9 +28,7 @@ def load_quietly(name: str, load: Callable[..., Loaded], *arguments: object, **o
         with quiet():
             return load(*arguments, trust_remote_code=False, **options)
     except Exception as error:  # the library has no error class
-        raise ConfigError(
-            f"model.encoder.name: cannot load {name!r}: {first_line(error)} {_remedy(Path(name))}"
-        ) from error
+        raise ConfigError(f"model.encoder.name: cannot load {name!r}: {_problem_and_remedy(name, error)}") from error
 
 
 @contextmanager
@@ -54,12 +52,36 @@ def first_line(error: Exception) -> str:
     return message.splitlines()[0]
 
 
-def _remedy(folder: Path) -> str:
+def _problem_and_remedy(name: str, error: Exception) -> str:
+    problem = first_line(error)
+    folder = Path(name)
     if (folder / "adapter_config.json").is_file():
-        return "The folder holds PEFT adapters: merge them into their model (`merge_and_unload`), and save that."
+        return f"{problem} The folder holds PEFT adapters: merge them into their model (`merge_and_unload`), save that."
+    if any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
+        return (
+            "its weights are in a .bin file, a pickle, which can run code when it is loaded, so that xmtc reads only "
+            f"safetensors. If you trust the file, run `AutoModel.from_pretrained({name!r}).save_pretrained({name!r})` "
+            "with Transformers, which writes a model.safetensors beside it."
+        )
+    if folder.suffix.lower() == ".gguf":
+        return (
+            f"{problem} If the file is damaged, copy it again; of some architectures, Transformers reads no GGUF files."
+        )
     if folder.is_dir():
-        return "If a file is missing or damaged, copy the whole folder of the model again."
+        return f"{problem} If a file is missing or damaged, copy the whole folder of the model again."
+    if "use_safetensors" in str(error):
+        return (
+            "it has no model.safetensors, and xmtc reads nothing else, because a pytorch_model.bin is a pickle, which "
+            "can run code when it is loaded. Many such models have a converted copy on the Hub: look at the model's "
+            f"pull requests, and give its revision, such as {name}@refs/pr/1."
+        )
     return (
-        f"If this machine cannot reach the hub, run `hf download {folder} --local-dir FOLDER` on one that can, and "
-        "give the copied folder as the name."
+        f"{problem} If this machine cannot reach the hub, run `{_download(name)}` on one that can, and give the copied "
+        "folder as the name."
     )
+
+
+def _download(name: str) -> str:
+    location, _, revision = name.partition("@")
+    chosen = f" --revision {revision}" if revision else ""
+    return f"hf download {location}{chosen} --local-dir FOLDER"
