@@ -20,7 +20,7 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import DataError
-from xmtc.labels.vocabulary import Change, apply_changes, changes_of
+from xmtc.labels.vocabulary import VocabularyChange, apply_changes, changes_of
 from xmtc.predict.predictor import Model
 from xmtc.predict.smoke import check_answers
 
@@ -133,7 +133,7 @@ def test_names_in_other_languages_are_applied_too(model, vocabulary, tmp_path, m
 
 
 def test_a_label_may_be_replaced_by_one_that_is_only_a_parent(model, tmp_path):
-    change = Change("replaced", "L04", ("top",), "the top", parents=())
+    change = VocabularyChange("replaced", "L04", ("top",), "the top", parents=())
     apply_changes(model, [change], tmp_path / "new")
     table = LabelTable.load(tmp_path / "new" / LABELS)
     assert table.parents is not None
@@ -199,7 +199,7 @@ def test_a_table_states_replacements_too(tmp_path):
     pq.write_table(table, tmp_path / "truths.parquet")
     assert LabelFileConfig(path=str(tmp_path / "truths.parquet")).read().deprecated == {"a": ()}
     assert found.version.startswith("sha256:")
-    assert asdict(Change("new", "a")) == {
+    assert asdict(VocabularyChange("new", "a")) == {
         "kind": "new",
         "label": "a",
         "to": (),

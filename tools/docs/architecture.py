@@ -28,7 +28,9 @@ def imports() -> Graph:
 
 
 def box_of(parts: Sequence[str]) -> str:
-    """The box of a module, from the parts of its name below the package."""
+    """The box of a module, from the parts of its name below the package. All commands share one."""
+    if len(parts) == 2 and parts[1] == "commands":
+        return "commands"
     inner = "/".join(parts[:2])
     return inner if inner in LOWER_INSIDE else parts[0]
 

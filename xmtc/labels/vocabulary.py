@@ -34,7 +34,7 @@ NEEDS: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Change:
+class VocabularyChange:
     """A change of a vocabulary.
 
     Attributes:
@@ -71,7 +71,7 @@ def read_vocabulary(model: Path, path: Path, columns: dict[str, str]) -> LabelIn
     return replace(known, path=str(path), **columns).read()
 
 
-def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
+def changes_of(table: LabelTable, info: LabelInfo) -> list[VocabularyChange]:
     """List what differs between a model's labels and a vocabulary, which comes first as its version.
 
     Raises:
@@ -79,7 +79,7 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
     """
     if not any(label in info.names for label in table.labels):
         raise DataError("the vocabulary has none of the model's labels; say which column has them with --label")
-    found = [Change("version", name=info.version)]
+    found = [VocabularyChange("version", name=info.version)]
     parents = table.parents if info.parents else None
 
     def names_of(label: str) -> dict[str, str]:
@@ -93,19 +93,19 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[Change]:
             end = ends[label][0]
             kind = "merged" if shared[end] > 1 or end in table else "replaced"
             above = None if parents is None else info.parents.get(end, ())
-            found.append(Change(kind, label, (end,), info.names.get(end, end), names_of(end), above))
+            found.append(VocabularyChange(kind, label, (end,), info.names.get(end, end), names_of(end), above))
         elif label in ends:
-            found.append(Change("split" if ends[label] else "deprecated", label, ends[label]))
+            found.append(VocabularyChange("split" if ends[label] else "deprecated", label, ends[label]))
         elif name is None:
-            found.append(Change("gone", label))
+            found.append(VocabularyChange("gone", label))
         else:
             known = {one: names[at] for one, names in table.translations.items() if one in info.translations}
             if (name, names_of(label)) != (table.names[at] or label, known):
-                found.append(Change("renamed", label, name=name, names=names_of(label)))
+                found.append(VocabularyChange("renamed", label, name=name, names=names_of(label)))
             if parents is not None and set(parents[at]) != set(above):
-                found.append(Change("moved", label, above))
+                found.append(VocabularyChange("moved", label, above))
     new = (label for label in info.names if label not in table and label not in info.deprecated)
-    return [*found, *(Change("new", label, name=info.names[label]) for label in new if label not in shared)]
+    return [*found, *(VocabularyChange("new", label, name=info.names[label]) for label in new if label not in shared)]
 
 
 def _ends(label: str, info: LabelInfo) -> tuple[str, ...]:
@@ -116,12 +116,12 @@ def _ends(label: str, info: LabelInfo) -> tuple[str, ...]:
     return tuple(one for one in reached if one not in info.deprecated)
 
 
-def write_changes(changes: Sequence[Change], path: Path) -> None:
+def write_changes(changes: Sequence[VocabularyChange], path: Path) -> None:
     """Write JSON lines, which people may shorten before they are applied."""
     write_text(path, "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in changes))
 
 
-def read_changes(path: Path) -> list[Change] | None:
+def read_changes(path: Path) -> list[VocabularyChange] | None:
     """Read what `write_changes` wrote; None if it is another file.
 
     Raises:
@@ -140,12 +140,12 @@ def read_changes(path: Path) -> list[Change] | None:
     return found
 
 
-def _change(line: str, where: str) -> Change:
+def _change(line: str, where: str) -> VocabularyChange:
     with reading(where, fix="delete the line", what="not a change"):
-        return adapter(Change).validate_json(line)
+        return adapter(VocabularyChange).validate_json(line)
 
 
-def apply_changes(model: Path, changes: Sequence[Change], output: Path) -> tuple[str, ...]:
+def apply_changes(model: Path, changes: Sequence[VocabularyChange], output: Path) -> tuple[str, ...]:
     """Write a model with the changes that need no training: merge, replace, remove, then names and parents.
 
     Args:
@@ -162,7 +162,7 @@ def apply_changes(model: Path, changes: Sequence[Change], output: Path) -> tuple
         CheckpointError: the model is missing or damaged, or a file cannot be written.
     """
     table, of = LabelTable.load(model / LABELS), {kind: [c for c in changes if c.kind == kind] for kind in NEEDS}
-    groups, ids = _groups(table, of["merged"]), {one.label: one.to[0] for one in of["replaced"]}
+    groups, ids = _merged_groups(table, of["merged"]), {one.label: one.to[0] for one in of["replaced"]}
     ids |= {kept: end for end, (kept, *_) in groups.items() if kept != end}
     merged = {kept: others for kept, *others in groups.values() if others}
     removed = [one.label for one in (*of["gone"], *of["deprecated"])]
@@ -178,7 +178,7 @@ def apply_changes(model: Path, changes: Sequence[Change], output: Path) -> tuple
     return tuple(notes)
 
 
-def _groups(table: LabelTable, merged: Sequence[Change]) -> dict[str, list[str]]:
+def _merged_groups(table: LabelTable, merged: Sequence[VocabularyChange]) -> dict[str, list[str]]:
     """Find the labels of each group by what replaces them, first the one to keep: that itself, or the most frequent."""
     groups: dict[str, list[str]] = {}
     for one in sorted(merged, key=lambda one: -table.train_counts[table.index(one.label)]):
@@ -186,7 +186,7 @@ def _groups(table: LabelTable, merged: Sequence[Change]) -> dict[str, list[str]]
     return groups
 
 
-def _name(model: Path, changes: Sequence[Change], output: Path) -> None:
+def _name(model: Path, changes: Sequence[VocabularyChange], output: Path) -> None:
     """Write a model with new names and parents, and with the version of its vocabulary."""
     parts = open_model(model, output)
     names, parents = list(parts.labels.names), list(parts.labels.parents or ())
@@ -209,7 +209,7 @@ def _name(model: Path, changes: Sequence[Change], output: Path) -> None:
     write_model(model, output, changed, f"labels brought to vocabulary {version}.", parts.index)
 
 
-def summary(changes: Sequence[Change]) -> Iterator[str]:
+def changes_in_words(changes: Sequence[VocabularyChange]) -> Iterator[str]:
     """Say in lines how many changes there are of each kind, an example, and what they need."""
     for kind, needs in NEEDS.items():
         if found := [one for one in changes if one.kind == kind]:

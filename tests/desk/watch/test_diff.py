@@ -12,7 +12,7 @@ from score_jobs import write_rows
 from trial_model import TEXTS, export
 from xmtc.data.labels import LabelTable
 from xmtc.desk.watch.acceptance import Annotation
-from xmtc.desk.watch.diff import Differences, as_share, differences
+from xmtc.desk.watch.diff import ModelComparison, as_share, compare_models
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate.flips import flips
 from xmtc.labels.relabel import rename_labels
@@ -42,7 +42,7 @@ def given(model: Path) -> dict[str, set[str]]:
     }
 
 
-def tables(found: Differences) -> dict[str, Table]:
+def tables(found: ModelComparison) -> dict[str, Table]:
     return {part.name: part for part in found.parts if isinstance(part, Table)}
 
 
@@ -53,7 +53,7 @@ def test_flips_are_counted_by_label_bin_and_what_people_decided(models: list[Pat
     assert all(new[doc_id] <= old[doc_id] for doc_id in old)
     people = [Annotation(document=doc_id, labels=sorted(old[doc_id])) for doc_id in ("d0", "d1")]
     people.append(Annotation(document="d2", labels=sorted(new["d2"])))
-    found = differences(*models, DOCUMENTS, people)
+    found = compare_models(*models, DOCUMENTS, people)
     assert "22 labels that both models know (1 only the old one, 1 only the new one)" in found.facts
     assert found.share == pytest.approx(len(lost) / sum(map(len, old.values())))
     first, *bins = tables(found)["flips_bins"].rows
@@ -63,8 +63,8 @@ def test_flips_are_counted_by_label_bin_and_what_people_decided(models: list[Pat
     assert sum(int(row[2]) for row in bins) == len(lost)
     assert sum(int(row[3]) for row in tables(found)["flips_labels"].rows) == len(lost)
     assert {"differences", "flips_labels"} <= tables(found).keys()
-    assert "lost: people gave it" not in tables(differences(*models, DOCUMENTS, []))["flips_bins"].columns
-    same = differences(models[0], models[0], DOCUMENTS, people)
+    assert "lost: people gave it" not in tables(compare_models(*models, DOCUMENTS, []))["flips_bins"].columns
+    same = compare_models(models[0], models[0], DOCUMENTS, people)
     assert (same.share, tables(same)["flips_labels"].rows) == (0, [])
 
 
@@ -100,11 +100,11 @@ def test_what_is_no_share_is_refused(share: str) -> None:
 
 def test_what_cannot_be_compared_is_named(models: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no documents"):
-        differences(*models, [], [])
+        compare_models(*models, [], [])
     with pytest.raises(DataError, match="document 'e' has no tokens"):
-        differences(*models, [*DOCUMENTS, ("e", "\u200b")], [])
+        compare_models(*models, [*DOCUMENTS, ("e", "\u200b")], [])
     with pytest.raises(DataError, match="no annotation is of a document"):
-        differences(*models, DOCUMENTS, [Annotation(document="x", labels=[])])
+        compare_models(*models, DOCUMENTS, [Annotation(document="x", labels=[])])
     rename_labels(models[0], {f"L{i:02d}": f"X{i}" for i in range(23)}, tmp_path / "renamed")
     with pytest.raises(DataError, match="no label in common"):
-        differences(models[0], tmp_path / "renamed", DOCUMENTS, [])
+        compare_models(models[0], tmp_path / "renamed", DOCUMENTS, [])

@@ -10,7 +10,7 @@ import pytest
 
 import tiny_runs
 from xmtc.artefact.profile import FILE, Profile
-from xmtc.desk.watch.drift import BOUND, Change, _of_kind, changes, drift_parts, measure, profile_of
+from xmtc.desk.watch.drift import BOUND, Drift, compare_counts, compare_with_profile, drift_parts, measure, profile_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.predictor import Model
@@ -32,10 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def drifted(model: Path, texts: list[str]) -> dict[str, Change]:
+def drifted(model: Path, texts: list[str]) -> dict[str, Drift]:
     loaded = Model.from_pretrained(model, device="cpu")
     profile = profile_of(loaded)
-    rows = changes(profile, measure(loaded, profile, texts), loaded)
+    rows = compare_with_profile(profile, measure(loaded, profile, texts), loaded)
     return {row.name: row for row in rows}
 
 
@@ -43,12 +43,12 @@ def test_other_texts_drift_and_more_of_the_same_do_not(folder: Path) -> None:
     model = folder / "tiny" / "model"
     same = drifted(model, [row["text"] for row in tiny_runs.documents(300, first=160)])
     answers = {"best", "expected_precision", "expected_recall", "expected_f1"}  # dev was fused by halves of a hundred
-    assert {name for name, row in same.items() if row.drifts(BOUND)} <= answers
+    assert {name for name, row in same.items() if row.is_beyond(BOUND)} <= answers
     other = drifted(model, [GERMAN[i % 2] * (1 + i % 3) for i in range(100)])
-    found = {name for name, row in other.items() if row.drifts(BOUND)}
+    found = {name for name, row in other.items() if row.is_beyond(BOUND)}
     assert {"bits", "known_words", "nearest", "expected_f1"} <= found
     assert "scripts" not in found
-    assert (other["languages"].now, other["languages"].drifts(BOUND)) == ("de", True)
+    assert (other["languages"].now, other["languages"].is_beyond(BOUND)) == ("de", True)
     greek = drifted(model, ["και η λέξη " * 5] * 50)
     assert (greek["scripts"].before, greek["scripts"].now) == ("Latin", "no letters")
     assert greek["scripts"].distance == 1
@@ -64,20 +64,22 @@ def test_what_dev_never_had_has_a_share_and_is_drift(folder: Path) -> None:
     tables = {part.name: part for part in drift_parts(profile, new, [], BOUND, loaded) if isinstance(part, Table)}
     assert sorted(tables["drift_languages"].rows) == [["de", "0.0", "60.0"], ["en", "100.0", "40.0"]]
     assert tables["drift_labels"].rows[0] == ["steel", "0.0", "90.0"]
-    found = {row.name: row for row in changes(profile, new, loaded)}["labels"]
-    assert (found.now, found.distance, found.drifts(BOUND)) == ("steel", pytest.approx(0.9), True)
+    found = {row.name: row for row in compare_with_profile(profile, new, loaded)}["labels"]
+    assert (found.now, found.distance, found.is_beyond(BOUND)) == ("steel", pytest.approx(0.9), True)
     loaded.info = replace(loaded.info, dev={})  # as after a change of labels
-    assert {row.name: row for row in changes(profile, new, loaded)}["labels"].distance == 0
+    assert {row.name: row for row in compare_with_profile(profile, new, loaded)}["labels"].distance == 0
 
 
 def test_one_label_that_takes_over_is_drift_also_among_few_documents() -> None:
     values, rng = [f"label {at}" for at in range(1000)], np.random.default_rng(1)
-    same = _of_kind("labels", [3] * 1000, np.bincount(rng.integers(1000, size=60), minlength=1000).tolist(), values)
+    same = compare_counts(
+        "labels", [3] * 1000, np.bincount(rng.integers(1000, size=60), minlength=1000).tolist(), values
+    )
     assert same.distance > 0.9, "few documents have few labels"
-    assert not same.drifts(0.1)
+    assert not same.is_beyond(0.1)
     now = np.bincount(np.append(rng.integers(1000, size=40), np.full(20, 7)), minlength=1000)
-    taken = _of_kind("labels", [3] * 1000, now.tolist(), values)
-    assert (taken.now, taken.drifts(0.1)) == ("label 7", True)
+    taken = compare_counts("labels", [3] * 1000, now.tolist(), values)
+    assert (taken.now, taken.is_beyond(0.1)) == ("label 7", True)
 
 
 def test_the_profile_is_bounded_and_has_no_text(folder: Path, monkeypatch) -> None:
@@ -110,7 +112,7 @@ def test_the_command_writes_a_page_and_numbers_and_holds_a_bound(folder: Path, t
     assert done.code == 0
     assert "drift: none" in done.out
     found = json.loads((tmp_path / "drift.json").read_text())
-    assert (found["documents"], found["drift"], found["changes"]["bits"]["drift"]) == (230, False, False)
+    assert (found["documents"], found["drift"], found["compare_with_profile"]["bits"]["drift"]) == (230, False, False)
     assert "<svg" in (tmp_path / "p.html").read_text()
     assert "könige" in (tmp_path / "p_tables" / "new_words.csv").read_text()
     tiny_runs.write_jsonl(source, rows[200:])

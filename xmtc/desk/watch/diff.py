@@ -27,7 +27,7 @@ _TEXTS = 256
 
 
 @dataclass(frozen=True)
-class Differences:
+class ModelComparison:
     """What a second model changes.
 
     Attributes:
@@ -41,9 +41,9 @@ class Differences:
     share: float
 
 
-def differences(
+def compare_models(
     old: Path, new: Path, documents: Iterable[tuple[str, str]], annotations: Sequence[Annotation]
-) -> Differences:
+) -> ModelComparison:
     """Compare two models on some documents, over the labels that both know.
 
     Args:
@@ -100,7 +100,7 @@ def differences(
         f"{len(ids):,} documents, of which {found['flipped']:,} have a flip; {known_L.sum():,} labels that both models "
         f"know ({gone:,} only the old one, {added:,} only the new one)."
     )
-    return Differences(facts, parts, found["all"][-1][0])
+    return ModelComparison(facts, parts, found["all"][-1][0])
 
 
 def _matrix(rows: Sequence[Collection[int]], size: int) -> Gold:

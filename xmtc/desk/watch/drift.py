@@ -40,7 +40,7 @@ _TITLES = {"labels": "label predicted", "scripts": "script", "languages": "langu
 
 
 @dataclass(frozen=True)
-class Change:
+class Drift:
     """How far one statistic or kind has drifted.
 
     Attributes:
@@ -57,7 +57,7 @@ class Change:
     distance: float
     p_value: float
 
-    def drifts(self, bound: float) -> bool:
+    def is_beyond(self, bound: float) -> bool:
         """Whether this is more than the bound and more than chance."""
         return self.distance > bound and self.p_value < _CHANCE
 
@@ -77,6 +77,11 @@ class New:
     kinds: dict[str, Counter[str]]
     words: dict[str, list[float]]
     skipped: int
+
+    @property
+    def documents(self) -> int:
+        """Number of documents with tokens."""
+        return len(self.found["tokens"])
 
 
 def profile_of(model: Model) -> Profile:
@@ -127,7 +132,7 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
     return New(whole, kinds, words, skipped)
 
 
-def changes(profile: Profile, new: New, model: Model) -> list[Change]:
+def compare_with_profile(profile: Profile, new: New, model: Model) -> list[Drift]:
     """Compare new documents with the profile; a model without scorers has fewer statistics."""
     rows = []
     for name in STATISTICS:
@@ -135,11 +140,11 @@ def changes(profile: Profile, new: New, model: Model) -> list[Change]:
             before, now = profile.sample[name], new.found[name].astype(np.float32)
             test: Any = ks_2samp(before, now)
             medians = [f"{np.median(values):.3g}" for values in (before, now)]
-            rows.append(Change(name, medians[0], medians[1], float(test.statistic), float(test.pvalue)))
+            rows.append(Drift(name, medians[0], medians[1], float(test.statistic), float(test.pvalue)))
     for name, before in profile.kinds.items():
         values = _compared(name, before, new.kinds[name], model)
         dev, now = ([counts.get(value, 0) for value in values] for counts in (before, new.kinds[name]))
-        rows.append(_of_kind(name, dev, now, values))
+        rows.append(compare_counts(name, dev, now, values))
     return rows
 
 
@@ -150,12 +155,12 @@ def _compared(name: str, before: Mapping[str, int], now: Mapping[str, int], mode
     return [value for value in before if value in model.labels]
 
 
-def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Change:
+def compare_counts(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Drift:
     """Compare numbers of values; chance is how often as many, drawn from both samples together, have as large a χ²."""
     table_2V = np.array([before, now], np.int64).reshape(2, -1)
     pooled_V, sums_2 = table_2V.sum(axis=0), table_2V.sum(axis=1)
     if not sums_2.all():
-        return Change(name, "–", "–", float(sums_2.any()), 0.0 if sums_2.any() else 1.0)
+        return Drift(name, "–", "–", float(sums_2.any()), 0.0 if sums_2.any() else 1.0)
 
     def strangeness(now_RV: NDArray[np.int64]) -> NDArray[np.float64]:
         return ((now_RV - pooled_V * sums_2[1] / sums_2.sum()) ** 2 / np.maximum(pooled_V, 1)).sum(axis=-1)
@@ -165,15 +170,15 @@ def _of_kind(name: str, before: Sequence[int], now: Sequence[int], values: Seque
     as_strange = int((np.concatenate(drawn) >= strangeness(table_2V[1]) - 1e-9).sum())
     most = [values[int(counts_V.argmax())] for counts_V in table_2V]
     distance = float(np.abs(np.diff(table_2V / sums_2[:, None], axis=0)).sum() / 2)
-    return Change(name, most[0], most[1], distance, (1 + as_strange) / (1 + _DRAWS))
+    return Drift(name, most[0], most[1], distance, (1 + as_strange) / (1 + _DRAWS))
 
 
-def drift_parts(profile: Profile, new: New, rows: Sequence[Change], bound: float, model: Model) -> list[Part]:
+def drift_parts(profile: Profile, new: New, rows: Sequence[Drift], bound: float, model: Model) -> list[Part]:
     """Make tables and pictures."""
     shown = []
     for row in sorted(rows, key=lambda row: -row.distance):
         numbers = (row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}")
-        shown.append([STATISTICS.get(row.name, row.name), *numbers, "drift" if row.drifts(bound) else ""])
+        shown.append([STATISTICS.get(row.name, row.name), *numbers, "drift" if row.is_beyond(bound) else ""])
     columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
     parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
@@ -219,8 +224,8 @@ def _chart(name: str, before: np.ndarray, now: np.ndarray) -> Chart:
     return Chart(name, f"{STATISTICS[name]}: dev (left) and now (right), in tenths of both", svg)
 
 
-def write_numbers(path: Path, rows: Sequence[Change], new: New, bound: float) -> None:
+def write_distances(path: Path, rows: Sequence[Drift], new: New, bound: float) -> None:
     """Write the changes as JSON."""
-    found = {row.name: {**vars(row), "drift": row.drifts(bound)} for row in rows}
+    found = {row.name: {**vars(row), "drift": row.is_beyond(bound)} for row in rows}
     content = {"documents": len(new.found["tokens"]), "without_tokens": new.skipped, "bound": bound, "changes": found}
-    write_json(path, content | {"drift": any(row.drifts(bound) for row in rows)}, indent=2)
+    write_json(path, content | {"drift": any(row.is_beyond(bound) for row in rows)}, indent=2)

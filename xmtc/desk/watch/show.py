@@ -13,7 +13,7 @@ from xmtc.track.console import printable, terminal_table
 _ROWS, _WIDTH = 12, 160
 
 
-def show(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> None:
+def show_results(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> None:
     """Print paragraphs and the first rows of each table, and write the page if there is a place for it.
 
     Args:

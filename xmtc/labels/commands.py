@@ -1,22 +1,27 @@
 """`xmtc labels`: change the labels of an exported model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli_options import ModelDir
+from xmtc.commands.family import Command
+from xmtc.commands.options import ModelDir
 from xmtc.track.console import print_line
 
 if TYPE_CHECKING:
-    from xmtc.labels.vocabulary import Change
+    from xmtc.labels.vocabulary import VocabularyChange
 
 labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model, without training.")
+labels = Command("labels", "Change", labels_app)
+
 Output = Annotated[
     str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
 ]
+Column = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with it \\[default: as in training].")]
+Parents = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with broader labels.")]
 
 
 @labels_app.command("add")
@@ -28,7 +33,7 @@ def labels_add(
     """Add labels to a model, from their names alone."""
     from xmtc.labels.extend import add_labels
 
-    with _written(output) as folder:
+    with _published(output) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
     print_line(
@@ -46,9 +51,9 @@ def labels_remove(
     from xmtc.labels.relabel import remove_labels
     from xmtc.score.shell import read_labels
 
-    with _written(output) as folder:
-        done = remove_labels(model, read_labels(labels) or (), folder)
-    _print_result(output, f"labels removed: {done.changed:,}, left: {done.labels:,}", done.notes)
+    with _published(output) as folder:
+        result = remove_labels(model, read_labels(labels) or (), folder)
+    _print_result(output, f"labels removed: {result.changed:,}, left: {result.labels:,}", result.notes)
 
 
 @labels_app.command("rename")
@@ -62,9 +67,9 @@ def labels_rename(
     """Change the identifiers of labels; their scores stay the same."""
     from xmtc.labels.relabel import read_renames, rename_labels
 
-    with _written(output) as folder:
-        done = rename_labels(model, read_renames(pairs), folder)
-    _print_result(output, f"labels renamed: {done.changed:,}", done.notes)
+    with _published(output) as folder:
+        result = rename_labels(model, read_renames(pairs), folder)
+    _print_result(output, f"labels renamed: {result.changed:,}", result.notes)
 
 
 @labels_app.command("merge")
@@ -82,24 +87,9 @@ def labels_merge(
     """Merge labels into others, and print which parts of the result are approximate."""
     from xmtc.labels.relabel import merge_labels, read_groups
 
-    with _written(output) as folder:
-        done = merge_labels(model, read_groups(groups), folder)
-    _print_result(output, f"labels merged into others: {done.changed:,}, left: {done.labels:,}", done.notes)
-
-
-@contextmanager
-def _written(output: str) -> Iterator[Path]:
-    """Yield a directory for the new model, add the answers that it must repeat, and publish it."""
-    from xmtc.predict.smoke import write_answers
-    from xmtc.run.copies import published_model
-
-    with published_model(output) as folder:
-        yield folder
-        write_answers(folder)
-
-
-Column = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with it \\[default: as in training].")]
-Parents = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with broader labels.")]
+    with _published(output) as folder:
+        result = merge_labels(model, read_groups(groups), folder)
+    _print_result(output, f"labels merged into others: {result.changed:,}, left: {result.labels:,}", result.notes)
 
 
 @labels_app.command("diff")
@@ -112,10 +102,10 @@ def labels_diff(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File for all changes, as JSON lines.")] = None,
 ) -> None:
     """Say what a new version of the vocabulary changes, and what each change needs."""
-    from xmtc.labels.vocabulary import summary, write_changes
+    from xmtc.labels.vocabulary import changes_in_words, write_changes
 
-    changes = _changes(model, vocabulary, label=label, name=name, parents=parents)
-    for line in summary(changes):
+    changes = _vocabulary_changes(model, vocabulary, label=label, name=name, parents=parents)
+    for line in changes_in_words(changes):
         print_line(line)
     if output is not None:
         write_changes(changes, output)
@@ -133,23 +123,43 @@ def labels_apply(
     """Rename, merge, remove and move labels as a new version of the vocabulary does, without training."""
     from xmtc.labels.vocabulary import apply_changes, read_changes
 
-    found = read_changes(changes) or _changes(model, changes, label=label, name=name, parents=parents)
-    with _written(output) as folder:
-        notes = apply_changes(model, found, folder)
-    left = sum(one.kind in ("new", "split") for one in found)
-    _print_result(output, f"labels changed as in {changes}; {left:,} changes need training", notes)
+    vocabulary_changes = read_changes(changes)
+    if vocabulary_changes is None:
+        vocabulary_changes = _vocabulary_changes(model, changes, label=label, name=name, parents=parents)
+    with _published(output) as folder:
+        notes = apply_changes(model, vocabulary_changes, folder)
+    unapplied = sum(change.kind in ("new", "split") for change in vocabulary_changes)
+    _print_result(output, f"labels changed as in {changes}; {unapplied:,} changes need training", notes)
 
 
-def _changes(model: Path, vocabulary: Path, **columns: str | None) -> "list[Change]":
+@contextmanager
+def _published(output: str) -> Iterator[Path]:
+    """Yield a directory for the new model, add the answers that it must repeat, and publish it."""
+    from xmtc.predict.smoke import write_answers
+    from xmtc.run.copies import published_model
+
+    with published_model(output) as folder:
+        yield folder
+        write_answers(folder)
+
+
+def _vocabulary_changes(model: Path, vocabulary: Path, **columns: str | None) -> "list[VocabularyChange]":
+    """Compare the labels of a model with a label file.
+
+    Args:
+        model: model directory.
+        vocabulary: label file.
+        columns: column of `label`, `name` and `parents`; None: as in training.
+    """
     from xmtc.artefact.export import LABELS
     from xmtc.data.labels import LabelTable
     from xmtc.labels.vocabulary import changes_of, read_vocabulary
 
-    given = {key: column for key, column in columns.items() if column is not None}
-    return changes_of(LabelTable.load(model / LABELS), read_vocabulary(model, vocabulary, given))
+    named_columns = {key: column for key, column in columns.items() if column is not None}
+    return changes_of(LabelTable.load(model / LABELS), read_vocabulary(model, vocabulary, named_columns))
 
 
-def _print_result(output: str, done: str, notes: tuple[str, ...]) -> None:
-    print_line(f"{output}: {done}")
+def _print_result(output: str, result: str, notes: Sequence[str]) -> None:
+    print_line(f"{output}: {result}")
     for note in notes:
         print_line(f"  note: {note}")

@@ -1,0 +1,117 @@
+"""How what was typed becomes what a command works with: local copies, configurations, documents."""
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from xmtc.files import check_page, is_yaml
+
+if TYPE_CHECKING:
+    from xmtc.data.readers import Document, ReaderConfig, Rejected
+    from xmtc.run.config import RunConfig
+
+
+def local_path(path: str) -> Path:
+    """Return a local path unchanged, or the local copy of a URI."""
+    from xmtc.storage.fetch import fetch
+
+    return fetch(path)
+
+
+def local_model(path: str) -> Path:
+    """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub."""
+    from xmtc.artefact.info import read_description
+    from xmtc.run.copies import fetch_model
+
+    model = fetch_model(path)
+    read_description(model)
+    return model
+
+
+def local_status(path: str) -> Path:
+    """Return a local run directory unchanged, or local copies of the small files of a run at a URI."""
+    from xmtc.run.copies import fetch_status
+
+    return fetch_status(path)
+
+
+def new_page(path: Path | None) -> Path | None:
+    """Refuse a place where no page may be written, before hours of work for it."""
+    if path is not None:
+        check_page(path)
+    return path
+
+
+def config_file(config_or_data: str) -> Path:
+    """Return the given configuration, or write one for the given data."""
+    if is_yaml(config_or_data):
+        return Path(config_or_data)
+    from xmtc.init.command import config_for
+
+    return config_for(config_or_data)
+
+
+def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":
+    """Read a configuration with its overrides; print it and exit if that is requested."""
+    from xmtc.config.load import load_config
+    from xmtc.config.plain import dump_yaml
+    from xmtc.run.config import RunConfig
+
+    run = load_config(RunConfig, config, overrides or [])
+    if print_config:
+        print(dump_yaml(run), end="")
+        raise typer.Exit()
+    return run
+
+
+def split_inputs(inputs: Sequence[str], *columns: object) -> tuple[list[str], dict[str, "ReaderConfig"]]:
+    """Separate files from configurations, and return the files and the source of each configuration, with local copies.
+
+    Args:
+        inputs: files and configurations.
+        columns: values of --text-column and --id, which are refused where only configurations name columns.
+    """
+    from xmtc.storage.fetch import fetch_parts
+
+    configurations = [path for path in inputs if is_yaml(path)]
+    files = [path for path in inputs if not is_yaml(path)]
+    check_columns(*columns, unread=None if files else f"{', '.join(configurations)} names the columns")
+    sources = {}
+    for path in configurations:
+        run = load_run(Path(path), None, print_config=False)
+        sources[path] = fetch_parts(run.data.source, run.storage)
+    return files, sources
+
+
+def check_columns(*columns: object, unread: str | None) -> None:
+    """Refuse --text-column and --id where no table is read by them.
+
+    Args:
+        columns: their values.
+        unread: why they have no effect; None if they have one.
+    """
+    if unread is not None and any(columns):
+        raise typer.BadParameter(f"--text-column and --id have no effect here: {unread}; leave them out")
+
+
+def read_documents(
+    model: Path, inputs: Sequence[str], text_column: Sequence[str] | None, id_column: str | None
+) -> "Iterator[Document | Rejected]":
+    """Read documents by the given columns, or by those that the model was trained on."""
+    from xmtc.artefact.info import read_description
+    from xmtc.score.inputs import read_inputs, text_columns
+
+    trained_on = read_description(model).columns
+    files, sources = split_inputs(inputs, text_column, id_column)
+    columns = text_columns(text_column, id_column, trained_on)
+    return read_inputs(files, columns, trained_on, sources)
+
+
+def show_version(requested: bool) -> None:
+    """Print the version, if requested, and exit."""
+    if requested:
+        print(f"xmtc {version('xmtc')}")
+        raise typer.Exit()

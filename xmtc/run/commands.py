@@ -1,0 +1,81 @@
+"""The commands that make runs and look after them: `xmtc train`, `prepare`, `mig`, `status`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xmtc.commands.arguments import config_file, load_run, local_status
+from xmtc.commands.family import command
+from xmtc.commands.options import ConfigFile, Overrides, PrintConfig
+
+
+@command(panel="Train")
+def train(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file, or data, for which init writes one (budget 1h).")
+    ],
+    overrides: Overrides = None,
+    print_config: PrintConfig = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time that the run needs, and exit.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a finished run whose data or first weights have changed since.")
+    ] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Make a model of the best epoch so far of an interrupted run.")
+    ] = False,
+) -> None:
+    """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
+    run = load_run(config_file(config), overrides, print_config)
+    if dry_run:
+        from xmtc.estimate.estimate import dry_run as estimate_run
+        from xmtc.preflight.configuration import check
+
+        check(run)
+        estimate_run(run)
+        return
+    from xmtc.pipeline import train_run
+
+    train_run(run, overwrite=overwrite, finish=finish)
+
+
+@command(panel="Train")
+def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
+    """Read the source documents and tokenise them into a corpus."""
+    run = load_run(config, overrides, print_config)
+    from xmtc.pipeline import prepare_stage
+
+    prepare_stage(run)
+
+
+@command(panel="Train")
+def mig(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    show: Annotated[
+        list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to print for each label.")] = 20,
+    print_config: PrintConfig = False,
+) -> None:
+    """Rank tokens by their mutual information gain with each label, on the train split."""
+    run = load_run(config, overrides, print_config)
+    from xmtc.pipeline import mig_stage
+    from xmtc.planting.mig.show import show_labels
+
+    corpus, ranking = mig_stage(run)
+    show_labels(corpus, ranking, show or [], top)
+
+
+@command(panel="Look")
+def status(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", parser=local_status, help="Run directory or URI, such as runs/quickstart.")
+    ],
+) -> None:
+    """Print which stages of a run are finished, and its latest metrics."""
+    from xmtc.run.status import print_status
+
+    print_status(run)
