@@ -17,6 +17,7 @@ from xmtc.estimate.memory import label_lines
 from xmtc.estimate.size import size_of_corpus
 from xmtc.evaluate.summary import summary_table
 from xmtc.planting.mig.ranking import TokenRanking, ranking_fingerprint
+from xmtc.planting.plan import planting_plan
 from xmtc.preflight.configuration import check, check_tokenizer
 from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse
@@ -186,10 +187,11 @@ def _is_done(state: RunState, stage: Stage, fingerprint: str, results: Sequence[
 
 def stages(config: RunConfig) -> list[Stage]:
     """List the stages of the whole job, in order."""
+    planting = planting_plan(config.model, config.plant)
     skipped = {
-        Stage.MIG: not config.ranks_tokens,
+        Stage.MIG: not planting.ranks_tokens,
         Stage.SCORERS: not config.model.scorers,
-        Stage.PLANT: not config.planted,
+        Stage.PLANT: not planting.parts,
         Stage.FINETUNE: not config.model.head.scores,
         Stage.REFIT: not config.refits_scorers,
     }

@@ -315,7 +315,7 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
 INTERRUPTIONS = {
     "prepare": "xmtc.data.prepare.make_shard",
     "mig": "xmtc.planting.mig.ranking.rank_tokens",
-    "plant": "xmtc.stages.plant.plant_prototypes",
+    "plant": "xmtc.planting.planter.plant_prototypes",
     "evaluate": "xmtc.stages.exporting.export_model",
     "report": "xmtc.pipeline.report_runs",
 }

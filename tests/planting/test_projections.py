@@ -20,9 +20,11 @@ from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import FlatConfig, HeadConfig, LabelAttentionConfig
 from xmtc.planting.mig.ranking import TokenRanking
-from xmtc.planting.projections import PlantSums, oas, plant_attention, plant_centre, plant_values
-from xmtc.planting.prototypes import set_rows
-from xmtc.planting.ridge_rows import RIDGE, VectorSums, plant_ridge_rows
+from xmtc.planting.projections import PlantSums, plant_attention, plant_centre, plant_values
+from xmtc.planting.ridge_rows import RIDGE, plant_ridge_rows, ridge_rows
+from xmtc.planting.rows import set_rows
+from xmtc.planting.sums import VectorSums
+from xmtc.planting.whitening import oas
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.weights import BestWeights
 
@@ -196,7 +198,8 @@ def test_planted_rows_of_rare_and_common_labels_start_training_at_a_low_loss() -
     def loss(seen_NP: Tensor, penalty: float) -> float:
         classifier, shard = build(FlatConfig(), width, labels)
         with torch.no_grad():
-            set_rows(classifier.head, sums.rows(shard.sum_of_all, dropout=penalty), prior_L, shard, most=1.0)
+            responses = ridge_rows(sums, shard.sum_of_all, dropout=penalty)
+            set_rows(classifier.head, responses, prior_L, shard, most=1.0)
             logits_NL = seen_NP @ classifier.head.weights.T + classifier.head.bias
         return float(binary_cross_entropy_with_logits(logits_NL, gold_NL))
 

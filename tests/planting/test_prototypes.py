@@ -4,7 +4,8 @@ import torch
 from xmtc.data.collate import Batch
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.config import LabelAttentionConfig
-from xmtc.planting.prototypes import GAP, SHRINKAGE, PrototypeSums, plant_prototypes
+from xmtc.planting.prototypes import SHRINKAGE, PrototypeSums, plant_prototypes
+from xmtc.planting.rows import GAP
 from xmtc.training.label_shard import LabelShard
 
 LABELS, WIDTH, TOKENS = 5, 8, 6
@@ -62,7 +63,8 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
                 for row in range(len(one.mask_BT)):
                     (positive if (row, label) in gold else negative)[label].append(contexts[row, column])
     variance = np.stack([c for found in (*positive.values(), *negative.values()) for c in found]).var(0)
-    rows, _, response = sums.rows(lambda value: value)
+    responses = sums.rows(lambda value: value)
+    rows, response = responses.rows_LP, responses.negative_L
     for label in range(4):
         count = len(positive[label])
         gap = np.mean(positive[label], 0) - np.mean(negative[label], 0)

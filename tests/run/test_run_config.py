@@ -6,6 +6,7 @@ import pytest
 
 from xmtc.config.load import load_config
 from xmtc.errors import ConfigError
+from xmtc.planting.plan import planting_plan
 from xmtc.preflight.configuration import without_effect
 from xmtc.run.config import RunConfig
 
@@ -134,7 +135,8 @@ def test_stage_1_needs_a_head_with_attention_by_label() -> None:
     flat, file = "model.head={kind: flat}", CONFIGS / "quickstart.yaml"
     with pytest.raises(ConfigError, match=r"plant\.method: .*model\.head\.kind"):
         load_config(RunConfig, file, [flat, "plant.method=ranking"])
-    assert load_config(RunConfig, file, [flat]).planted == {"rows"}
+    config = load_config(RunConfig, file, [flat])
+    assert planting_plan(config.model, config.plant).parts == {"rows"}
 
 
 @pytest.mark.parametrize("override", ["name=..", "name=.", "name=.hidden", f"seed={2**32}"])

@@ -16,6 +16,7 @@ import planting_settings
 import planting_tables
 from tiny_runs import load, write_config
 from xmtc.fusion.decision import Decision
+from xmtc.planting.plan import planting_plan
 from xmtc.scorers.predictions import SparsePredictions
 
 SCORERS = [{"kind": "linear", "penalty": 0.1}, {"kind": "word_neighbours"}]
@@ -87,8 +88,9 @@ def test_arms(tmp_path, arm, planted, stage_1, stage_2, signal):
     pq.write_table(pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet")
     shared = planting_settings.setting_config("g500", tmp_path, tmp_path / "work")
     config = planting_settings.arm_config(shared, "g500", arm, seed=3)
-    assert " ".join(sorted(config.planted)) == planted
-    assert config.plant.trained_epochs == stage_1
+    plan = planting_plan(config.model, config.plant)
+    assert " ".join(sorted(plan.parts)) == planted
+    assert plan.ranking_epochs == stage_1
     assert sum(phase.epochs for phase in config.finetune.phases) == stage_2
     assert config.mig.signal.kind == signal
     assert config.seed == 3

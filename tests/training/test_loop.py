@@ -19,10 +19,11 @@ import tiny_runs
 from xmtc.errors import TrainingError
 from xmtc.losses.base import LossOutput
 from xmtc.pipeline import mig_stage
+from xmtc.planting.plan import planting_plan
 from xmtc.planting.projections import PlantSums
 from xmtc.planting.prototypes import PrototypeSums
 from xmtc.planting.ranking_objective import PlantObjective
-from xmtc.planting.ridge_rows import VectorSums
+from xmtc.planting.sums import VectorSums
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.stages import plant
@@ -267,7 +268,7 @@ def test_dev_chooses_what_is_planted(tmp_path, monkeypatch, capsys, best):
     alone = tiny_runs.load(path, *encoder, "name=alone", parts, "plant.choose_documents=0")
     expected = load_file(run(alone, ["plant"]) / "plant/head.safetensors")
     assert "before training" not in capsys.readouterr().err
-    monkeypatch.setattr(plant, "_dev_macro_f1", lambda _: next(figures))
+    monkeypatch.setattr(plant.WorkerPasses, "dev_macro_f1", lambda _: next(figures))
     planted = load_file(run(tiny_runs.load(path, *encoder), ["plant"]) / "plant/head.safetensors")
     assert all(torch.equal(planted[name], expected[name]) for name in expected)
     name = " and ".join(sorted(best)) or "neither"
@@ -293,7 +294,8 @@ def test_over_random_states_only_rows_are_planted(tmp_path, capsys):
         for settings in ((), ("name=rows", "plant.parts=[rows]"))
     )
     assert all(torch.equal(default[name], rows[name]) for name in rows)
-    assert tiny_runs.load(path, "plant.parts=[attention]").planted == {"attention"}, "who asks for it, gets it"
+    config = tiny_runs.load(path, "plant.parts=[attention]")
+    assert planting_plan(config.model, config.plant).parts == {"attention"}, "who asks for it, gets it"
 
 
 def test_sums_of_other_weights_are_left_behind(tmp_path, monkeypatch):

@@ -37,6 +37,7 @@ from xmtc.fusion.fusion import candidates_of, fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.planting.mig.ranking import TokenRanking, rank_corpus
+from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.state import git_state, versions
@@ -116,14 +117,15 @@ class Shared:
 def train(shared: Shared, config: RunConfig, arm: str) -> dict[str, float]:
     """Run both stages of a run; seconds of this process's cores by stage."""
     paths, seconds = RunPaths.of(config), {}
+    planting = planting_plan(config.model, config.plant)
     shutil.rmtree(paths.root, ignore_errors=True)
-    if config.ranks_tokens:
+    if planting.ranks_tokens:
         ranking = rank_tokens(config, paths, shared.corpus)
         if arm == "common_only":
             ranking.token_ids_LK[shared.counts_L <= COMMON] = -1
             ranking.save(paths.ranking)
     for stage in (Stage.PLANT, Stage.FINETUNE):
-        if stage is Stage.FINETUNE or config.planted:
+        if stage is Stage.FINETUNE or planting.parts:
             began = time.process_time()
             run_stage(stage, config, paths)
             seconds[stage.value] = round(time.process_time() - began, 1)
@@ -133,10 +135,10 @@ def train(shared: Shared, config: RunConfig, arm: str) -> dict[str, float]:
 def looks(shared: Shared, worker: Worker) -> dict[str, float]:
     """Share of the attention on tokens of high MIG: after stage 1 where there was one, and at the end."""
     found = {}
-    if worker.config.planted:
+    if worker.planting.parts:
         worker.classifier.head.load_state_dict(load_file(worker.paths.planted))
         found["mig_share_planted"] = attention_overlap(worker, shared.ranking)["attention"]
-        if "attention" in worker.config.planted:
+        if "attention" in worker.planting.parts:
             found["planted_ndcg@10"] = token_ndcg(worker)
     load_best(worker)
     overlap = attention_overlap(worker, shared.ranking)

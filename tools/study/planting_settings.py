@@ -15,6 +15,7 @@ from xmtc.config.load import load_config
 from xmtc.files import replacing_file
 from xmtc.models.heads.config import PlantedPart
 from xmtc.planting.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
+from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -215,7 +216,9 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
     if arm.half:
         phases = tuple(replace(phase, epochs=-(-phase.epochs // 2)) for phase in config.finetune.phases)
         config = replace(config, finetune=replace(config.finetune, phases=phases))
-    epochs = config.plant.trained_epochs if arm.epochs is None else arm.epochs
+    epochs = arm.epochs
+    if epochs is None:
+        epochs = planting_plan(config.model, config.plant).ranking_epochs
     plant = replace(
         config.plant,
         method="ranking" if epochs else "closed_form",
@@ -229,7 +232,8 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
 def _longer(config: RunConfig) -> RunConfig:
     """The epochs of stage 1 go to the first phase of stage 2."""
     first, *others = config.finetune.phases
-    first = replace(first, epochs=first.epochs + config.plant.trained_epochs)
+    stage_1 = planting_plan(config.model, config.plant).ranking_epochs
+    first = replace(first, epochs=first.epochs + stage_1)
     return replace(config, finetune=replace(config.finetune, phases=(first, *others)))
 
 

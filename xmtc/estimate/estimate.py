@@ -17,6 +17,7 @@ from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds, in_words, not_measured, stage_seconds
 from xmtc.estimate.size import SAMPLE, Size, is_prepared, size_of, size_of_corpus, size_of_source, survey
 from xmtc.models.poolings.pooling import FixedPoolings
+from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.storage.fetch import fetch_parts
@@ -175,7 +176,7 @@ def _steps(config: RunConfig, size: Size) -> dict[str, int]:
         return {}
     finetune = sum(phase.epochs for phase in config.finetune.phases)
     steps = {str(Stage.FINETUNE): finetune * math.ceil(size.train / config.finetune.batch_size)}
-    if epochs := config.plant.trained_epochs:
+    if epochs := planting_plan(config.model, config.plant).ranking_epochs:
         return {str(Stage.PLANT): epochs * math.ceil(size.train / config.plant.batch_size)} | steps
     return steps
 

@@ -22,6 +22,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.pretrained import read_pretrained_config
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.models.kernels.products import CHUNK
+from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.training.unfreeze import trained_groups
 
@@ -123,9 +124,14 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
 
 def _planting(config: RunConfig, classifier: Classifier, size: Size) -> float:
     """Estimate the sums that closed forms are computed from: `PlantSums`, and rows with one or two sums of each."""
-    labels, width = -(-size.labels // _sharing(config, size)), classifier.encoder.width
-    found = 4.0 * (labels + (size.vocab_size or 0)) * width if config.planted_projections else 0.0
-    return found + (12.0 * labels * classifier.head.weights.shape[1] if "rows" in config.planted else 0.0)
+    planting = planting_plan(config.model, config.plant)
+    labels = -(-size.labels // _sharing(config, size))
+    sums = 0.0
+    if planting.projections:
+        sums += 4.0 * (labels + (size.vocab_size or 0)) * classifier.encoder.width
+    if planting.plants_rows:
+        sums += 12.0 * labels * classifier.head.weights.shape[1]
+    return sums
 
 
 def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter]) -> float:

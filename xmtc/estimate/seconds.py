@@ -21,6 +21,7 @@ from xmtc.fusion.boosted import MAX_PAIRS, TREES
 from xmtc.fusion.cross_fit import MOST_AT_ONCE
 from xmtc.fusion.fusion import LEAST_FOR_TREES
 from xmtc.planting.config import PlantConfig
+from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
 from xmtc.scorers.config import ScorerSettings
@@ -194,7 +195,7 @@ class _Stages:
         """Estimate seconds of planting and fine-tuning; without cached states, each pass encodes."""
         found: dict[str, float] = {}
         size, tune = self.size, self.config.finetune
-        if self.config.planted:
+        if planting_plan(self.config.model, self.config.plant).parts:
             found[str(Stage.PLANT)] = _FIGURES["stage"] + encoding_s + self._planting(self.config.plant, head)
             encoding_s = 0.0
         epochs, dev = sum(phase.epochs for phase in tune.phases), min(size.dev, tune.dev_documents or size.dev)
@@ -211,10 +212,11 @@ class _Stages:
 
     def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:
         """Estimate seconds of the epochs of stage 1 and the passes that collect sums."""
-        documents = self.config.documents_to_plant(self.size.train)
-        encoded = 0 if plant.cache_hidden else documents + plant.trained_epochs * self.size.train
+        planting = planting_plan(self.config.model, plant)
+        documents = planting.documents(self.size.train)
+        encoded = 0 if plant.cache_hidden else documents + planting.ranking_epochs * self.size.train
         passes = documents * head.train_s * self._read * _FORWARD + encoded * self._encode_s
-        return self._epochs(plant.trained_epochs, plant.batch_size, head) + passes
+        return self._epochs(planting.ranking_epochs, plant.batch_size, head) + passes
 
     def _epochs(self, epochs: int, batch_size: int, head: HeadSpeed) -> float:
         steps = math.ceil(self.size.train / batch_size)

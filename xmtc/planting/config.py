@@ -36,12 +36,6 @@ class PlantConfig(TrainingConfig):
     sampled_labels: Annotated[int, Field(ge=1)] = 128
     """Number of labels whose attention trains in a micro-batch: its positives and uniform ones."""
 
-    @property
-    def trained_epochs(self) -> int:
-        """Maximum number of epochs of stage 1; 0 if it does not train."""
-        trains = self.method == "ranking" and (self.parts is None or "attention" in self.parts)
-        return (self.epochs or 10) if trains else 0  # ten are those of the PLANT paper
-
     def __post_init__(self) -> None:
         """Refuse settings of epochs without epochs."""
         super().__post_init__()

@@ -1,50 +1,23 @@
-"""Plant the classifier: initialise its rows from the contexts that the attention produces, trained or random.
+"""Plant the rows of a head that attends by label: prototypes of the contexts that the attention produces.
 
-Each worker initialises its rows from all workers' documents.
+Each worker plants its rows from all workers' documents.
 
-Suffixes: B documents (of all workers), T tokens, S labels of a batch, L labels of this worker, d head width.
+Suffixes: B documents (of all workers), S labels of a batch, L labels of this worker, d head width.
 """
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from xmtc.models.classifier import Classifier
-from xmtc.models.heads.base import AttendsByLabel, Head
+from xmtc.models.heads.base import AttendsByLabel
+from xmtc.planting.rows import Responses, set_rows
 from xmtc.planting.sums import ReadFor, Sums
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""
-GAP = 5.0
-"""Difference between the mean logits of positive and negative documents for the median label."""
-
-
-class Responses(NamedTuple):
-    """Rows of labels, and what they score on average.
-
-    Attributes:
-        rows_Ld: w.
-        positive_L, negative_L: w[l]·μ⁺[l] and w[l]·μ⁻[l], means over the label's documents and over others.
-    """
-
-    rows_Ld: Tensor
-    positive_L: Tensor
-    negative_L: Tensor
-
-
-def set_rows(head: Head, found: Responses, prior_L: Tensor, shard: LabelShard, most: float = math.inf) -> None:
-    """Set rows times a factor, and biases such that a negative scores the label's prior. Collective.
-
-    The factor makes the median gap `GAP`, but is at most `most`.
-    """
-    gap_L = shard.of_all(found.positive_L - found.negative_L)
-    scale = min(GAP / float(gap_L[gap_L > 0].median()), most) if bool((gap_L > 0).any()) else 0.0
-    head.weights.copy_(found.rows_Ld * scale)
-    head.bias.copy_(prior_L - found.negative_L * scale)
 
 
 class PrototypeSums(Sums):
@@ -52,6 +25,13 @@ class PrototypeSums(Sums):
 
     Every document of a batch gives a negative context for each label of the batch's other documents. The negatives
     need no extra pass, and their number is of the same order for rare and common labels.
+
+    Attributes:
+        positive_Ld: Σ o over the label's documents.
+        negative_Ld: Σ o over other documents of the same batches.
+        square_d: Σ o² over both, and over all labels.
+        positives_L: number of contexts in `positive_Ld`.
+        negatives_L: number of contexts in `negative_Ld`.
     """
 
     def __init__(self, labels: int, width: int, device: torch.device) -> None:
@@ -70,13 +50,10 @@ class PrototypeSums(Sums):
         is_positive_BS = torch.zeros(contexts_BSd.shape[:2], device=contexts_BSd.device)
         is_positive_BS[targets.rows_P, torch.searchsorted(labels_S, targets.columns_P)] = 1
         weight_B1 = targets.weight_B.unsqueeze(1)
-        for wanted_BS, sums_Ld, counts_L in (
-            (is_positive_BS * weight_B1, self.positive_Ld, self.positives_L),
-            ((1 - is_positive_BS) * weight_B1, self.negative_Ld, self.negatives_L),
-        ):
-            sums_Ld.index_add_(0, labels_S, torch.einsum("bs,bsd->sd", wanted_BS, contexts_BSd))
-            counts_L.index_add_(0, labels_S, wanted_BS.sum(0))
-        self.square_d.add_(contexts_BSd.square().mul(weight_B1.unsqueeze(2)).sum((0, 1)).double())
+        _add(self.positive_Ld, self.positives_L, labels_S, is_positive_BS * weight_B1, contexts_BSd)
+        _add(self.negative_Ld, self.negatives_L, labels_S, (1 - is_positive_BS) * weight_B1, contexts_BSd)
+        squares_BSd = contexts_BSd.square().mul(weight_B1.unsqueeze(2))
+        self.square_d.add_(squares_BSd.sum((0, 1)).double())
 
     def rows(self, sum_of_all: Callable[[Tensor], Tensor]) -> Responses:
         """Compute classifier rows and their mean responses. Collective; the sums become means, so call it once.
@@ -90,16 +67,30 @@ class PrototypeSums(Sums):
         Returns:
             Rows, zero for labels without a training document, and their mean responses.
         """
-        total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(min=1)
-        mean_d = sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double()) / total
-        variance_d = (sum_of_all(self.square_d) / total - mean_d.square()).clamp(min=1e-8).float()
+        variance_d = self._variance(sum_of_all)
         seen_L = (self.positives_L > 0) & (self.negatives_L > 0)
-        shrink_L1 = (seen_L * self.positives_L / (self.positives_L + SHRINKAGE)).unsqueeze(1)
+        shrink_L = seen_L * self.positives_L / (self.positives_L + SHRINKAGE)
         positive_Ld = self.positive_Ld.div_(self.positives_L.clamp(min=1).unsqueeze(1))
         negative_Ld = self.negative_Ld.div_(self.negatives_L.clamp(min=1).unsqueeze(1))
-        rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L1).div_(variance_d)
-        positive_L, negative_L = (torch.einsum("ld,ld->l", rows_Ld, mean_Ld) for mean_Ld in (positive_Ld, negative_Ld))
-        return Responses(rows_Ld, positive_L, negative_L)
+        rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L.unsqueeze(1)).div_(variance_d)
+        return Responses(
+            rows_Ld,
+            torch.einsum("ld,ld->l", rows_Ld, positive_Ld),
+            torch.einsum("ld,ld->l", rows_Ld, negative_Ld),
+        )
+
+    def _variance(self, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute the variance (d,) of all contexts of all labels, positive and negative ones. Collective."""
+        total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(min=1)
+        mean_d = sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double()) / total
+        variance_d = sum_of_all(self.square_d) / total - mean_d.square()
+        return variance_d.clamp(min=1e-8).float()
+
+
+def _add(sums_Ld: Tensor, counts_L: Tensor, labels_S: Tensor, weight_BS: Tensor, contexts_BSd: Tensor) -> None:
+    """Add weighted contexts of labels to sums and counts, in place."""
+    sums_Ld.index_add_(0, labels_S, torch.einsum("bs,bsd->sd", weight_BS, contexts_BSd))
+    counts_L.index_add_(0, labels_S, weight_BS.sum(0))
 
 
 @torch.no_grad()
@@ -116,7 +107,8 @@ def plant_prototypes(classifier: Classifier, read: ReadFor, prior_L: Tensor, sha
     assert isinstance(head, AttendsByLabel)
     sums = PrototypeSums(len(prior_L), head.weights.shape[1], prior_L.device)
     for batch in read(sums):
-        sums.add(head, shard.gather_tokens(classifier.encode(batch), batch))
+        documents = shard.gather_tokens(classifier.encode(batch), batch)
+        sums.add(head, documents)
     if shard.world == 1:
         sums.all_reduce(labels=True)
     set_rows(head, sums.rows(shard.sum_of_all), prior_L, shard)

@@ -2,8 +2,8 @@
 
 Each worker plants its own labels, with all workers' documents.
 
-Suffixes: B documents (of all workers), T tokens, S sampled labels of this worker, H heads, N (document, label) lists, V
-vocabulary, d head width.
+Suffixes: B documents (of all workers), T tokens, S sampled labels of this worker, H heads, P (document, label) pairs,
+V vocabulary.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,11 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel
 from xmtc.planting.config import PlantConfig
 from xmtc.planting.mig.ranking import TokenRanking
+from xmtc.planting.relevance import grades_by_rank, ndcg_of_lists
 from xmtc.training.label_sampling import distinct
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 from xmtc.training.objective import Objective
 
-GRADES = 5
-"""Number of relevance grades, spaced by the logarithm of a token's rank for the label. The gain is 2^grade − 1."""
 NDCG_CUTOFF = 10
 METRIC = f"ndcg@{NDCG_CUTOFF}"
 """Dev metric that picks the best epoch."""
@@ -62,29 +61,33 @@ class PlantObjective(Objective):
     def forward(self, batch: Batch, seed: int) -> LossOutput:
         """Compute this worker's share of each document's mean list loss, summed over documents."""
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
-        labels_S = self.sample_labels(documents.targets.on_host.columns_P, seed)
+        targets = documents.targets
+        labels_S = self.sample_labels(targets.on_host.columns_P, seed)
         scores_BST, grades_BST = self.lists(documents, labels_S)
         mask_BST = documents.mask_GT.unsqueeze(1).expand_as(grades_BST)
-        loss_BS = self.loss(*(x.flatten(0, 1) for x in (scores_BST, grades_BST, mask_BST))).view(scores_BST.shape[:2])
-        weight_B = documents.targets.weight_B
-        lists_B = self.shard.sum_of_all((grades_BST > 0).any(2).sum(1).to(loss_BS.dtype))
+        loss_N = self.loss(scores_BST.flatten(0, 1), grades_BST.flatten(0, 1), mask_BST.flatten(0, 1))
+        loss_BS = loss_N.view(scores_BST.shape[:2])
+        has_ranked_tokens_BS = (grades_BST > 0).any(2)
+        lists_B = self.shard.sum_of_all(has_ranked_tokens_BS.sum(1).to(loss_BS.dtype))
         per_document_B = loss_BS.sum(1) / lists_B.clamp(min=1)
-        return LossOutput((per_document_B * weight_B).sum(), batch.weight_B.sum())
+        return LossOutput((per_document_B * targets.weight_B).sum(), batch.weight_B.sum())
 
     def sample_labels(self, columns_P: Tensor, seed: int) -> Tensor:
         """Sample labels, int64 (S,): positives that have a ranking, plus uniformly drawn labels; all on the CPU."""
-        generator, wanted = torch.Generator().manual_seed(seed), self.shard.share(self.settings.sampled_labels)
+        generator = torch.Generator().manual_seed(seed)
+        count = self.shard.share(self.settings.sampled_labels)
         positives = columns_P.unique()
         positives = positives[among(positives, self.rankable)]
-        positives = positives[torch.randperm(len(positives), generator=generator)[:wanted]]
-        drawn = self.rankable[distinct(wanted, len(self.rankable), generator)]
-        return torch.cat([positives, drawn])[:wanted].unique()
+        positives = positives[torch.randperm(len(positives), generator=generator)[:count]]
+        drawn = self.rankable[distinct(count, len(self.rankable), generator)]
+        return torch.cat([positives, drawn])[:count].unique()
 
     def lists(self, documents: GatheredDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor]:
         """Collect scores and grades (B, S, T) of every document's tokens for these labels, which are on the CPU."""
-        (_, ids_BT1), mask_BT = documents.read, documents.mask_GT
+        mask_BT = documents.mask_GT
         scores_BSHT = self._attention_scores(documents, labels_S.to(mask_BT.device, non_blocking=True))
-        return scores_BSHT.mean(2), self.grades(ids_BT1[..., 0], labels_S) * mask_BT.unsqueeze(1)
+        grades_BST = self.grades(_token_ids(documents), labels_S) * mask_BT.unsqueeze(1)
+        return scores_BSHT.mean(2), grades_BST
 
     def _attention_scores(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         head = self.classifier.head
@@ -98,14 +101,15 @@ class PlantObjective(Objective):
         Covers this worker's labels and all workers' documents. Collective.
         """
         documents = self.shard.gather_tokens(self.classifier.encode(batch), batch)
-        (_, ids_BT1), targets, mask_BT = documents.read, documents.targets, documents.mask_GT
+        targets = documents.targets
+        mask_BT = documents.mask_GT
         ranked_P = among(targets.on_host.columns_P, self.rankable).to(mask_BT.device)
-        rows_P, labels_P = targets.rows_P[ranked_P], targets.columns_P[ranked_P]
+        rows_P = targets.rows_P[ranked_P]
         if len(rows_P) == 0:
             return 0.0, 0.0
-        labels_S, columns_P = labels_P.unique(return_inverse=True)
+        labels_S, columns_P = targets.columns_P[ranked_P].unique(return_inverse=True)
         scores_BSHT = self._attention_scores(documents, labels_S)
-        grades_PT = self.grades(ids_BT1[..., 0], labels_S)[rows_P, columns_P] * mask_BT[rows_P]
+        grades_PT = self.grades(_token_ids(documents), labels_S)[rows_P, columns_P] * mask_BT[rows_P]
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
         ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], NDCG_CUTOFF)
         counted_P = targets.weight_B[rows_P] * (grades_PT > 0).any(1)
@@ -118,18 +122,7 @@ class PlantObjective(Objective):
         return grades_SV[:, token_ids_BT].transpose(0, 1)
 
 
-def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int) -> Tensor:
-    """Compute nDCG@cutoff (N,) with gain 2^g − 1 and discount 1/log2(1 + rank) (Järvelin & Kekäläinen 2002)."""
-    gains_NT = torch.exp2(grades_NT.float()).sub(1).masked_fill(~mask_NT, 0)
-    k = min(cutoff, gains_NT.shape[1])
-    discounts_K = 1 / torch.log2(torch.arange(2, k + 2, device=gains_NT.device, dtype=torch.float32))
-    top_NK = scores_NT.masked_fill(~mask_NT, -torch.inf).topk(k).indices
-    found_N = (gains_NT.gather(1, top_NK) * discounts_K).sum(1)
-    return found_N / (gains_NT.topk(k).values * discounts_K).sum(1).clamp(min=1e-9)
-
-
-def grades_by_rank(k: int) -> np.ndarray:
-    """Compute the grade of each rank, uint8 (k + 1,). Index k means "not ranked" and has grade 0."""
-    ranks = np.arange(k)
-    levels = GRADES - np.floor(np.log1p(ranks) / np.log1p(k) * GRADES)
-    return np.append(levels, 0).astype(np.uint8)
+def _token_ids(documents: GatheredDocuments) -> Tensor:
+    """Return the token ids (B, T) that `LabelShard.gather_tokens` has gathered beside the hidden states."""
+    _, ids_BT1 = documents.read
+    return ids_BT1[..., 0]

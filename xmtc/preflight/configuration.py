@@ -12,6 +12,7 @@ from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.errors import ConfigError
 from xmtc.estimate.memory import UnknownShapeError, meta_classifier
 from xmtc.estimate.size import Size
+from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import initial_model_folder
 from xmtc.scorers.base import check_fields
@@ -47,6 +48,7 @@ def check(config: RunConfig) -> None:
 def without_effect(config: RunConfig) -> Iterator[str]:
     """Name the settings that others make void. They are not refused: an override for one run may be the reason."""
     model, plant, head = config.model, config.plant, f"model.head.kind: {config.model.head.kind}"
+    planted = planting_plan(model, plant).parts
     if config.distributed.max_workers == 0:
         strategy = () if config.distributed.strategy == SingleConfig() else ("strategy",)
         if keys := ", ".join(keys_beyond_defaults(config.distributed, ("address", *strategy))):
@@ -58,12 +60,12 @@ def without_effect(config: RunConfig) -> Iterator[str]:
             f"{name}{key}" for name, one in sections.items() for key in keys_beyond_defaults(one, void)
         ):
             yield f"{head}: nothing trains: no effect of {keys}"
-    elif left := set(plant.parts or ()) - config.planted:
+    elif left := set(plant.parts or ()) - planted:
         yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
     if config.evaluate.fit_on_dev and not model.scorers:
         yield "model.scorers: there are none: no effect of evaluate.fit_on_dev"
     epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
-    if plant.method == "closed_form" and config.planted and (keys := ", ".join(keys_beyond_defaults(plant, epochs))):
+    if plant.method == "closed_form" and planted and (keys := ", ".join(keys_beyond_defaults(plant, epochs))):
         yield f"plant.method: closed_form: no effect of plant.{keys}"
     backbone, frozen = model.encoder.backbone, not any(phase.encoder_layers for phase in config.finetune.phases)
     if model.head.scores and frozen and backbone is not None and backbone.lora is not None and not backbone.quantize:

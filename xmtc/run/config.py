@@ -14,9 +14,10 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.metrics import goals
 from xmtc.losses.config import kinds_for
 from xmtc.models.config import ModelConfig
-from xmtc.models.heads.config import HeadUse, PlantedPart
+from xmtc.models.heads.config import HeadUse
 from xmtc.planting.config import PlantConfig
 from xmtc.planting.mig.config import MigConfig
+from xmtc.planting.plan import check_planting, planting_plan
 from xmtc.storage.config import StorageConfig
 from xmtc.track.config import TrackConfig
 from xmtc.training.config import FinetuneConfig
@@ -54,41 +55,6 @@ class RunConfig:
     """Local copies of what is at a URI."""
 
     @property
-    def planted(self) -> frozenset[PlantedPart]:
-        """The parts of the head that are planted before stage 2."""
-        model, parts, head = self.model, self.plant.parts, self.model.head
-        named = {"rows"} if model.label_text and not head.attends_by_label else set()
-        if parts is None:  # what is solved for random states does not fit those that the encoder learns
-            parts = head.plantable - (set() if model.encoder.pretrained or model.init_from else self._solved)
-        return head.plantable.intersection(parts) - named
-
-    @property
-    def planted_projections(self) -> frozenset[PlantedPart]:
-        """The parts other than rows that are planted in closed form."""
-        return self.planted & self._solved
-
-    @property
-    def _solved(self) -> set[PlantedPart]:
-        """The parts other than rows that have a closed form with these settings."""
-        return {"values"} if self.plant.trained_epochs else {"attention", "values"}
-
-    @property
-    def chooses_projections(self) -> bool:
-        """Whether dev chooses which projections are planted."""
-        return self.plant.method == "closed_form" and self.plant.choose_documents > 0 and {"rows"} < self.planted
-
-    def documents_to_plant(self, documents: int) -> int:
-        """How many documents planting reads with so many in train, besides the epochs of stage 1."""
-        trials = 2 ** len(self.planted_projections) if self.chooses_projections else 0
-        passes = bool(self.planted_projections) + ("rows" in self.planted)
-        return passes * documents + trials * min(documents, self.plant.choose_documents)
-
-    @property
-    def ranks_tokens(self) -> bool:
-        """Whether planting needs the ranking of each label's tokens."""
-        return "attention" in self.planted
-
-    @property
     def trains_encoder(self) -> bool:
         """Whether stage 2 changes the encoder."""
         return self.model.head.scores and self.finetune.trains_encoder
@@ -115,7 +81,7 @@ class RunConfig:
         if not self.model.head.scores:
             return True
         tunes_head_first = self.finetune.cache_hidden and self.finetune.phases[0].encoder_layers == 0
-        return tunes_head_first or (bool(self.planted) and self.plant.cache_hidden)
+        return tunes_head_first or (bool(planting_plan(self.model, self.plant).parts) and self.plant.cache_hidden)
 
     def shares_rows(self, labels: int, workers: int) -> bool:
         """Whether workers share the label rows; otherwise each has all of them.
@@ -137,7 +103,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuse what neither section can see alone."""
-        self._check_plant()
+        check_planting(self.model, self.plant)
         self._check_finetune()
         self._check_backbone()
         if self.evaluate.shortlist and self.data.task == "single_label":
@@ -173,14 +139,6 @@ class RunConfig:
             yield Demand.LABEL_TEXTS, f"model.head.kind: {self.model.head.kind}"
         if backbone is not None and backbone.quantize:
             yield Demand.QUANTIZED_WEIGHTS, f"model.encoder.quantize: {backbone.quantize}"
-
-    def _check_plant(self) -> None:
-        """Refuse stage 1 for a head without attention by label."""
-        if self.plant.trained_epochs and "attention" not in self.model.head.plantable:
-            raise ValueError(
-                f"plant.method: ranking needs a head with attention by label, and model.head.kind is "
-                f"{self.model.head.kind}; leave plant.method out"
-            )
 
     def _check_finetune(self) -> None:
         """Refuse a metric that picks no epoch."""

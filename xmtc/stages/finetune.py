@@ -20,7 +20,7 @@ from xmtc.training.weights import load_into
 def finetune(worker: Worker) -> None:
     """Run stage 2: train classifier, attention and backbone, phase by phase."""
     settings, classifier = worker.config.finetune, worker.classifier
-    if worker.config.planted:
+    if worker.planting.parts:
         load_into(classifier.head, worker.paths.planted)
     elif worker.initial_model is None:
         init_from_documents(worker)

@@ -36,7 +36,7 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     worker = build_worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
-    begins = stage == (Stage.PLANT if config.planted else Stage.FINETUNE)
+    begins = stage == (Stage.PLANT if worker.planting.parts else Stage.FINETUNE)
     if begins and worker.is_first and worker.initial_model is not None:
         print_line(worker.initial_model.describe(worker.corpus.manifest.vocabulary))
     with denormals_as_zero():

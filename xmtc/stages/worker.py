@@ -14,6 +14,7 @@ from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
 from xmtc.planting.mig.ranking import ranking_fingerprint
+from xmtc.planting.plan import PlantingPlan, planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.fingerprints import model_stages
@@ -31,6 +32,7 @@ class Worker:
 
     Attributes:
         config: the run's configuration.
+        planting: what is planted.
         paths: the run's files.
         strategy: distributes the work among ranks.
         corpus: the corpus, with its `tokenizer` and its splits `train` and `dev`.
@@ -43,6 +45,7 @@ class Worker:
     """
 
     config: RunConfig
+    planting: PlantingPlan
     paths: RunPaths
     strategy: Strategy
     corpus: Corpus
@@ -117,6 +120,7 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     )
     worker = Worker(
         config=config,
+        planting=planting_plan(config.model, config.plant),
         paths=paths,
         strategy=strategy,
         corpus=corpus,
