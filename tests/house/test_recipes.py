@@ -23,6 +23,7 @@ import yaml
 
 import tiny_runs
 from xmtc.artefact.export import load_model
+from xmtc.commands.family import GROUP as COMMANDS
 from xmtc.config.members import FAMILIES
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.evaluate.metrics import GROUP as METRICS
@@ -43,10 +44,11 @@ RECIPES = (
     "strategy",
     "metric",
     "report section",
+    "command",
     "callback",
 )
-WITHOUT_YAML = ("report section",)
-WITHOUT_SETTINGS = ("metric", "report section")
+WITHOUT_YAML = ("report section", "command")
+WITHOUT_SETTINGS = ("metric", "report section", "command")
 _CALLS = """
 import json, sys
 from pathlib import Path
@@ -198,6 +200,7 @@ def installed(tmp_path_factory) -> Installed:
         ],
         ["score", model, config, "--output", scored],
         ["report", str(folder / "runs" / "recipes"), "--output", page],
+        ["frequent", model, "--top", "3"],
     ]
     paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tools/docs")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
@@ -216,7 +219,7 @@ def test_every_family_has_a_recipe_of_one_file() -> None:
         assert (len(recipe.files), len(tests)) == (2, 1), name
         assert bool(recipe.settings) != (name in WITHOUT_YAML), name
         (group,) = recipe.entry_points
-        assert group in (*FAMILIES, METRICS, SECTIONS), name
+        assert group in (*FAMILIES, METRICS, SECTIONS, COMMANDS), name
 
 
 def test_their_own_tests_pass(installed: Installed) -> None:
@@ -265,6 +268,14 @@ def test_help_lists_them(installed: Installed) -> None:
         for named in recipe.entry_points.values():
             assert all(kind in said for kind in named)
     assert "my-package 1.0 adds " in said
+
+
+def test_the_command_runs_and_stands_under_its_heading(installed: Installed) -> None:
+    printed = installed.said.partition("$ xmtc frequent")[2].splitlines()[1:4]
+    counts = [int(line.split()[0].replace(",", "")) for line in printed]
+    assert counts == sorted(counts, reverse=True)
+    look = installed.call("--help").stdout.partition("─ Look ")[2].partition("─ Use ")[0]
+    assert "frequent" in look
 
 
 def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: Installed) -> None:
