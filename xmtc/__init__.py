@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xmtc.own_data import train
-    from xmtc.predict.predictor import Model, Prediction
+    from xmtc.predict.predictions import Prediction
+    from xmtc.predict.predictor import Model
 
 __all__ = ["Model", "Prediction", "__version__", "train"]
 
 __version__ = "0.1.0"
-_PLACES = {"Model": "xmtc.predict.predictor", "Prediction": "xmtc.predict.predictor", "train": "xmtc.own_data"}
+_PLACES = {"Model": "xmtc.predict.predictor", "Prediction": "xmtc.predict.predictions", "train": "xmtc.own_data"}
 
 # PEFT imports bitsandbytes if it is installed, which then warns about a kernel that is not needed.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

@@ -364,7 +364,7 @@ def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch
         assert xmtc("train", tiny).code == 130
     outcome = xmtc("train", tiny, "--finish")
     assert outcome.code == 0, outcome.err
-    head = Model.from_pretrained(run / "model").classifier.head
+    head = Model.from_pretrained(run / "model").scorer.classifier.head
     for name, table in head.label_tables().items():
         assert torch.equal(table, epochs[0][name])
     assert re.search(r"finetune +done in [\d:]+$", xmtc("status", run).out, re.M)

@@ -40,14 +40,14 @@ def test_chosen_labels_come_after_the_best_ones(model):
 
 def test_what_is_called_predicted_is_what_the_thresholds_say(model, monkeypatch):
     best, second = (p.score for p in model.predict([TEXT], top_k=2)[0])
-    monkeypatch.setattr(model, "decision", Decision((best + second) / 2))
+    monkeypatch.setattr(model.scorer, "decision", Decision((best + second) / 2))
     assert [s.predicted for s in explain_text(model, TEXT, [], 3)] == [True, False, False]
     own_L = np.ones(23, np.float32)
     own_L[model.labels.index(model.predict([TEXT], top_k=2)[0][1].label)] = second
-    monkeypatch.setattr(model, "decision", Decision(1.0, own_L))
+    monkeypatch.setattr(model.scorer, "decision", Decision(1.0, own_L))
     assert [s.predicted for s in explain_text(model, TEXT, [], 3)] == [False, True, False]
     assert [p.predicted for p in model.predict([TEXT], top_k=3)[0]] == [False, True, False]
-    monkeypatch.setattr(model, "decision", BEST)
+    monkeypatch.setattr(model.scorer, "decision", BEST)
     assert [s.predicted for s in explain_text(model, TEXT, [], 3)] == [True, False, False]
 
 
@@ -85,7 +85,7 @@ def test_evidence_that_no_word_decides_is_called_spread(model):
 
 def test_exclusive_labels_have_no_separate_log_odds(model, monkeypatch, tmp_path):
     for task, said in (("multi_label", "its log-odds"), ("single_label", "Labels exclude each")):
-        monkeypatch.setattr(model, "info", replace(model.info, task=task))
+        monkeypatch.setattr(model.scorer, "info", replace(model.info, task=task))
         write_page(tmp_path / "page.html", explain_text(model, TEXT, [], 1), title="a", model="m")
         page = (tmp_path / "page.html").read_text()
         assert [text in page for text in ("its log-odds", "Labels exclude each")].count(True) == 1

@@ -149,8 +149,8 @@ def test_the_parts_that_the_terminal_and_the_page_show_sum_to_the_logit(run, tmp
 
 def test_a_label_that_no_scorer_proposes_is_explained(run):
     model = xmtc.Model.from_pretrained(run / "model", device="cpu")
-    assert model.ensemble is not None
-    model.ensemble = replace(model.ensemble, config=FusionConfig(candidates=1))
+    assert model.scorer.ensemble is not None
+    model.scorer.ensemble = replace(model.scorer.ensemble, config=FusionConfig(candidates=1))
     proposed = {one.label for one in model.predict(TEXTS[:1], top_k=6)[0]}
     other = next(label for label in model.labels.labels if label not in proposed)
     best, chosen = explain_text(model, TEXTS[0], [other], 1)
@@ -170,13 +170,13 @@ def test_a_text_without_a_word_for_a_label_does_not_blame_the_pooling(run):
 
 def test_the_encoder_runs_once_for_labels_and_evidence(run, monkeypatch):
     model = xmtc.Model.from_pretrained(run / "model")
-    encode, passes = model.classifier.encode, []
+    encode, passes = model.scorer.classifier.encode, []
 
     def counted(batch: Batch) -> Tensor:
         passes.append(batch.hidden_BTD is None)
         return encode(batch)
 
-    monkeypatch.setattr(model.classifier, "encode", counted)
+    monkeypatch.setattr(model.scorer.classifier, "encode", counted)
     (explained,) = model.predict(TEXTS[:1], top_k=3, evidence=True)
     assert sum(passes) == 1
     (plain,) = model.predict(TEXTS[:1], top_k=3)
@@ -353,7 +353,7 @@ def test_the_first_result_is_a_model(tmp_path, monkeypatch):
 def test_names_are_in_the_language_that_is_asked_for(run):
     model = xmtc.Model.from_pretrained(run / "model")
     german = ["", *(f"{name} auf Deutsch" for name in model.labels.names[1:])]
-    model.labels = replace(model.labels, translations={"de": german})
+    model.scorer.labels = replace(model.labels, translations={"de": german})
     (plain,), (translated,) = model.predict(TEXTS[:1], top_k=6), model.predict(TEXTS[:1], top_k=6, language="de")
     assert [one.label for one in plain] == [one.label for one in translated]
     for one, other in zip(plain, translated, strict=True):

@@ -36,18 +36,18 @@ def model(directory):
 
 
 def documents(model, texts):
-    return model.documents(texts)
+    return model.scorer.tokenise(texts)
 
 
 def collator(model, texts):
-    return Collator(documents(model, texts), model.tokenizer, window=24, overlap=6)
+    return Collator(documents(model, texts), model.scorer.tokenizer, window=24, overlap=6)
 
 
 def test_predictions_are_the_classifiers_best_labels(model):
     collate = collator(model, TEXTS)
     for row, predictions in enumerate(model.predict(TEXTS, top_k=5)):
         with torch.no_grad():
-            logits_L = model.classifier(collate(MicroBatch(np.array([row]), np.ones(1, np.float32))))[0]
+            logits_L = model.scorer.classifier(collate(MicroBatch(np.array([row]), np.ones(1, np.float32))))[0]
         best = torch.sort(logits_L, descending=True)
         assert [p.label for p in predictions] == [f"L{i:02d}" for i in best.indices[:5]]
         np.testing.assert_allclose([p.score for p in predictions], best.values[:5].sigmoid(), atol=1e-5)
@@ -78,18 +78,20 @@ def test_a_threshold_leaves_labels_out(model):
 def test_a_rule_gives_all_its_labels_unless_a_number_is_given(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
     none = np.zeros((0, 1), np.float32)
-    model.outcomes = Outcomes.of(none.astype(np.int32), none, none > 0, np.zeros(LABELS, np.int64), calibrated=False)
+    model.scorer.outcomes = Outcomes.of(
+        none.astype(np.int32), none, none > 0, np.zeros(LABELS, np.int64), calibrated=False
+    )
     assert [len(best) for best in model.predict(TEXTS, threshold="top_k=20")] == [20] * len(TEXTS)
     assert [len(best) for best in model.predict(TEXTS, 5, threshold="top_k=20")] == [5] * len(TEXTS)
-    model.decision = Decision(0.0)
+    model.scorer.decision = Decision(0.0)
     assert [len(best) for best in model.predict(TEXTS, threshold="tuned")] == [LABELS] * len(TEXTS)
     assert [len(best) for best in model.predict(TEXTS)] == [10] * len(TEXTS)
-    assert model.default_top_k("top_k=200") == 200
+    assert model.scorer.default_top_k("top_k=200") == 200
 
 
 def test_a_models_own_rule_is_the_decision_in_use_whatever_outcomes_it_keeps(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
-    model.decision = Decision(0.0003, None, "budget=20")
+    model.scorer.decision = Decision(0.0003, None, "budget=20")
     assert model.predict(TEXTS, threshold="budget=20") == model.predict(TEXTS, threshold="tuned")
 
 
@@ -161,7 +163,7 @@ def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
     split, collate = documents(model, texts), collator(model, texts)
     seen, done = [], []
     ids_NK, scores_NK = score_split(
-        model.classifier,
+        model.scorer.classifier,
         split,
         collate,
         Scoring(LABELS, top_k=4, tokens_per_batch=32),
@@ -176,7 +178,9 @@ def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):
         np.testing.assert_array_equal(logits_BL.argmax(1), ids_NK[rows_B, 0])
     monkeypatch.setattr(ranking, "_LOGIT_BYTES", 4 * LABELS)
     one_by_one = []
-    again_NK, _ = score_split(model.classifier, split, collate, Scoring(LABELS, top_k=4), progress=one_by_one.append)
+    again_NK, _ = score_split(
+        model.scorer.classifier, split, collate, Scoring(LABELS, top_k=4), progress=one_by_one.append
+    )
     assert one_by_one == [1] * 17
     np.testing.assert_array_equal(again_NK, ids_NK)
 
@@ -186,19 +190,19 @@ def test_ranks_share_the_batches(model):
     batches = evaluation_batches(split.lengths, 40)
     assert len(batches) > 1
     scoring = Scoring(LABELS, top_k=3)
-    parts = [score_split(model.classifier, split, collate, scoring, batches=batches[r::2])[0] for r in (0, 1)]
-    whole, _ = score_split(model.classifier, split, collate, scoring)
+    parts = [score_split(model.scorer.classifier, split, collate, scoring, batches=batches[r::2])[0] for r in (0, 1)]
+    whole, _ = score_split(model.scorer.classifier, split, collate, scoring)
     np.testing.assert_array_equal(np.maximum(*parts), whole)
     assert ((parts[0] == -1) != (parts[1] == -1)).all()
 
 
 def test_a_diverged_model_is_refused_and_its_mode_restored(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
-    model.classifier.head.bias.data[3] = torch.nan
-    model.classifier.train()
+    model.scorer.classifier.head.bias.data[3] = torch.nan
+    model.scorer.classifier.train()
     with pytest.raises(XmtcError, match="document 0 has scores that are not finite"):
         model.predict(TEXTS)
-    assert model.classifier.training
+    assert model.scorer.classifier.training
 
 
 @pytest.mark.parametrize(

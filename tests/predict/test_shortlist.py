@@ -39,7 +39,7 @@ def flat(tmp_path_factory) -> Path:
 
 
 def shortlist_of(model: xmtc.Model, size: int) -> ShortlistScores:
-    classifier = model.classifier
+    classifier = model.scorer.classifier
     index = LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), IndexConfig())
     return ShortlistScores(classifier, size, index)
 
@@ -50,8 +50,8 @@ def scores(model: xmtc.Model, shortlist: int | None, top_k: int) -> list[dict[st
 
 
 def batch_of(model: xmtc.Model):
-    documents = model.documents(TEXTS)
-    return model._collator(documents)(MicroBatch(np.arange(len(TEXTS)), np.ones(len(TEXTS), np.float32)))
+    documents = model.scorer.tokenise(TEXTS)
+    return model.scorer.collator(documents)(MicroBatch(np.arange(len(TEXTS)), np.ones(len(TEXTS), np.float32)))
 
 
 def test_a_flat_head_loses_nothing(flat):
@@ -81,14 +81,14 @@ def test_recall_is_the_share_of_the_exact_best_that_was_found(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
     exact, found = scores(model, None, 4), scores(model, 9, 9)
     wanted = np.mean([len(set(a) & set(b)) / 4 for a, b in zip(exact, found, strict=True)])
-    model.classifier.eval()
+    model.scorer.classifier.eval()
     assert shortlist_of(model, 9).recall([batch_of(model)], 4) == pytest.approx(wanted)
     assert shortlist_of(model, LABELS - 1).recall([batch_of(model)], 4) > 0.7
 
 
 def test_fillers_do_not_count_for_recall(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
-    model.classifier.eval()
+    model.scorer.classifier.eval()
     batch = batch_of(model)
     alone = replace(batch, weight_B=torch.tensor([1.0, 0, 0, 0]))
     shortlist = shortlist_of(model, 9)

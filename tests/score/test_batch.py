@@ -27,6 +27,7 @@ from xmtc.fusion.decision import Decision
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.predict.arguments import as_bar
 from xmtc.predict.predictor import Model
+from xmtc.predict.text_scorer import TextScorer
 from xmtc.score.batch import BlockScorer
 from xmtc.score.inputs import block_name, input_files, read_blocks, text_columns
 from xmtc.score.job import Settings, publish
@@ -118,7 +119,7 @@ def test_a_single_label_model_gives_its_best_label_where_thresholds_are_tuned(so
 
 
 def test_a_rule_that_the_model_cannot_have_is_refused_before_anything_is_scored(model, source, tmp_path, monkeypatch):
-    monkeypatch.setattr(Model, "scored", None)
+    monkeypatch.setattr(TextScorer, "score", None)
     for answer in (
         lambda: score(model, source, tmp_path / "out", replace(FP32, threshold="macro")),
         lambda: Model.from_pretrained(model, device="cpu").predict(TEXTS, threshold="macro"),

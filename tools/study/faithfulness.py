@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 
 from xmtc.config.load import load_config
-from xmtc.data.collate import Collator
 from xmtc.data.corpus import Corpus
 from xmtc.data.sampler import MicroBatch, evaluation_batches
 from xmtc.data.tokenizer import special_tokens
@@ -38,17 +37,16 @@ Ids = tuple[NDArray[np.int32], ...]
 def batches(model: Model, ids_N: Ids):
     """(rows, batch) over these documents."""
     block = TokenisedTexts(ids_N, (), ())
-    window, overlap = model.classifier.encoder.window, model.info.model.overlap
-    collate = Collator(block, model.tokenizer, window=window, overlap=overlap)
+    collate = model.scorer.collator(block)
     for rows_B in evaluation_batches(block.lengths, BUDGET):
-        yield rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32))).to(model.device)
+        yield rows_B, collate(MicroBatch(rows_B, np.ones(len(rows_B), np.float32))).to(model.scorer.device)
 
 
 def probabilities(model: Model, ids_N: Ids, labels_N: NDArray[np.int64]) -> NDArray[np.float64]:
     """Probability of one label of each document."""
     found_N = np.zeros(len(ids_N))
     for rows_B, batch in batches(model, ids_N):
-        logits_BL = model.classifier(batch).float()
+        logits_BL = model.scorer.classifier(batch).float()
         scores_BL = logits_BL.sigmoid() if model.info.task == "multi_label" else logits_BL.softmax(1)
         found_N[rows_B] = scores_BL[torch.arange(len(rows_B)), torch.from_numpy(labels_N[rows_B])].cpu().numpy()
     return found_N
@@ -56,12 +54,12 @@ def probabilities(model: Model, ids_N: Ids, labels_N: NDArray[np.int64]) -> NDAr
 
 def evidence(model: Model, ids_N: Ids) -> tuple[NDArray[np.int64], dict[str, list[NDArray[np.float32]]]]:
     """The best label of each document, and its content tokens' scores by signal."""
-    head, first = model.classifier.head, len(special_tokens(model.tokenizer)[0])
+    head, first = model.scorer.classifier.head, len(special_tokens(model.scorer.tokenizer)[0])
     labels_N = np.zeros(len(ids_N), np.int64)
     signals: dict[str, list] = {name: [None] * len(ids_N) for name in ("contributions", "attention", "random")}
     random = np.random.default_rng(0)
     for rows_B, batch in batches(model, ids_N):
-        hidden_BTD = model.classifier.encode(batch)
+        hidden_BTD = model.scorer.classifier.encode(batch)
         best_B1 = head(hidden_BTD, batch.mask_BT, None).argmax(1, keepdim=True)
         labels_N[rows_B] = best_B1[:, 0].cpu().numpy()
         shares_BT = head.contributions(hidden_BTD, batch.mask_BT, best_B1)[:, 0].cpu().numpy()

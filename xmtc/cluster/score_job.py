@@ -20,7 +20,7 @@ from xmtc.artefact.info import ModelInfo, check_same, read_info
 from xmtc.cluster.connection import join
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import ConfigError, XmtcError
-from xmtc.predict.predictor import choose_device
+from xmtc.predict.text_scorer import choose_device
 from xmtc.preflight.machine import require_answer
 from xmtc.run.copies import fetch_model
 from xmtc.score.batch import BlockScorer, TokenBlock, tokenise

@@ -19,8 +19,9 @@ from rich.text import Text
 from xmtc.files import check_page, write_text
 from xmtc.predict.arguments import as_count, as_labels, as_text
 from xmtc.predict.evidence import Evidence, Explanation
-from xmtc.predict.filters import LabelFilter
-from xmtc.predict.predictor import Model, Prediction
+from xmtc.predict.predictions import Prediction
+from xmtc.predict.predictor import Model
+from xmtc.predict.request import Request
 from xmtc.track.console import printable
 
 BAR_WORDS = 12
@@ -131,9 +132,9 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
     """
     top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
     # Fused scorers score only candidates, and the chosen labels have to be among them.
-    only = LabelFilter(np.arange(len(model.labels)), model.labels.indices(chosen).astype(np.int64))
-    (ids_L,), (scores_L,) = model.best([as_text(text)], len(model.labels), only)
-    found = {one.label: one for one in model.predictions(ids_L, scores_L)}
+    request = Request(top_k=len(model.labels), candidates=tuple(chosen))
+    answer = model.scorer.score(model.scorer.tokenise([as_text(text)]), request)
+    found = {one.label: one for one in model.scorer.predictions(answer, request)[0]}
     best = list(found)[:top_k]
     why = model.explain(text, list(dict.fromkeys([*best, *chosen])))
     return [_section(model, text, one, found[one.label], chosen=one.label not in best) for one in why]

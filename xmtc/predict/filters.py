@@ -1,6 +1,6 @@
 """Filters for the labels that may be predicted, by name or by branch of the hierarchy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,30 +35,39 @@ class LabelFilter:
 
     @classmethod
     def of(
-        cls, labels: LabelTable, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
+        cls,
+        labels: LabelTable,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        candidates: Sequence[str] = (),
     ) -> "LabelFilter | None":
-        """Make the filter for these labels; None if all labels may be predicted.
+        """Make the filter for these labels; None if all labels may be predicted, and none is always scored.
 
         Args:
             labels: labels of the model.
             include: labels and branches that may be predicted; None: all.
             exclude: labels and branches that may not be predicted, even if they are included.
+            candidates: labels that fused scorers always score, beside the included ones.
 
         Raises:
             DataError: the model has no such label or branch, or no label is left; names it.
         """
-        include, exclude = None if include is None else as_labels(include), as_labels(exclude)
-        if include is None and not exclude:
+        included = None if include is None else as_labels(include)
+        excluded = as_labels(exclude)
+        if included is None and not excluded and not candidates:
             return None
-        allowed_L = np.full(len(labels), include is None)
-        for entry in include or ():
+        allowed_L = np.full(len(labels), included is None)
+        for entry in included or ():
             allowed_L[_ids(labels, entry, "include")] = True
-        for entry in exclude:
+        for entry in excluded:
             allowed_L[_ids(labels, entry, "exclude")] = False
         allowed = np.flatnonzero(allowed_L)
         if not len(allowed):
             raise DataError("include and exclude leave no label: include more labels or exclude fewer")
-        return cls(allowed, allowed if include is not None and len(allowed) <= _CANDIDATES else allowed[:0])
+        always = labels.indices(candidates).astype(np.int64)
+        if included is not None and len(allowed) <= _CANDIDATES:
+            always = np.union1d(always, allowed)
+        return cls(allowed, always)
 
 
 def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
@@ -69,7 +78,7 @@ def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
         raise DataError(f"{option}: {labels.unknown(entry)}; correct it")
     if labels.parents is None:
         raise DataError(f"{option}: {entry}: the model's labels have no hierarchy; name the labels one by one")
-    found = labels.branch(entry.removeprefix(BRANCH))
-    if not len(found):
+    branch = labels.branch(entry.removeprefix(BRANCH))
+    if not len(branch):
         raise DataError(f"{option}: {entry}: neither a label of the model nor a parent of one; correct it")
-    return found
+    return branch

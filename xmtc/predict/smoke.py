@@ -14,7 +14,8 @@ from xmtc.artefact.info import read_model_json
 from xmtc.artefact.output import SMOKE
 from xmtc.errors import CheckpointError
 from xmtc.files import reading, write_json
-from xmtc.predict.predictor import Model, NoTokensError
+from xmtc.predict.predictor import Model
+from xmtc.predict.text_scorer import NoTokensError
 
 TOLERANCE = 0.05
 """Difference of probabilities that another precision or processor may make."""

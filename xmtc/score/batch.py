@@ -7,7 +7,7 @@ Suffixes: N documents of a block, B of a batch, K kept labels, L labels, T token
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,8 @@ from xmtc.distributed.memory import keep_freed_memory
 from xmtc.errors import ConfigError
 from xmtc.fusion.decision import EXPECTED, expected_labels, released
 from xmtc.predict.evidence import Explanation
-from xmtc.predict.predictor import EVIDENCE_WORDS, Model
+from xmtc.predict.request import Answer
+from xmtc.predict.text_scorer import EVIDENCE_WORDS, TextScorer
 from xmtc.predict.tokenised import TokenisedTexts, tokenised
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
@@ -89,7 +90,7 @@ class BlockScorer:
         parts: the loaded model; it is moved to `device`.
         settings: see `Settings`.
         device: device to compute on.
-        workers: number of threads, see `Model.batches_at_once`.
+        workers: number of threads, see `TextScorer.batches_at_once`.
 
     Raises:
         DataError: a label that the model does not know.
@@ -101,67 +102,57 @@ class BlockScorer:
             raise ConfigError("--shortlist and --evidence exclude each other: evidence needs all logits")
         if device.type == "cpu":
             keep_freed_memory()
-        self.settings, self.labels = settings, pa.array(parts.labels.labels, pa.string())
-        self.model = Model(parts, device, tokens_per_batch=settings.tokens_per_batch, bfloat16=settings.bfloat16)
-        self.decision = self.model.decision_of(settings.threshold)
-        self._kept = partial(self.model.kept, threshold=settings.threshold, top_k=settings.top_k)
-        self.only, self.shortlist = self.model.limits_of(settings.include, settings.exclude, settings.shortlist)
-        self.cut = False  # whether a document had more labels
-        self.workers = self.model.batches_at_once(workers)
+        self.settings = settings
+        self.scorer = TextScorer(parts, device, tokens_per_batch=settings.tokens_per_batch, bfloat16=settings.bfloat16)
+        self.request = settings.request()
+        self.scorer.check(self.request)
+        self.workers = self.scorer.batches_at_once(workers)
+        self._labels = pa.array(parts.labels.labels, pa.string())
+        self._warned = False  # whether a document had more predicted labels than its part of the table holds
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """Read and tokenise a block's texts."""
-        return tokenise(raw, self.model.tokenizer, self.model.info, evidence=self.settings.evidence)
+        return tokenise(raw, self.scorer.tokenizer, self.scorer.info, evidence=self.settings.evidence)
 
     def score(self, block: TokenBlock) -> pa.Table:
         """Predict the labels of a block's documents, in order: columns `PREDICTIONS` and, if requested, evidence."""
         if not block.doc_ids:
-            return self._table(block, np.empty((0, 1), np.int32), np.empty((0, 1), np.float32), {})
-        settings, words = self.settings, self.model.words(block.documents)
-        batches = evaluation_batches(block.documents.lengths, settings.tokens_per_batch)
+            return self._table(block, Answer(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32)))
+        batches = evaluation_batches(block.documents.lengths, self.settings.tokens_per_batch)
         workers = max(1, min(self.workers, len(batches)))
-        score = partial(
-            self.model.scored,
-            block.documents,
-            settings.top_k,
-            self.only,
-            self.shortlist,
-            kept=self._kept if settings.evidence else None,
-            words=words,
-        )
+        score = partial(self.scorer.score, block.documents, self.request, words=self.scorer.words(block.documents))
         shares = (partial(score, batches=batches[worker::workers]) for worker in range(workers))
-        results = list(in_threads(shares, workers))
-        ids_NK = np.maximum.reduce([ids_NK for ids_NK, _, _ in results])
-        scores_NK = np.maximum.reduce([scores_NK for _, scores_NK, _ in results])
-        reasons = {row: reasons for _, _, found in results for row, reasons in found.items()}
-        return self._table(block, ids_NK, scores_NK, reasons)
+        return self._table(block, Answer.united(list(in_threads(shares, workers))))
 
-    def _table(
-        self,
-        block: TokenBlock,
-        ids_NK: NDArray[np.int32],
-        scores_NK: NDArray[np.float32],
-        reasons: Mapping[int, Sequence[Explanation]],
-    ) -> pa.Table:
-        kept_NK, settings = self._kept(ids_NK, scores_NK), self.settings
-        chosen_NK, expected_N3 = self.decision.chosen(ids_NK, scores_NK), self.decision.expected(ids_NK, scores_NK)
-        if isinstance(settings.threshold, str) and not self.cut and chosen_NK[:, settings.top_k :].any():
-            self.cut = True
-            logger.warning("--top-k %d: some documents have more predicted labels, and lose them", settings.top_k)
+    def _table(self, block: TokenBlock, answer: Answer) -> pa.Table:
+        label_ids_NK = answer.label_ids_NK
+        scores_NK = answer.scores_NK
+        kept_NK = self.scorer.kept(answer, self.request)
+        decision = self.scorer.decision_of(self.request.threshold)
+        self._warn_of_cut(decision.chosen(label_ids_NK, scores_NK))
+        expected_N3 = decision.expected(label_ids_NK, scores_NK)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
+        expectations = [*expected_N3.T, expected_labels(label_ids_NK, scores_NK)]
         columns = [
             pa.array(block.doc_ids, pa.string()),
-            pa.ListArray.from_arrays(offsets, self.labels.take(pa.array(ids_NK[kept_NK]))),
+            pa.ListArray.from_arrays(offsets, self._labels.take(pa.array(label_ids_NK[kept_NK]))),
             pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
-            *(pa.array(one_N, pa.float32()) for one_N in (*expected_N3.T, expected_labels(ids_NK, scores_NK))),
+            *(pa.array(values_N, pa.float32()) for values_N in expectations),
         ]
         table = pa.table(columns, schema=PREDICTIONS)
         if self.settings.release is not None:
             table = table.append_column(RELEASE, pa.array(released(expected_N3, self.settings.release)))
         if self.settings.evidence:
-            evidence = [[_words(one) for one in reasons[row]] for row in range(len(kept_NK))]
-            table = table.append_column(EVIDENCE, pa.array(evidence, EVIDENCE.type))
+            rows = [[_words(reason) for reason in answer.explanations[row]] for row in range(len(answer))]
+            table = table.append_column(EVIDENCE, pa.array(rows, EVIDENCE.type))
         return table
+
+    def _warn_of_cut(self, predicted_NK: NDArray[np.bool_]) -> None:
+        """Warn once if a document has more predicted labels than the table keeps of it."""
+        top_k = self.settings.top_k
+        if isinstance(self.settings.threshold, str) and not self._warned and predicted_NK[:, top_k:].any():
+            self._warned = True
+            logger.warning("--top-k %d: some documents have more predicted labels, and lose them", top_k)
 
 
 def _words(reason: Explanation) -> list[dict]:

@@ -28,6 +28,7 @@ from xmtc.data.readers import Rejected
 from xmtc.errors import DataError
 from xmtc.files import TEMPORARY, parse_json, reading, writing
 from xmtc.predict.filters import Threshold
+from xmtc.predict.request import Request
 from xmtc.score.destination import Destination
 from xmtc.score.inputs import JOB, InputFile, TextColumns
 
@@ -69,6 +70,17 @@ class Settings:
     block_rows: int = 2048
     tokens_per_batch: int = 4096
     columns: TextColumns = field(default_factory=TextColumns)
+
+    def request(self) -> Request:
+        """Return what is asked of the model for each block."""
+        return Request(
+            top_k=self.top_k,
+            threshold=self.threshold,
+            evidence=self.evidence,
+            include=self.include,
+            exclude=self.exclude,
+            shortlist=self.shortlist,
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from xmtc.artefact.export import load_model
 from xmtc.artefact.info import check_same
 from xmtc.data.loader import prefetch
 from xmtc.errors import DataError
-from xmtc.predict.predictor import choose_device
+from xmtc.predict.text_scorer import choose_device
 from xmtc.score.batch import BlockScorer, TokenBlock
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, finish, open_job, publish

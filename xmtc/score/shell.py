@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from xmtc.artefact.info import model_digest, read_description, vocabulary_warning
 from xmtc.data.readers import ReaderConfig
@@ -22,7 +21,9 @@ from xmtc.errors import DataError
 from xmtc.files import is_yaml
 from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
-from xmtc.predict.predictor import Model, Prediction, choose_device
+from xmtc.predict.predictions import Prediction
+from xmtc.predict.predictor import Model
+from xmtc.predict.text_scorer import choose_device
 from xmtc.score.destination import destination_of
 from xmtc.score.inputs import TextColumns, check_readable, input_files, read_inputs, texts_of, with_known_id
 from xmtc.score.job import Job, Settings, check_output
@@ -41,7 +42,9 @@ def predict_texts(
     *,
     top_k: int | None = None,
     evidence: bool = False,
-    **options: Any,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    language: str | None = None,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
@@ -53,23 +56,27 @@ def predict_texts(
         top_k: number of labels per text. None: all predicted labels and the best others; for a single-label model, only
             the predicted label.
         evidence: also print the words that support each label.
-        options: labels to include or exclude, and the language of names, see `Model.predict`.
+        include: the only labels to predict, see `Model.predict`.
+        exclude: labels not to predict.
+        language: language of the names, see `Model.predict`.
 
     Raises:
         DataError: a text has no tokens, or the model has no such label or language.
     """
     model = Model.from_pretrained(path)
     for place, text in read:
-        if not first_tokens(model.tokenizer.backend_tokenizer, [text], 1)[0].ids:
+        if not first_tokens(model.scorer.tokenizer.backend_tokenizer, [text], 1)[0].ids:
             raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")
-    least = min(model.default_top_k(), _LEAST)
+    least = min(model.scorer.default_top_k(), _LEAST)
     found = model.predict(
         [*texts, *(text for _, text in read)],
         top_k=top_k,
         threshold=None if top_k else "tuned",
         least=least,
         evidence=evidence,
-        **options,
+        include=include,
+        exclude=exclude,
+        language=language,
     )
     places = [*({} for _ in texts), *(place for place, _ in read)]
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):

@@ -47,7 +47,7 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
         return
     model = Model.from_pretrained(paths.initial_model)
     known_L = np.array([label in model.labels for label in corpus.labels.labels])
-    learnt = set(model.ensemble.doc_ids) if model.ensemble is not None else set()
+    learnt = set(model.scorer.ensemble.doc_ids) if model.scorer.ensemble is not None else set()
     for name in names:
         split = corpus.split(name)
         rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
@@ -112,7 +112,7 @@ def _predicted(
             task.advance(len(batch))
 
     with Progress().task("score with the previous model", len(wanted)) as task:
-        predictions, _ = decided(model, texts(task), labels, known_L, config.evaluate.top_k)
+        predictions, _ = decided(model.scorer, texts(task), labels, known_L, config.evaluate.top_k)
     places = {one: place for place, one in enumerate(found)}
     return predictions.take(np.array([places[one] for one in hashes_N.tolist()]))
 

@@ -21,7 +21,7 @@ from xmtc.desk.annotate.worklist import MAX_DOCUMENTS, Worklist, order_by, read_
 from xmtc.desk.config import Limits
 from xmtc.desk.watch.acceptance import read_annotations
 from xmtc.errors import DataError, StorageError
-from xmtc.predict.predictor import Prediction
+from xmtc.predict.predictions import Prediction
 from xmtc.track.progress import Progress
 
 

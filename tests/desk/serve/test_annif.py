@@ -60,7 +60,7 @@ def test_suggestions_are_the_models(annif: AnnifClient, model: xmtc.Model) -> No
 
 def test_names_are_in_the_language_of_the_reader(server, annif: AnnifClient, model: xmtc.Model, monkeypatch) -> None:
     german = ["Tiere", "Kabeljau", "", "Recht", "Steuerrecht", "Stahl"]
-    monkeypatch.setattr(model, "labels", replace(model.labels, translations={"de": german}))
+    monkeypatch.setattr(model.scorer, "labels", replace(model.labels, translations={"de": german}))
     assert annif.projects[0]["vocab"]["languages"] == ["de"]
     place = f"{server.place}/v1/projects/sea-laws"
     one = server.session.post(f"{place}/suggest", data={"text": TEXTS[0], "language": "de"})

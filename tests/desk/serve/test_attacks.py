@@ -75,14 +75,14 @@ class Slow:
     """A model that takes its time with every text, and counts them."""
 
     def __init__(self, model: xmtc.Model, seconds: float) -> None:
-        self.scored, self.seconds, self.texts = model.scored, seconds, 0
+        self.score, self.seconds, self.texts = model.scorer.score, seconds, 0
         self.begun = threading.Event()
 
     def __call__(self, documents, *arguments, **options):
         self.begun.set()
         self.texts += len(documents)
         time.sleep(self.seconds * len(documents))
-        return self.scored(documents, *arguments, **options)
+        return self.score(documents, *arguments, **options)
 
 
 def test_a_long_request_lets_others_through_and_ends_when_nobody_waits(
@@ -90,7 +90,7 @@ def test_a_long_request_lets_others_through_and_ends_when_nobody_waits(
 ) -> None:
     slow = Slow(model, 0.2)
     with running(model, workers=1, limits=Limits(wait_seconds=3.0)) as client, ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(model, "scored", slow)
+        monkeypatch.setattr(model.scorer, "score", slow)
         long = pool.submit(client.post, "/predict", {"texts": ["fish"] * 64, "evidence": True})
         assert slow.begun.wait(20)
         short = Client(client.port).post("/predict", {"texts": TEXTS})
@@ -113,7 +113,7 @@ def test_the_end_waits_for_one_piece_at_most(model: xmtc.Model, monkeypatch: pyt
     slow = Slow(model, 0.2)
     with ThreadPoolExecutor(1) as pool:
         with running(model, workers=1) as client:
-            monkeypatch.setattr(model, "scored", slow)
+            monkeypatch.setattr(model.scorer, "score", slow)
             gone = pool.submit(client.post, "/predict", {"texts": ["fish"] * 64, "evidence": True})
             assert slow.begun.wait(20)
             started_s = time.monotonic()

@@ -219,9 +219,9 @@ def test_fields_and_a_language_are_asked_for(
 ) -> None:
     columns = DocumentColumns(text=("title", "body"), categories=("type",))
     info = replace(model.info, fields=columns.text, categories=columns.categories, columns=columns)
-    monkeypatch.setattr(model, "info", info)
+    monkeypatch.setattr(model.scorer, "info", info)
     german = ["Tiere", "Kabeljau", "", "Recht", "Steuerrecht", "Stahl"]
-    monkeypatch.setattr(model, "labels", replace(model.labels, translations={"de": german}))
+    monkeypatch.setattr(model.scorer, "labels", replace(model.labels, translations={"de": german}))
     queue, annotations = tmp_path / "queue.jsonl", tmp_path / "some.jsonl"
     document = {"title": "On cod", "body": TEXTS[0], "type": ["a", "b"]}
     queue.write_text(json.dumps({"id": "q", **document}) + "\n")

@@ -189,7 +189,7 @@ def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.Monk
 
 
 def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
-    bits_V = token_bits(np.arange(len(model.tokenizer)))
+    bits_V = token_bits(np.arange(len(model.scorer.tokenizer)))
     profile = model.profile = Profile(bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {})
     try:
         with running(model) as client:
@@ -199,7 +199,7 @@ def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
             lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
     finally:
         model.profile = None
-    found = of_tokens(profile, model.documents(TEXTS).ids_N)
+    found = of_tokens(profile, model.scorer.tokenise(TEXTS).ids_N)
     assert float(lines["xmtc_text_bits_count"]) == len(TEXTS)
     assert float(lines["xmtc_text_bits_sum"]) == pytest.approx(found["bits"].sum(), rel=1e-5)
     assert float(lines["xmtc_text_tokens_sum"]) == found["tokens"].sum()
@@ -212,7 +212,7 @@ def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
 
 def test_documents_may_have_categories(served_folder: Path):
     model = xmtc.Model.from_pretrained(served_folder, device="cpu")
-    model.info = replace(model.info, categories=("kind", "ward"))
+    model.scorer.info = replace(model.info, categories=("kind", "ward"))
     document = {"text": "fish of the sea"}
     given = [document, document | {"kind": "law", "ward": [3, None, True]}, document | {"kind": None, "other": 1.5}]
     with running(model) as client:

@@ -28,7 +28,7 @@ PARTS = st.text("a é\n", max_size=5).map(lambda part: part.rstrip("\n"))
 @pytest.fixture
 def fielded(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> xmtc.Model:
     info = replace(model.info, fields=("title", "body"), categories=("type",), columns=COLUMNS)
-    monkeypatch.setattr(model, "info", info)
+    monkeypatch.setattr(model.scorer, "info", info)
     return model
 
 
@@ -78,8 +78,8 @@ def test_a_column_that_annotations_use_themselves_is_refused(model: xmtc.Model, 
 
 def test_annif_gives_fields_as_metadata(fielded: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    scored = fielded.documents
-    monkeypatch.setattr(fielded, "documents", lambda texts: asked.extend(texts) or scored(texts))
+    tokenise = fielded.scorer.tokenise
+    monkeypatch.setattr(fielded.scorer, "tokenise", lambda texts: asked.extend(texts) or tokenise(texts))
     one = {"text": TEXTS[0], "metadata": {"title": "On cod", "type": "Directive", "author": "x"}}
     with running(fielded) as client:
         asked.clear()
@@ -142,7 +142,7 @@ def test_documents_of_a_queue_have_the_ids_of_training(tmp_path: Path) -> None:
 
 def test_labels_are_found_by_names_in_other_languages(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     german = ["Tiere", "Kabeljau", "", "Recht", "Steuerrecht", "Stahl"]
-    monkeypatch.setattr(model, "labels", replace(model.labels, translations={"de": german}))
+    monkeypatch.setattr(model.scorer, "labels", replace(model.labels, translations={"de": german}))
     with running(model) as client:
         assert client.get("/model").json()["languages"] == ["de"]
         found = client.get("/labels", params={"query": "kabel", "language": "de"}).json()["labels"]

@@ -13,7 +13,7 @@ from xmtc.data.readers import Rejected
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.desk.config import Order
 from xmtc.errors import DataError
-from xmtc.predict.predictor import Prediction
+from xmtc.predict.predictions import Prediction
 from xmtc.score.inputs import InputFile, TextColumns, input_files, read_rows, text_columns
 
 MAX_DOCUMENTS = 10_000

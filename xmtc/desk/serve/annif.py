@@ -15,7 +15,7 @@ from xmtc.desk.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.desk.serve.models import chosen, models_of
 from xmtc.desk.serve.routes import StrictRoute
 from xmtc.desk.serve.service import Service
-from xmtc.predict.predictor import Prediction
+from xmtc.predict.predictions import Prediction
 
 MAX_DOCUMENTS = 32
 _LIMIT = 10
@@ -141,7 +141,7 @@ async def _suggestions(
         return []
     service.model.labels.names_in(language)
     options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
-    texts = service.model.texts([one.document(service) for one in documents])
+    texts = service.model.scorer.texts([one.document(service) for one in documents])
     found = service.model.translated(await service.predict(texts, options), language)
     return [[_suggestion(one) for one in best[:limit]] for best in found]
 

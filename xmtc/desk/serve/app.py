@@ -46,7 +46,7 @@ async def predict(request: Request, body: bodies.PredictBody, model: str | None 
     """Label texts."""
     service = await chosen(request, model)  # as a dependency, it would take longer than all that it does
     asked = service.model
-    top_k = body.top_k or asked.default_top_k(body.threshold)
+    top_k = body.top_k or asked.scorer.default_top_k(body.threshold)
     if top_k > MAX_TOP_K:
         raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K}")
     include, exclude = None if body.include is None else tuple(body.include), tuple(body.exclude)
@@ -56,7 +56,7 @@ async def predict(request: Request, body: bodies.PredictBody, model: str | None 
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
     asked.labels.names_in(body.language)
     options = PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
-    found = asked.translated(await service.predict(asked.texts(body.texts), options), body.language)
+    found = asked.translated(await service.predict(asked.scorer.texts(body.texts), options), body.language)
     rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else asked.decision.rule
     about = service.about | {"rule": rule, "release": service.released(found)}
     expected = [one.expected for one in found]

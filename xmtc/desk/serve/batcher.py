@@ -16,10 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
-from itertools import islice
-from typing import Any
 
 import torch
 
@@ -28,7 +25,10 @@ from xmtc.desk.serve.metrics import Metrics
 from xmtc.desk.serve.refusals import RequestError
 from xmtc.errors import XmtcError
 from xmtc.predict.filters import Threshold
-from xmtc.predict.predictor import Model, NoTokensError, Predictions
+from xmtc.predict.predictions import Predictions
+from xmtc.predict.predictor import Model
+from xmtc.predict.request import Request
+from xmtc.predict.text_scorer import NoTokensError
 
 logger = logging.getLogger(__name__)
 
@@ -238,27 +238,32 @@ class Batcher:
         return {one: answer for some in group for one, answer in self._answer_group([some]).items()}
 
     def _score(self, group: Sequence[Piece]) -> list[list[Predictions]]:
-        model, first = group[0].model, group[0].options
-        shortlist = self.shortlist if first.include is None else None
-        documents = model.documents([text for one in group for text in one.texts])
-        limits = model.limits_of(first.include, first.exclude, shortlist)
-        # Of several pieces, none asks for evidence.
-        kept = partial(model.kept, threshold=first.threshold, top_k=first.top_k) if first.evidence else None
-        ids_NK, scores_NK, reasons = model.scored(
-            documents, max(one.options.top_k for one in group), *limits, kept=kept
+        scorer = group[0].model.scorer
+        options = group[0].options
+        request = Request(
+            top_k=max(piece.options.top_k for piece in group),
+            threshold=options.threshold,  # of the words that evidence explains: of several pieces, none asks for them
+            evidence=options.evidence,
+            include=options.include,
+            exclude=options.exclude,
+            shortlist=self.shortlist if options.include is None else None,
         )
-        if first.include is None and not first.exclude:
-            self.metrics.measure(model, documents, ids_NK, scores_NK)
-        found = zip(ids_NK, scores_NK, map(reasons.get, range(len(ids_NK))), strict=True)
-        return [[_predictions(one, *best) for best in islice(found, len(one.texts))] for one in group]
+        documents = scorer.tokenise([text for piece in group for text in piece.texts])
+        answer = scorer.score(documents, request)
+        if options.include is None and not options.exclude:
+            self.metrics.measure(group[0].model, documents, answer.label_ids_NK, answer.scores_NK)
+        answers = []
+        start = 0
+        for piece in group:
+            stop = start + len(piece.texts)
+            wanted = Request(top_k=piece.options.top_k, threshold=piece.options.threshold)
+            answers.append(scorer.predictions(answer.rows(start, stop), wanted))
+            start = stop
+        return answers
 
 
 def _tokens(model: Model, texts: Sequence[str]) -> int:
     return sum(min(model.info.max_length, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
-
-
-def _predictions(one: Piece, *best: Any) -> Predictions:
-    return one.model.predictions(*best, top_k=one.options.top_k, threshold=one.options.threshold)
 
 
 def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]]:

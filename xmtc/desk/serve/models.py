@@ -199,7 +199,7 @@ class Models:
         release_freed_memory()  # of a model that answered once, before free memory is looked at
         beside = next(iter(self.services.values()), None)
         if beside is not None:
-            _check_memory(f"{name}/{version}", stamp[1], beside.model.device)
+            _check_memory(f"{name}/{version}", stamp[1], beside.model.scorer.device)
         try:
             model = self._load(folder)
         except (MemoryError, OSError, RuntimeError, ValueError) as error:

@@ -22,7 +22,8 @@ from xmtc.desk.serve.metrics import Metrics
 from xmtc.desk.serve.refusals import RETRY_SECONDS, RequestError
 from xmtc.errors import XmtcError
 from xmtc.fusion.decision import released
-from xmtc.predict.predictor import Model, Predictions
+from xmtc.predict.predictions import Predictions
+from xmtc.predict.predictor import Model
 
 _RANKED_AT_ONCE = 16
 _TRIAL = "A text."
@@ -64,7 +65,7 @@ class Service:
         self.about = {"model": self.name, "version": version, "vocabulary": vocabulary, "rule": rule}
         self.headers = {f"Xmtc-{key.title()}": quote(value, safe=" :=") for key, value in self.about.items()}
         if config.shortlist is not None:
-            model.best([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
+            model.predict([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self._ranking: asyncio.Task[None] | None = None
@@ -73,7 +74,7 @@ class Service:
         if beside is not None:
             self.batcher, self.annotations, self.worklist = beside.batcher, beside.annotations, beside.worklist
             return
-        self.batcher = Batcher(config, self.metrics, model.batches_at_once(cpu_count()))
+        self.batcher = Batcher(config, self.metrics, model.scorer.batches_at_once(cpu_count()))
         self.annotations: Annotations | None = None
         if config.annotations is not None:
             one_label = model.info.task == "single_label"
@@ -146,10 +147,10 @@ class Service:
         """
         if self.annotations is None:
             raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
-        texts = self.model.texts([document for _, document, _ in documents])
+        texts = self.model.scorer.texts([document for _, document, _ in documents])
         self.check_texts(texts)
         if texts:
-            await run_in_threadpool(self.model.documents, texts)  # refuses what training would refuse
+            await run_in_threadpool(self.model.scorer.tokenise, texts)  # refuses what training would refuse
         # Headers are read as Latin-1, and proxies write UTF-8.
         by = request.headers.get(self.config.user_header or "", "").encode("latin-1").decode(errors="backslashreplace")
         by = by if self.config.user_header else getattr(request.state, "by", None)

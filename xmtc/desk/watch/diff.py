@@ -62,14 +62,14 @@ def compare_models(
     models = [Model.from_pretrained(path) for path in (old, new)]
     labels, config = models[1].labels, EvaluateConfig()
     for model in models:
-        lengths = tokenised(texts, model.tokenizer, model.info.max_length, offsets=False).lengths
+        lengths = tokenised(texts, model.scorer.tokenizer, model.info.max_length, offsets=False).lengths
         if not lengths.all():
             raise DataError(f"document {quoted_cell(ids[int(lengths.argmin())])} has no tokens: leave it out")
     known_L = np.array([label in models[0].labels for label in labels.labels])
     if not known_L.any():
         raise DataError(f"{old} and {new}: have no label in common")
     batches = [texts[start : start + _TEXTS] for start in range(0, len(texts), _TEXTS)]
-    made = [decided(model, batches, labels, known_L, config.top_k) for model in models]
+    made = [decided(model.scorer, batches, labels, known_L, config.top_k) for model in models]
     given = {one.document: one.labels for one in annotations}
     judged_N = np.array([doc_id in given for doc_id in ids])
     rows = np.flatnonzero(judged_N)

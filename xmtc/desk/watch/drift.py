@@ -24,6 +24,7 @@ from xmtc.evaluate.summary import percent
 from xmtc.files import write_json
 from xmtc.fusion.decision import CONSIDERED
 from xmtc.predict.predictor import Model
+from xmtc.predict.request import Request
 from xmtc.predict.statistics import STATISTICS, Statistics, kinds_of, of_answers, of_tokens, of_words
 from xmtc.predict.tokenised import tokenised
 from xmtc.report.charts import Axis, Bars, bar_chart
@@ -106,22 +107,24 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
     words: dict[str, list[float]] = {}
     skipped, rest = 0, iter(texts)
     while batch := list(islice(rest, _TEXTS)):
-        lengths = tokenised(batch, model.tokenizer, model.info.max_length).lengths
+        lengths = tokenised(batch, model.scorer.tokenizer, model.info.max_length).lengths
         kept = [text for text, length in zip(batch, lengths, strict=True) if length]
         skipped += len(batch) - len(kept)
         if not kept:
             continue
-        documents = model.documents(kept)
-        counted = model.words(documents)
-        ids_NK, scores_NK, _ = model.scored(documents, CONSIDERED, words=counted)
+        documents = model.scorer.tokenise(kept)
+        counted = model.scorer.words(documents)
+        answer = model.scorer.score(documents, Request(top_k=CONSIDERED), words=counted)
+        ids_NK = answer.label_ids_NK
+        scores_NK = answer.scores_NK
         found = of_tokens(profile, documents.ids_N) | of_answers(model.decision, ids_NK, scores_NK)
-        if model.ensemble is not None and counted is not None:
-            found |= of_words(model.ensemble, counted, found["tokens"])
+        if model.scorer.ensemble is not None and counted is not None:
+            found |= of_words(model.scorer.ensemble, counted, found["tokens"])
             for text, expected in zip(kept, found["expected_f1"], strict=True):
-                for word in set(words_of(text)) - model.ensemble.vocabulary.ids.keys():
+                for word in set(words_of(text)) - model.scorer.ensemble.vocabulary.ids.keys():
                     words.setdefault(word, []).append(float(expected))
         parts.append(found)
-        for name, values in kinds_of(model.tokenizer, documents.ids_N, counted).items():
+        for name, values in kinds_of(model.scorer.tokenizer, documents.ids_N, counted).items():
             kinds[name].update(values)
         kinds["languages"].update(languages_of(kept))
         chosen = ids_NK[model.decision.chosen(ids_NK, scores_NK)]
