@@ -56,12 +56,13 @@ class Size:
 def size_of(source: str) -> Size:
     """Measure one module."""
     tree = ast.parse(source)
-    undocumented = [token for token in code_tokens(source) if token.start[0] not in documentation(tree)]
+    docstring_lines = documentation(tree)
+    tokens = [token for token in code_tokens(source) if token.start[0] not in docstring_lines]
     lines: set[int] = set()
-    for token in undocumented:
+    for token in tokens:
         lines.update(range(token.start[0], token.end[0] + 1))
     key_count = sum(len(keys(node)) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and is_config(node))
-    return Size(1, len(lines), len(undocumented), packed_statements(tree), key_count)
+    return Size(1, len(lines), len(tokens), packed_statements(tree), key_count)
 
 
 def code_tokens(source: str) -> list[tokenize.TokenInfo]:
