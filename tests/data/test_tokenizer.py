@@ -2,7 +2,6 @@ import pytest
 from transformers import AutoConfig
 
 from corpora import MINILM, small_corpus
-from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.tokenizer import (
     definition,
@@ -49,8 +48,7 @@ def test_a_folder_without_the_tokenizers_files_says_so(family, message, tmp_path
 
 @pytest.mark.parametrize("model", ["wordpiece", "word"])
 def test_trained_is_deterministic_and_knows_unknown_words(model):
-    settings = TrainedTokenizerConfig(model=model, vocab_size=100)
-    first, second = (train_tokenizer(settings, iter(TEXTS), len(TEXTS)) for _ in range(2))
+    first, second = (train_tokenizer(model, 100, iter(TEXTS), len(TEXTS)) for _ in range(2))
     assert definition(first) == definition(second)
     assert first.pad_token_id == 0
     assert first.unk_token_id == 1
@@ -62,7 +60,7 @@ def test_trained_is_deterministic_and_knows_unknown_words(model):
 
 @pytest.mark.parametrize("model", ["wordpiece", "word"])
 def test_a_trained_tokenizer_reads_back_as_it_was_saved(model, tmp_path):
-    tokenizer = train_tokenizer(TrainedTokenizerConfig(model=model, vocab_size=100), iter(TEXTS), len(TEXTS))
+    tokenizer = train_tokenizer(model, 100, iter(TEXTS), len(TEXTS))
     tokenizer.save_pretrained(tmp_path)
     again = load_pretrained(str(tmp_path))
     assert definition(again) == definition(tokenizer)

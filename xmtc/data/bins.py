@@ -19,12 +19,15 @@ def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
     if name.startswith(">"):
         return train_counts_L > int(name[1:])
     low, _, high = name.partition("-")
-    return (train_counts_L >= int(low)) & (train_counts_L <= int(high or low))
+    lowest = int(low)
+    highest = int(high or low)
+    return (train_counts_L >= lowest) & (train_counts_L <= highest)
 
 
 def bin_masks(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the labels of every bin: boolean (bins, L)."""
-    return np.array([bin_mask(name, train_counts_L) for name in names], np.bool_).reshape(len(names), -1)
+    masks = [bin_mask(name, train_counts_L) for name in names]
+    return np.array(masks, np.bool_).reshape(len(names), -1)
 
 
 def nonempty_bins(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:

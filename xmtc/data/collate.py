@@ -67,8 +67,11 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """Copy the batch to `device`."""
-        tensors = {f.name: tensor for f in fields(self) if isinstance(tensor := getattr(self, f.name), Tensor)}
-        moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        moved: dict[str, Tensor] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                moved[field.name] = value.to(device, non_blocking=True)
         return replace(self, **moved, original=self.on_host)
 
 
@@ -100,12 +103,19 @@ class Collator:
         crop: int | None = None,
     ):
         prefix, suffix = special_tokens(tokenizer)
-        self._prefix, self._suffix = np.array(prefix, dtype=np.int32), np.array(suffix, dtype=np.int32)
-        self._capacity, self._overlap = window - len(prefix) - len(suffix), overlap
+        self._prefix = np.array(prefix, dtype=np.int32)
+        self._suffix = np.array(suffix, dtype=np.int32)
+        self._capacity = window - len(prefix) - len(suffix)
+        self._overlap = overlap
         if not 0 <= overlap < self._capacity:
-            windows = f"windows of {window} tokens hold {self._capacity} without special tokens"
-            raise ConfigError(f"{windows}, but overlap by {overlap}: the overlap must be less")
-        self._documents, self._hidden, self._fixed, self._crop = documents, hidden, fixed, crop
+            raise ConfigError(
+                f"windows of {window} tokens hold {self._capacity} without special tokens, but overlap by {overlap}: "
+                "the overlap must be less"
+            )
+        self._documents = documents
+        self._hidden = hidden
+        self._fixed = fixed
+        self._crop = crop
         # Padding is masked everywhere, so any id works if the tokenizer has no padding token.
         self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
 
@@ -118,30 +128,42 @@ class Collator:
         """Make the batch of these documents, on the CPU; `seed` determines the spans."""
         contents = [self._documents.tokens(int(document)) for document in batch.documents]
         if self._crop is not None:
-            spans = [max(len(content) - self._crop, 0) + 1 for content in contents]
-            starts = np.random.default_rng(seed).integers(spans)
-            contents = [content[start:][: self._crop] for content, start in zip(contents, starts, strict=True)]
-        around = len(self._prefix), len(self._suffix)
-        cuts = [cut(len(content), self._capacity, self._overlap, *around) for content in contents]
+            contents = _random_spans(contents, self._crop, seed)
+        cuts = [
+            cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))
+            for content in contents
+        ]
         token_ids_BT, mask_BT = self._pad_rows([self._wrapped(content) for content in contents])
-        whole = all(len(one.starts_W) == 1 for one in cuts)
-        windows_WU = (token_ids_BT, mask_BT) if whole else self._windows(contents, cuts)
+        longest = mask_BT.shape[1]
+        fits_in_windows = all(len(document.starts_W) == 1 for document in cuts)
+        if fits_in_windows:
+            input_ids_WU, attention_mask_WU, position_BT = token_ids_BT, mask_BT, None
+        else:
+            input_ids_WU, attention_mask_WU = self._windows(contents, cuts)
+            position_BT = _positions(cuts, longest, input_ids_WU.shape[1])
         rows_P, labels_P = self._pairs(batch.documents)
+        hidden_BTD = None
+        if self._hidden is not None:
+            hidden_BTD = _stack(self._hidden.read(batch.documents), longest)
+        fixed_BKD = None
+        if self._fixed is not None:
+            fixed_BKD = torch.stack(self._fixed.read(batch.documents))
         return Batch(
             documents_B=torch.from_numpy(np.array(batch.documents, dtype=np.int64)),
             token_ids_BT=token_ids_BT,
             mask_BT=mask_BT,
-            input_ids_WU=windows_WU[0],
-            attention_mask_WU=windows_WU[1],
-            position_BT=None if whole else _positions(cuts, mask_BT.shape[1], windows_WU[0].shape[1]),
+            input_ids_WU=input_ids_WU,
+            attention_mask_WU=attention_mask_WU,
+            position_BT=position_BT,
             rows_P=rows_P,
             labels_P=labels_P,
             weight_B=torch.from_numpy(np.array(batch.weights, dtype=np.float32)),
-            hidden_BTD=None if self._hidden is None else _stack(self._hidden.read(batch.documents), mask_BT.shape[1]),
-            fixed_BKD=None if self._fixed is None else torch.stack(self._fixed.read(batch.documents)),
+            hidden_BTD=hidden_BTD,
+            fixed_BKD=fixed_BKD,
         )
 
     def _wrapped(self, content: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Put the special tokens around a content."""
         return np.concatenate([self._prefix, content, self._suffix])
 
     def _pad_rows(self, rows: list[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
@@ -153,29 +175,44 @@ class Collator:
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
     def _windows(self, contents: list[NDArray[np.int32]], cuts: list[Cut]) -> tuple[Tensor, Tensor]:
-        pairs = zip(contents, cuts, strict=True)
-        parts = [content[start : start + one.length] for content, one in pairs for start in one.starts_W]
-        return self._pad_rows([self._wrapped(part) for part in parts])
+        """Make the windows of all documents: token ids and mask, both (W, U)."""
+        windows: list[NDArray[np.int32]] = []
+        for content, document_cut in zip(contents, cuts, strict=True):
+            starts = document_cut.starts_W
+            windows += [self._wrapped(content[start : start + document_cut.length]) for start in starts]
+        return self._pad_rows(windows)
 
     def _pairs(self, documents: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        labels = [self._documents.label_ids(int(document)) for document in documents]
-        rows = np.repeat(np.arange(len(labels)), [len(one) for one in labels])
-        return torch.from_numpy(rows.astype(np.int64)), torch.from_numpy(np.concatenate(labels).astype(np.int64))
+        """List the positive pairs of some documents: their places in the batch, and label ids, both (P,)."""
+        label_ids = [self._documents.label_ids(int(document)) for document in documents]
+        counts = [len(document_labels) for document_labels in label_ids]
+        rows_P = np.repeat(np.arange(len(label_ids), dtype=np.int64), counts)
+        labels_P = np.concatenate(label_ids).astype(np.int64)
+        return torch.from_numpy(rows_P), torch.from_numpy(labels_P)
+
+
+def _random_spans(contents: list[NDArray[np.int32]], length: int, seed: int) -> list[NDArray[np.int32]]:
+    """Cut each longer content to a span of `length` tokens that begins anywhere."""
+    possible_starts = [max(len(content) - length, 0) + 1 for content in contents]
+    starts = np.random.default_rng(seed).integers(possible_starts)
+    return [content[start : start + length] for content, start in zip(contents, starts, strict=True)]
 
 
 def _positions(cuts: list[Cut], longest: int, window_width: int) -> Tensor:
     """Compute each token's index (B, T) int64 into the flattened windows, 0 on padding."""
     position_BT = np.zeros((len(cuts), longest), dtype=np.int64)
-    first = 0
-    for row, one in enumerate(cuts):
-        position_BT[row, : len(one.window_T)] = (first + one.window_T) * window_width + one.offset_T
-        first += len(one.starts_W)
+    first_window = 0
+    for row, document in enumerate(cuts):
+        window_T = first_window + document.window_T
+        position_BT[row, : len(window_T)] = window_T * window_width + document.offset_T
+        first_window += len(document.starts_W)
     return torch.from_numpy(position_BT)
 
 
 def _stack(hidden: list[Tensor], longest: int) -> Tensor:
     """Stack hidden states to (B, T, D), zero on padding."""
-    hidden_BTD = hidden[0].new_zeros(len(hidden), longest, hidden[0].shape[-1])
-    for row, one in enumerate(hidden):
-        hidden_BTD[row, : len(one)] = one
+    width = hidden[0].shape[-1]
+    hidden_BTD = hidden[0].new_zeros(len(hidden), longest, width)
+    for row, hidden_TD in enumerate(hidden):
+        hidden_BTD[row, : len(hidden_TD)] = hidden_TD
     return hidden_BTD

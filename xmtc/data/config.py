@@ -80,7 +80,7 @@ class TrainedTokenizerConfig:
         """Train the tokenizer on the training texts, whose number is `total`."""
         from xmtc.data.tokenizer import train_tokenizer
 
-        return train_tokenizer(self, texts(), total)
+        return train_tokenizer(self.model, self.vocab_size, texts(), total)
 
     def identity(self) -> object:
         """Return the settings; the rest follows from the source, which has a fingerprint."""

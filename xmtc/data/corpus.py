@@ -22,10 +22,11 @@ from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading
 
-LABELS, TOKENIZER = "labels.arrow", "tokenizer"
+LABELS = "labels.arrow"
+TOKENIZER = "tokenizer"
 
 # Corpora that are open at the same time share their label table, because one of millions of labels is large.
-_OPEN: WeakValueDictionary[tuple[Path, str], LabelTable] = WeakValueDictionary()
+_OPEN_LABELS: WeakValueDictionary[tuple[Path, str], LabelTable] = WeakValueDictionary()
 
 
 class Split:
@@ -37,7 +38,10 @@ class Split:
     """
 
     def __init__(self, root: Path, name: str, info: SplitInfo, labels: int, vocabulary: Callable[[], Vocabulary]):
-        self.name, self.info, self._labels, self._vocabulary = name, info, labels, vocabulary
+        self.name = name
+        self.info = info
+        self._labels = labels
+        self._vocabulary = vocabulary
         self._batches = [_open_shard(root, shard.file) for shard in info.shards]
         self._tokens = ListColumn(self._batches, "input_ids")
         self._label_ids = ListColumn(self._batches, "label_ids")
@@ -66,9 +70,10 @@ class Split:
 
     def label_matrix(self) -> sparse.csr_array:
         """Make a boolean matrix (N, L), True where a document has a label."""
-        indices = self._label_ids.values()
+        label_ids = self._label_ids.values()
         pointers = np.concatenate([[0], np.cumsum(self._label_ids.lengths)])
-        matrix = sparse.csr_array((np.ones(len(indices), dtype=bool), indices, pointers), (len(self), self._labels))
+        parts = (np.ones(len(label_ids), dtype=bool), label_ids, pointers)
+        matrix = sparse.csr_array(parts, shape=(len(self), self._labels))
         matrix.sort_indices()
         return matrix
 
@@ -83,11 +88,14 @@ class Split:
             DataError: the vocabulary is missing or damaged.
         """
         vocabulary = self._vocabulary()
-        ids, counts = self._word_ids.values(rows), self._word_counts.values(rows)
-        lengths = self._word_ids.lengths if rows is None else self._word_ids.lengths[rows]
+        columns = self._word_ids.values(rows)
+        counts = self._word_counts.values(rows).astype(np.float32)
+        lengths = self._word_ids.lengths
+        if rows is not None:
+            lengths = lengths[rows]
         pointers = np.concatenate([[0], np.cumsum(lengths)])
-        parts = (counts.astype(np.float32), ids, pointers)
-        return Words(sparse.csr_array(parts, shape=(len(lengths), vocabulary.columns)), vocabulary)
+        shape = (len(lengths), vocabulary.columns)
+        return Words(sparse.csr_array((counts, columns, pointers), shape=shape), vocabulary)
 
     def text_hashes(self) -> NDArray[np.uint64]:
         """Return hashes (N,) of whole texts: equal texts have equal ones."""
@@ -105,7 +113,9 @@ class Corpus:
     """
 
     def __init__(self, path: Path, manifest: Manifest, labels: LabelTable):
-        self.path, self.manifest, self.labels = path, manifest, labels
+        self.path = path
+        self.manifest = manifest
+        self.labels = labels
         self._splits: dict[str, Split] = {}
 
     @staticmethod
@@ -117,10 +127,10 @@ class Corpus:
         """
         root = Path(path)
         manifest = Manifest.load(root)
-        path = _sized(root, manifest.labels)
-        key = path.absolute(), manifest.labels.sha256
-        labels = _OPEN.get(key) or LabelTable.load(path)
-        _OPEN[key] = labels
+        labels_path = _sized(root, manifest.labels)
+        key = (labels_path.absolute(), manifest.labels.sha256)
+        labels = _OPEN_LABELS.get(key) or LabelTable.load(labels_path)
+        _OPEN_LABELS[key] = labels
         return Corpus(root, manifest, labels)
 
     @property
@@ -145,10 +155,12 @@ class Corpus:
             DataError: no such split, or a shard is missing or damaged.
         """
         if name not in self.manifest.splits:
-            there = ", ".join(self.splits)
-            same = self.manifest.counts.duplicates
-            why = f" ({same:,} documents of dev and test are also in train)" if same else ""
-            raise DataError(f"{self.path}: no split {name!r}{why}; there are: {there}; see data.split and data.source")
+            splits = ", ".join(self.splits)
+            duplicates = self.manifest.counts.duplicates
+            why = f" ({duplicates:,} documents of dev and test are also in train)" if duplicates else ""
+            raise DataError(
+                f"{self.path}: no split {name!r}{why}; the corpus has: {splits}; see data.split and data.source"
+            )
         if name not in self._splits:
             info = self.manifest.splits[name]
             self._splits[name] = Split(self.path, name, info, len(self.labels), self.vocabulary)
@@ -199,12 +211,13 @@ class Corpus:
 
 
 def _sized(root: Path, expected: FileInfo) -> Path:
+    """Return the path of a file of the corpus, after a look at its size, which takes no time."""
     path = root / expected.path
     if not path.is_file():
         raise DataError(f"{path}: missing from the corpus; delete {root} and prepare it again")
-    if path.stat().st_size != expected.bytes:
-        found = path.stat().st_size
-        raise DataError(f"{path}: {found} bytes instead of {expected.bytes}; delete {root} and prepare it again")
+    size = path.stat().st_size
+    if size != expected.bytes:
+        raise DataError(f"{path}: {size:,} bytes instead of {expected.bytes:,}; delete {root} and prepare it again")
     return path
 
 

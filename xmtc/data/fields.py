@@ -27,7 +27,8 @@ class FieldText(str):
     @classmethod
     def join(cls, parts: Sequence[str], categories: Sequence[str] = ()) -> "FieldText":
         """Join fields by line breaks. An empty one takes no line, but is still a field."""
-        text, ends = "", []
+        text = ""
+        ends: list[int] = []
         for part in parts:
             if part.strip():
                 if text:
@@ -40,9 +41,10 @@ class FieldText(str):
     @classmethod
     def of(cls, text: str, ends: Sequence[int], categories: Sequence[str]) -> "FieldText":
         """Make a text from the ends of its fields and the terms of its categories."""
-        made = cls(text)
-        made.ends, made.categories = tuple(ends), tuple(categories)
-        return made
+        field_text = cls(text)
+        field_text.ends = tuple(ends)
+        field_text.categories = tuple(categories)
+        return field_text
 
     def __reduce__(self) -> tuple[object, ...]:
         return FieldText.of, (str(self), self.ends, self.categories)
@@ -54,16 +56,19 @@ def field_ends(text: str, fields: int) -> tuple[int, ...]:
     Raises:
         DataError: it has another number of fields.
     """
-    ends = text.ends if isinstance(text, FieldText) and fields > 1 else (len(text),)
+    has_fields = isinstance(text, FieldText) and fields > 1
+    ends = text.ends if has_fields else (len(text),)
     if len(ends) not in (1, fields):
-        raise DataError(f"a document has {len(ends)} fields, but the model has {fields}: give these")
-    return (0,) * (fields - len(ends)) + ends
+        raise DataError(f"a document has {len(ends)} fields, but the model has {fields}; give as many as the model has")
+    empty_fields = (0,) * (fields - len(ends))
+    return empty_fields + ends
 
 
 def field_parts(text: str, fields: int) -> list[str]:
     """Split a text into its fields; see `field_ends`."""
     ends = field_ends(text, fields)
-    return [text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
+    starts = (0, *ends[:-1])
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def categories_of(text: str) -> tuple[str, ...]:
@@ -73,4 +78,5 @@ def categories_of(text: str) -> tuple[str, ...]:
 
 def category_lines(text: str) -> str:
     """Return what encoders read before a text: the values of its categories, each on a line."""
-    return "".join(f"{term.partition('=')[2]}\n" for term in categories_of(text))
+    values = [term.partition("=")[2] for term in categories_of(text)]
+    return "".join(f"{value}\n" for value in values)

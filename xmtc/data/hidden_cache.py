@@ -22,10 +22,17 @@ from xmtc.files import publish_directory
 
 logger = logging.getLogger(__name__)
 
-_TORCH: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_TORCH_TYPES: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 # NumPy has no bfloat16, so its bits are stored as integers.
-_NUMPY: dict[CacheDtype, type] = {"bfloat16": np.int16, "float32": np.float32}
-_STATES, _WRITTEN, _META, _STARTED = "hidden.bin", "written.bin", "meta.json", "started.json"
+_NUMPY_TYPES: dict[CacheDtype, type] = {"bfloat16": np.int16, "float32": np.float32}
+
+_STATES = "hidden.bin"
+_WRITTEN = "written.bin"
+"""Which documents are on the disk: a byte for each."""
+_META = "meta.json"
+"""What a finished cache holds."""
+_STARTED = "started.json"
+"""The same of an unfinished one, written when the other files had their full size."""
 
 
 def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> int:
@@ -36,7 +43,8 @@ def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> 
         width: D.
         dtype: type of the stored states.
     """
-    return int(np.asarray(lengths, dtype=np.int64).sum()) * width * np.dtype(_NUMPY[dtype]).itemsize
+    tokens = int(np.asarray(lengths, dtype=np.int64).sum())
+    return tokens * width * np.dtype(_NUMPY_TYPES[dtype]).itemsize
 
 
 class HiddenCache:
@@ -48,7 +56,8 @@ class HiddenCache:
     """
 
     def __init__(self, states_XD: NDArray, offsets: NDArray[np.int64], dtype: CacheDtype):
-        self._states_XD, self._offsets = states_XD, offsets
+        self._states_XD = states_XD
+        self._offsets = offsets
         self.dtype: CacheDtype = dtype
         self.width: int = states_XD.shape[1]
 
@@ -56,27 +65,33 @@ class HiddenCache:
     def open(directory: str | Path, fingerprint: str) -> "HiddenCache | None":
         """Open the cache in `directory`. Returns None if it is missing, damaged or has another fingerprint."""
         root = Path(directory)
-        if not (root / _META).is_file():
+        meta_path = root / _META
+        if not meta_path.is_file():
             return None
         try:
-            meta: dict[str, Any] = json.loads((root / _META).read_text(encoding="utf-8"))
+            meta: dict[str, Any] = json.loads(meta_path.read_text(encoding="utf-8"))
         except ValueError:  # the machine failed before the file was on disk
-            logger.warning("%s: damaged; xmtc computes the hidden states again", root / _META)
+            logger.warning("%s: damaged; xmtc computes the hidden states again", meta_path)
             return None
         if meta["fingerprint"] != fingerprint:
             return None
-        offsets = _offsets(np.array(meta["lengths"], dtype=np.int64))
-        states = root / _STATES
-        if not states.is_file() or states.stat().st_size != cache_bytes(meta["lengths"], meta["width"], meta["dtype"]):
-            logger.warning("%s: damaged; xmtc computes the hidden states again", states)
+        lengths, width, dtype = meta["lengths"], meta["width"], meta["dtype"]
+        states_path = root / _STATES
+        if not states_path.is_file() or states_path.stat().st_size != cache_bytes(lengths, width, dtype):
+            logger.warning("%s: damaged; xmtc computes the hidden states again", states_path)
             return None
-        states_XD = _map(root / _STATES, int(offsets[-1]), meta["width"], meta["dtype"], "r")
-        return HiddenCache(states_XD, offsets, meta["dtype"])
+        offsets = _offsets(np.array(lengths, dtype=np.int64))
+        states_XD = _map(states_path, int(offsets[-1]), width, dtype, "r")
+        return HiddenCache(states_XD, offsets, dtype)
 
     def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
         """Copy the states of each document to the CPU: (T, D) in the stored dtype, without padding."""
-        spans = [(self._offsets[document], self._offsets[document + 1]) for document in documents]
-        return [torch.from_numpy(np.array(self._states_XD[a:b])).view(_TORCH[self.dtype]) for a, b in spans]
+        states: list[Tensor] = []
+        for document in documents:
+            start, end = self._offsets[document], self._offsets[document + 1]
+            copied_TD = np.array(self._states_XD[start:end])
+            states.append(torch.from_numpy(copied_TD).view(_TORCH_TYPES[self.dtype]))
+        return states
 
 
 class HiddenCacheWriter:
@@ -113,8 +128,9 @@ class HiddenCacheWriter:
         self._work = self._directory.parent / f".{self._directory.name}.unfinished"
         per_document = np.asarray(lengths, dtype=np.int64)
         self._offsets = _offsets(per_document)
-        meta = {"fingerprint": fingerprint, "lengths": per_document.tolist(), "width": width, "dtype": dtype}
-        self._meta = json.dumps(meta)
+        self._meta = json.dumps(
+            {"fingerprint": fingerprint, "lengths": per_document.tolist(), "width": width, "dtype": dtype}
+        )
         if create and not self._resumes():
             shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True)
@@ -127,7 +143,7 @@ class HiddenCacheWriter:
 
     def _resumes(self) -> bool:
         """Whether an interrupted writer has left a directory for exactly this cache."""
-        started = self._work / _STARTED  # written when the others had their full size
+        started = self._work / _STARTED
         return started.is_file() and started.read_text(encoding="utf-8", errors="replace") == self._meta
 
     def has(self, documents: NDArray[np.int64]) -> bool:
@@ -140,17 +156,22 @@ class HiddenCacheWriter:
         Raises:
             TrainingError: a state is not finite.
         """
-        hidden_XD = hidden_BTD.detach()[mask_BT].to(_TORCH[self._dtype]).cpu()
+        hidden_XD = hidden_BTD.detach()[mask_BT].to(_TORCH_TYPES[self._dtype]).cpu()
         if not torch.isfinite(hidden_XD).all():
-            raise TrainingError(f"hidden states are not finite as {self._dtype}")
-        bits_XD = (hidden_XD.view(torch.int16) if self._dtype == "bfloat16" else hidden_XD).numpy()
+            raise TrainingError(
+                f"hidden states are not finite as {self._dtype}; check the weights of the encoder, or set "
+                "distributed.precision to fp32"
+            )
+        if self._dtype == "bfloat16":
+            hidden_XD = hidden_XD.view(torch.int16)
         ends = np.cumsum(mask_BT.sum(dim=1).cpu().numpy())
+        states_by_document = np.split(hidden_XD.numpy(), ends[:-1])
         rows = np.asarray(documents, np.int64)
-        for document, part in zip(rows, np.split(bits_XD, ends[:-1]), strict=True):
+        for document, states_TD in zip(rows, states_by_document, strict=True):
             start, end = self._offsets[document], self._offsets[document + 1]
-            if len(part) != end - start:
-                raise ValueError(f"document {document}: {len(part)} states for {end - start} tokens")
-            self._states_XD[start:end] = part
+            if len(states_TD) != end - start:
+                raise ValueError(f"document {document}: {len(states_TD)} states for {end - start} tokens")
+            self._states_XD[start:end] = states_TD
         self._unflushed.append(rows)
 
     def flush(self) -> None:
@@ -176,11 +197,12 @@ class HiddenCacheWriter:
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Compute where each document begins, and where the last one ends: (N + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _map(path: Path, tokens: int, width: int, dtype: CacheDtype, mode: Literal["r", "r+"]) -> np.memmap:
-    return np.memmap(path, dtype=_NUMPY[dtype], mode=mode, shape=(tokens, width))
+    return np.memmap(path, dtype=_NUMPY_TYPES[dtype], mode=mode, shape=(tokens, width))
 
 
 def _reserve(path: Path, size: int) -> None:

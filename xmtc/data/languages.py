@@ -8,7 +8,10 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from xmtc.data.pretrained import UNKNOWN_LANGUAGE
 
-_LOOKED_AT, _SURE = 1_000, 0.5
+_LOOKED_AT = 1_000
+"""Characters of a text by which its language is recognised."""
+_SURE = 0.5
+"""Probability from which on a language counts as recognised."""
 
 
 def languages_of(texts: Iterable[str]) -> Counter[str]:

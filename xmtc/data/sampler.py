@@ -3,6 +3,7 @@
 B documents of a micro-batch, N documents of the split.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -71,18 +72,23 @@ class Sampler:
         rank: int = 0,
         world_size: int = 1,
     ):
-        if batch_size < 1 or tokens_per_micro_batch < 1 or not 0 <= rank < world_size:
-            raise ValueError(f"batch_size {batch_size}, {tokens_per_micro_batch} tokens, rank {rank} of {world_size}")
+        if batch_size < 1 or tokens_per_micro_batch < 1:
+            raise ValueError(f"batch_size {batch_size} and {tokens_per_micro_batch} tokens must be at least 1")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} of {world_size}: a rank is from 0 to one below the number of ranks")
         if len(lengths) == 0:
             raise DataError("the split has no documents to train on")
         self._lengths = np.asarray(lengths, dtype=np.int64)
-        self._batch_size, self._budget, self._seed = batch_size, tokens_per_micro_batch, seed
-        self._rank, self._world_size = rank, world_size
+        self._batch_size = batch_size
+        self._tokens_per_micro_batch = tokens_per_micro_batch
+        self._seed = seed
+        self._rank = rank
+        self._world_size = world_size
 
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of an epoch."""
-        return -(-len(self._lengths) // self._batch_size)
+        return math.ceil(len(self._lengths) / self._batch_size)
 
     def epoch(self, epoch: int, consumed: int = 0) -> Iterator[Step]:
         """Yield the remaining steps of an epoch.
@@ -94,15 +100,16 @@ class Sampler:
         Raises:
             DataError: no step ends there, because the batch size or the corpus has changed.
         """
-        done = 0
+        passed = 0  # documents of the steps so far, skipped ones included
         for documents in self._steps(epoch):
-            if done > consumed:
+            if passed > consumed:
                 break
-            if done == consumed:
+            if passed == consumed:
                 consumed += len(documents)
-                yield Step(tuple(self._micro_batches(documents, self._rank)), len(documents), consumed)
-            done += len(documents)
-        if done != consumed:
+                micro_batches = self._micro_batches(documents, self._rank)
+                yield Step(tuple(micro_batches), len(documents), consumed)
+            passed += len(documents)
+        if passed != consumed:
             raise DataError(
                 f"no step of epoch {epoch} ends after {consumed} documents: the checkpoint was written with another "
                 f"batch_size than {self._batch_size}, or another corpus"
@@ -115,18 +122,23 @@ class Sampler:
         chunk = self._batch_size * STEPS_PER_CHUNK
         steps: list[Ids] = []
         for start in range(0, len(order), chunk):
-            part = order[start : start + chunk]
-            part = part[np.argsort(self._lengths[part], kind="stable")]
-            steps += [part[i : i + self._batch_size] for i in range(0, len(part), self._batch_size)]
-        return [steps[i] for i in random.permutation(len(steps))]
+            documents = order[start : start + chunk]
+            documents = documents[np.argsort(self._lengths[documents], kind="stable")]
+            steps += [
+                documents[first : first + self._batch_size] for first in range(0, len(documents), self._batch_size)
+            ]
+        return [steps[number] for number in random.permutation(len(steps))]
 
     def _micro_batches(self, documents: Ids, rank: int) -> list[MicroBatch]:
         """Pack a rank's share of a step, and add fillers until every rank has equally many micro-batches."""
-        shares = [documents[r :: self._world_size] for r in range(self._world_size)]
-        packed = [_pack(share, self._lengths, self._budget) for share in shares]
-        batches = [MicroBatch(part, np.ones(len(part), dtype=np.float32)) for part in packed[rank]]
+        packed_by_rank = [
+            _pack(documents[first :: self._world_size], self._lengths, self._tokens_per_micro_batch)
+            for first in range(self._world_size)
+        ]
+        batches = [MicroBatch(packed, np.ones(len(packed), dtype=np.float32)) for packed in packed_by_rank[rank]]
+        most_batches = max(len(packed) for packed in packed_by_rank)
         filler = MicroBatch(documents[:1], np.zeros(1, dtype=np.float32))
-        return batches + [filler] * (max(map(len, packed)) - len(batches))
+        return batches + [filler] * (most_batches - len(batches))
 
 
 def evaluation_batches(lengths: NDArray[np.integer], tokens_per_micro_batch: int) -> list[Ids]:
@@ -139,17 +151,20 @@ def evaluation_batches(lengths: NDArray[np.integer], tokens_per_micro_batch: int
     Returns:
         Rows of the split, int64.
     """
-    ordered = np.argsort(np.asarray(lengths), kind="stable").astype(np.int64)
-    return _pack(ordered, np.asarray(lengths, dtype=np.int64), tokens_per_micro_batch)[::-1]
+    lengths_N = np.asarray(lengths, dtype=np.int64)
+    shortest_first = np.argsort(lengths_N, kind="stable").astype(np.int64)
+    batches = _pack(shortest_first, lengths_N, tokens_per_micro_batch)
+    return batches[::-1]
 
 
-def _pack(documents: Ids, lengths: NDArray[np.int64], budget: int) -> list[Ids]:
-    """Cut documents that are sorted by length in runs of at most `budget` padded tokens, the longest ones first."""
+def _pack(documents: Ids, lengths: NDArray[np.int64], most_tokens: int) -> list[Ids]:
+    """Cut documents that are sorted by length in runs of at most `most_tokens` padded tokens, from the end on."""
     batches: list[Ids] = []
     end = len(documents)
     while end > 0:
         longest = max(int(lengths[documents[end - 1]]), 1)
-        start = max(end - max(budget // longest, 1), 0)
+        documents_that_fit = max(most_tokens // longest, 1)
+        start = max(end - documents_that_fit, 0)
         batches.append(documents[start:end])
         end = start
     return batches[::-1]

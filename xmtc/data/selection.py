@@ -5,6 +5,7 @@ N documents, L labels.
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,9 @@ from xmtc.errors import DataError
 
 logger = logging.getLogger(__name__)
 
+Rows = NDArray[np.int64]
 _TRAIN, _DEV, _TEST = range(3)
+"""Places in `SPLITS`."""
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 """If all labels look so, they are integers of a column with gaps that pandas wrote to CSV."""
 
@@ -36,7 +39,7 @@ class Selection:
         duplicates, over_limit, dropped_labels, without_labels: as in `Counts`.
     """
 
-    rows: dict[str, NDArray[np.int64]]
+    rows: dict[str, Rows]
     labels: LabelTable
     label_matrix: sparse.csr_array
     duplicates: int
@@ -58,52 +61,119 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
     Raises:
         DataError: no training documents, no labels among them, or just one if they exclude each other.
     """
-    hashes, own = spool.hashes, spool.splits
-    provides |= {SPLITS[i] for i in np.unique(own[own >= 0])}
-    of_row = _divide(own, hashes, provides, settings.split)
-    rows = {name: np.flatnonzero(of_row == i) for i, name in enumerate(SPLITS)}
-    limited = {
-        name: _limited(part, hashes, getattr(settings.limit, name), settings.split.seed) for name, part in rows.items()
-    }
-    over_limit = sum(len(rows[name]) - len(limited[name]) for name in SPLITS)
-    taken = ("train",) if "dev" in provides else ("train", "dev")  # whose documents scorers may be fitted on
-    known = {"dev": hashes[limited["train"]], "test": hashes[np.concatenate([limited[name] for name in taken])]}
-    repeats = {n: np.isin(hashes[limited[n]], known[n]) for n in SPLITS[1:]}
-    repeated = int(sum(mask.sum() for mask in repeats.values()))
+    hashes = spool.hashes
+    source_splits = spool.splits
+    provides |= {SPLITS[number] for number in np.unique(source_splits[source_splits >= 0])}
+    split_N = _divide(source_splits, hashes, provides, settings.split)
+    all_rows = {name: np.flatnonzero(split_N == number) for number, name in enumerate(SPLITS)}
+    limits = limits_of(settings)
+    rows = {name: _limited(all_rows[name], hashes, limits[name], settings.split.seed) for name in SPLITS}
+    over_limit = sum(len(all_rows[name]) - len(rows[name]) for name in SPLITS)
+
+    repeated = _repeated_texts(rows, hashes, provides)
     if settings.duplicates == "drop":
-        limited |= {name: limited[name][~mask] for name, mask in repeats.items()}
-    if len(limited["train"]) == 0:
+        for name, repeated_mask in repeated.items():
+            rows[name] = rows[name][~repeated_mask]
+    if len(rows["train"]) == 0:
         rejected = f" ({spool.rejected} rows were bad, the first: {spool.first_rejected})" if spool.rejected else ""
         raise DataError(
             f"no training documents among the {len(hashes)} documents read{rejected}; see data.source and data.split"
         )
-    table, matrix_NL, dropped = _label_table(spool, limited, info, settings.min_label_documents)
-    bare_N = np.diff(matrix_NL.indptr) == 0
-    without = spool.dropped_bare + sum(int(bare_N[part].sum()) for part in limited.values())
+
+    table, matrix_NL, dropped_labels = _label_table(spool, rows, info, settings.min_label_documents)
     if settings.one_label:
         _check_several(table)
+    unlabelled_N = np.diff(matrix_NL.indptr) == 0
+    unlabelled = sum(int(unlabelled_N[part].sum()) for part in rows.values())
     if settings.one_label or settings.without_labels == "drop":
-        limited = {name: part[~bare_N[part]] for name, part in limited.items()}
-    kept = {name: part for name, part in limited.items() if len(part)}
-    return Selection(kept, table, matrix_NL, repeated, over_limit, dropped, without)
+        rows = {name: part[~unlabelled_N[part]] for name, part in rows.items()}
+    return Selection(
+        rows={name: part for name, part in rows.items() if len(part)},
+        labels=table,
+        label_matrix=matrix_NL,
+        duplicates=sum(int(repeated_mask.sum()) for repeated_mask in repeated.values()),
+        over_limit=over_limit,
+        dropped_labels=dropped_labels,
+        without_labels=spool.dropped_bare + unlabelled,
+    )
+
+
+def shares_to_divide(provides: frozenset[str], split: SplitConfig) -> tuple[float, float]:
+    """Return the shares of the documents without a split of their own that go to dev and to test.
+
+    A source that has dev keeps all others in train. A source that has test, but no dev, gives some to dev alone.
+
+    Args:
+        provides: splits that the source has.
+        split: shares as configured.
+    """
+    dev = 0.0 if "dev" in provides else split.dev
+    test = 0.0 if provides & {"dev", "test"} else split.test
+    return dev, test
+
+
+def limits_of(settings: DataConfig) -> dict[str, int | None]:
+    """Return the maximum number of documents of each split, None where there is none."""
+    return {"train": settings.limit.train, "dev": settings.limit.dev, "test": settings.limit.test}
+
+
+def expected_rows(counts: Mapping[str | None, int], provides: frozenset[str], settings: DataConfig) -> dict[str, int]:
+    """Estimate how many documents each split gets, from counts alone; splits without documents are left out.
+
+    Args:
+        counts: documents by the split that the source gives them; None: it gives none.
+        provides: see `select`.
+        settings: see `select`.
+    """
+    provides |= {split for split in counts if split is not None}
+    dev_share, test_share = shares_to_divide(provides, settings.split)
+    to_divide = counts.get("train", 0) + counts.get(None, 0)
+    to_dev = round(to_divide * dev_share)
+    to_test = round(to_divide * test_share)
+    divided = {
+        "train": to_divide - to_dev - to_test,
+        "dev": counts.get("dev", 0) + to_dev,
+        "test": counts.get("test", 0) + to_test,
+    }
+    limits = limits_of(settings)
+    return {name: min(rows, limits[name] or rows) for name, rows in divided.items() if rows}
 
 
 def _divide(
-    own: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
+    source_splits: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
 ) -> NDArray[np.int8]:
     """Assign every document to a split, (N,). Equal texts go to the same split; at least one text goes to dev."""
     place = _mix(hashes, 2 * split.seed) / 2.0**64
-    first = np.nextafter(place[own < _DEV].min(initial=1.0), 1.0)
-    dev = 0.0 if "dev" in provides or not split.dev else max(split.dev, first)
-    test = 0.0 if provides & {"dev", "test"} else split.test
+    dev, test = shares_to_divide(provides, split)
+    if dev:
+        first_place = place[source_splits < _DEV].min(initial=1.0)
+        dev = max(dev, np.nextafter(first_place, 1.0))
     divided = np.where(place < dev, _DEV, np.where(place < dev + test, _TEST, _TRAIN))
-    return np.where((own == _DEV) | (own == _TEST), own, divided).astype(np.int8)
+    has_own = (source_splits == _DEV) | (source_splits == _TEST)
+    return np.where(has_own, source_splits, divided).astype(np.int8)
 
 
-def _limited(rows: NDArray[np.int64], hashes: NDArray[np.uint64], most: int | None, seed: int) -> NDArray[np.int64]:
+def _repeated_texts(
+    rows: Mapping[str, Rows], hashes: NDArray[np.uint64], provides: frozenset[str]
+) -> dict[str, NDArray[np.bool_]]:
+    """Mark the documents of dev and of test whose text is in a split that something is fitted on.
+
+    A dev that was taken from train serves to fit scorers too, so test must not have its texts either.
+    """
+    fitted_on = ("train",) if "dev" in provides else ("train", "dev")
+    fitted_rows = np.concatenate([rows[name] for name in fitted_on])
+    return {
+        "dev": np.isin(hashes[rows["dev"]], hashes[rows["train"]]),
+        "test": np.isin(hashes[rows["test"]], hashes[fitted_rows]),
+    }
+
+
+def _limited(rows: Rows, hashes: NDArray[np.uint64], most: int | None, seed: int) -> Rows:
+    """Choose at most so many rows by a hash of their texts, sorted."""
     if most is None or len(rows) <= most:
         return rows
-    return np.sort(rows[np.argsort(_mix(hashes[rows], 2 * seed + 1), kind="stable")[:most]])
+    order = np.argsort(_mix(hashes[rows], 2 * seed + 1), kind="stable")
+    return np.sort(rows[order[:most]])
 
 
 def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
@@ -116,41 +186,60 @@ def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
 
 
 def _label_table(
-    spool: Spool, rows: dict[str, NDArray[np.int64]], info: LabelInfo, least: int
+    spool: Spool, rows: Mapping[str, Rows], info: LabelInfo, least: int
 ) -> tuple[LabelTable, sparse.csr_array, int]:
     """Make the chosen documents' label table, the documents' labels in it, and the number of dropped labels."""
-    matrix, every = spool.label_matrix, spool.labels
-    if not info.names and all(_WHOLE_FLOAT.fullmatch(label) for label in every):
-        every = [label.removesuffix(".0") for label in every]
-    counts = {name: np.bincount(matrix[part].indices, minlength=len(every)) for name, part in rows.items()}
-    train = counts["train"]
-    rare = (train > 0) & (train < least)
-    kept = np.flatnonzero((sum(counts.values()) > 0) & ~rare)
-    ids = sorted(kept.tolist(), key=lambda provisional: every[provisional])
-    if not train[ids].any():
-        why = f"no label has {least} training documents" if rare.any() else "the training documents have no labels"
+    matrix = spool.label_matrix
+    provisional_labels = spool.labels
+    if not info.names and all(_WHOLE_FLOAT.fullmatch(label) for label in provisional_labels):
+        provisional_labels = [label.removesuffix(".0") for label in provisional_labels]
+    counts = {name: np.bincount(matrix[part].indices, minlength=len(provisional_labels)) for name, part in rows.items()}
+    train_counts = counts["train"]
+    is_rare = (train_counts > 0) & (train_counts < least)
+    is_used = sum(counts.values()) > 0
+    ids = np.flatnonzero(is_used & ~is_rare).tolist()
+    ids.sort(key=lambda provisional_id: provisional_labels[provisional_id])
+    if not train_counts[ids].any():
+        why = f"no label has {least} training documents" if is_rare.any() else "the training documents have no labels"
         raise DataError(f"{why}; see data.min_label_documents and data.source")
     matrix = matrix[:, ids]
     matrix.sort_indices()
-    labels = [every[i] for i in ids]
-    if pairs := near_pairs((label for label in labels if label not in info.names), info.names):
-        what = f"{quoted_label(pairs[0][1])} is not, but {quoted_label(pairs[0][0])} is"
-        logger.warning("%d labels have no name, but one like them is in the label file: %s", len(pairs), what)
-    parents = [info.parents.get(label, ()) for label in labels] if info.parents else None
-    names = [info.names.get(label, label) for label in labels]
-    others = [info.alternatives.get(label, ()) for label in labels] if info.alternatives else None
+    labels = [provisional_labels[provisional_id] for provisional_id in ids]
+    _warn_of_near_labels(labels, info)
     translations = {
-        language: [given.get(label, "") for label in labels] for language, given in sorted(info.translations.items())
+        language: [names.get(label, "") for label in labels] for language, names in sorted(info.translations.items())
     }
-    table = LabelTable(labels, names, train[ids], parents, others, translations)
-    return table, matrix, int(rare.sum())
+    table = LabelTable(
+        labels=labels,
+        names=[info.names.get(label, label) for label in labels],
+        train_counts=train_counts[ids],
+        parents=[info.parents.get(label, ()) for label in labels] if info.parents else None,
+        alternatives=[info.alternatives.get(label, ()) for label in labels] if info.alternatives else None,
+        translations=translations,
+    )
+    return table, matrix, int(is_rare.sum())
+
+
+def _warn_of_near_labels(labels: list[str], info: LabelInfo) -> None:
+    """Warn of labels that have no name because the label file writes them a little differently."""
+    pairs = near_pairs((label for label in labels if label not in info.names), info.names)
+    if not pairs:
+        return
+    file_label, document_label = pairs[0]
+    logger.warning(
+        "%d labels have no name, but one like them is in the label file: %s is not, but %s is",
+        len(pairs),
+        quoted_label(document_label),
+        quoted_label(file_label),
+    )
 
 
 def _check_several(table: LabelTable) -> None:
+    """Refuse a single-label task in which every training document has the same label."""
     trained = np.flatnonzero(table.train_counts)
     if len(trained) == 1:
         label = quoted_cell(table.labels[trained[0]])
         raise DataError(
-            f"data.task: single_label, but every training document has the label {label}: there is "
-            "nothing to tell apart; see data.source and data.min_label_documents"
+            f"data.task: single_label, but every training document has the label {label}, so there is nothing to tell "
+            "apart; see data.source and data.min_label_documents"
         )

@@ -25,17 +25,21 @@ def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: 
         seed: of every draw.
     """
     random = np.random.default_rng(seed)
-    by_group, by_label = counts_GL.tocsr(), counts_GL.tocsc()
+    by_group = counts_GL.tocsr()
+    by_label = counts_GL.tocsc()
     shares_K = np.asarray(shares, dtype=np.float64)
     totals_L = np.asarray(counts_GL.sum(axis=0)).ravel()
     wanted_KL = np.outer(shares_K, totals_L)
-    split_G = np.full(len(by_group.indptr) - 1, -1, dtype=np.int8)
+    groups = len(by_group.indptr) - 1
+    split_G = np.full(groups, -1, dtype=np.int8)
     for label in np.argsort(totals_L, kind="stable"):
-        groups = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
-        for group in random.permutation(groups[split_G[groups] < 0]):
-            split_G[group] = chosen = _draw(wanted_KL[:, label], wanted_KL[:, -1], shares_K, random)
-            inside = slice(by_group.indptr[group], by_group.indptr[group + 1])
-            wanted_KL[chosen, by_group.indices[inside]] -= by_group.data[inside]
+        groups_with_label = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
+        without_split = groups_with_label[split_G[groups_with_label] < 0]
+        for group in random.permutation(without_split):
+            split = _draw(wanted_KL[:, label], wanted_KL[:, -1], shares_K, random)
+            split_G[group] = split
+            entries = slice(by_group.indptr[group], by_group.indptr[group + 1])
+            wanted_KL[split, by_group.indices[entries]] -= by_group.data[entries]
     return split_G
 
 
@@ -44,8 +48,10 @@ def _draw(
 ) -> int:
     """Draw a split in proportion to how much of the label it needs, and to how far it is from full."""
     room_K = np.clip(documents_K, 0, None) / np.maximum(shares_K, np.finfo(np.float64).tiny)
-    weights_K = np.clip(label_K, 0, None) * room_K
-    for candidates_K in (weights_K, room_K * shares_K, shares_K):
-        if candidates_K.sum() > 0:
-            return int(random.choice(len(shares_K), p=candidates_K / candidates_K.sum()))
+    by_need_K = np.clip(label_K, 0, None) * room_K
+    by_room_K = room_K * shares_K  # where no split needs the label
+    for weights_K in (by_need_K, by_room_K, shares_K):
+        total = weights_K.sum()
+        if total > 0:
+            return int(random.choice(len(shares_K), p=weights_K / total))
     raise ValueError("shares are all 0")

@@ -16,8 +16,6 @@ from xmtc.files import reading, replacing_file, writing
 
 Tensors = Mapping[str, NDArray[Any]]
 _AGAIN = "export the model again"
-_PARTS = ("data", "indices", "indptr")
-"""Arrays of a sparse matrix."""
 T = TypeVar("T")
 
 
@@ -40,7 +38,8 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
         StorageError: the file cannot be written.
     """
     with writing(path), replacing_file(path) as partial:
-        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, partial)
+        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        save_file(contiguous, partial)
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -55,8 +54,9 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     return tensors
 
 
-def _check_names(path: Path, found: Mapping[str, Any], names: Sequence[str]) -> None:
-    if missing := [name for name in names if name not in found]:
+def _check_names(path: Path, content: Mapping[str, Any], names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in content]
+    if missing:
         raise CheckpointError(f"{path}: lacks {', '.join(missing)}; {_AGAIN}")
 
 
@@ -67,10 +67,14 @@ def write_fields(path: Path, owner: Any) -> None:
         StorageError: the file cannot be written.
     """
     tensors: dict[str, NDArray[Any]] = {}
-    for name, value in ((one.name, getattr(owner, one.name)) for one in fields(owner)):
+    for field in fields(owner):
+        name = field.name
+        value = getattr(owner, name)
         if sparse.issparse(value):
-            tensors |= {f"{name}.{part}": getattr(value, part) for part in _PARTS}
-            tensors |= {f"{name}.indptr": value.indptr.astype(np.int64), f"{name}.shape": np.array(value.shape)}
+            tensors[f"{name}.data"] = value.data
+            tensors[f"{name}.indices"] = value.indices
+            tensors[f"{name}.indptr"] = value.indptr.astype(np.int64)
+            tensors[f"{name}.shape"] = np.array(value.shape)
         elif isinstance(value, np.ndarray | int):
             tensors[name] = np.asarray(value)
     write_tensors(path, tensors)
@@ -82,13 +86,16 @@ def read_fields(path: Path, kind: type[T], **others: Any) -> T:
     Raises:
         CheckpointError: the file is missing or damaged, or lacks a field.
     """
-    numbers = {one.name for one in fields(kind) if one.type is int}  # pyright: ignore[reportArgumentType]
+    int_fields = {field.name for field in fields(kind) if field.type is int}  # pyright: ignore[reportArgumentType]
+    values: dict[str, Any] = {}
     with reading(path, CheckpointError, _AGAIN):
         tensors = load_file(path)
-        for name in {name.partition(".")[0] for name in tensors}:
-            if name in tensors:
-                others[name] = int(tensors[name][0]) if name in numbers else tensors[name]
-                continue
-            shape = tensors[f"{name}.shape"].tolist()
-            others[name] = sparse.csr_array(tuple(tensors[f"{name}.{part}"] for part in _PARTS), shape=shape)
-        return kind(**others)
+        for name in {tensor_name.partition(".")[0] for tensor_name in tensors}:
+            if name in int_fields:
+                values[name] = int(tensors[name][0])
+            elif name in tensors:
+                values[name] = tensors[name]
+            else:
+                parts = (tensors[f"{name}.data"], tensors[f"{name}.indices"], tensors[f"{name}.indptr"])
+                values[name] = sparse.csr_array(parts, shape=tensors[f"{name}.shape"].tolist())
+        return kind(**values, **others)

@@ -4,18 +4,20 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from xmtc.data.config import TrainedTokenizerConfig
 from xmtc.data.manifest import TokenizerIdentity
 from xmtc.data.pretrained import pretrained_source
 from xmtc.errors import ConfigError, DataError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 _MARK = "▁"
-_NO_WORD = re.compile(r"\W*|<.*>|\[.*\]")
+"""Begins the first piece of a word."""
+_SPECIAL = re.compile(r"\W*|<.*>|\[.*\]")
+"""What tokens look like that stand for no text, such as `[MASK]` or `<pad>`, and punctuation."""
 
 
 def load_pretrained(name: str) -> PreTrainedTokenizerFast:
@@ -30,47 +32,63 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     source = pretrained_source(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False, **source.options)
-    except Exception as error:  # the library has no error class
+    except Exception as error:  # without its files, some classes of the library raise a bare Exception
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "
             f"{name} --local-dir FOLDER` on a machine with network access, and give the copied folder as the name."
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ConfigError(f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs")
-    if all(map(_NO_WORD.fullmatch, tokenizer.get_vocab().keys() - tokenizer.get_added_vocab())):
+        raise ConfigError(
+            f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs; choose "
+            "another tokenizer, or convert it"
+        )
+    tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab()
+    if all(_SPECIAL.fullmatch(token) for token in tokens):
         raise ConfigError(f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder")
-    # all-MiniLM's tokenizer.json says "truncate to 128"; lengths are our own business
+    return _without_truncation(tokenizer)
+
+
+def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """Switch off what a tokenizer's file says of lengths: all-MiniLM's says "truncate to 128", but we cut ourselves."""
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
 
 
-def train_tokenizer(settings: TrainedTokenizerConfig, texts: Iterator[str], total: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    model: Literal["wordpiece", "word"], vocab_size: int, texts: Iterator[str], total: int
+) -> PreTrainedTokenizerFast:
     """Train a tokenizer on `texts`; equal texts and settings give an equal tokenizer.
 
     Args:
-        settings: model and size.
+        model: `wordpiece` cuts rare words into pieces; `word` maps them to the unknown token.
+        vocab_size: maximum number of tokens; `wordpiece` may have a few more.
         texts: training texts.
         total: how many.
     """
-    tokenizer, trainer = _untrained(settings)
+    tokenizer, trainer = _untrained_words(vocab_size) if model == "word" else _untrained_pieces(vocab_size)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
     tokenizer.train_from_iterator(texts, trainer, length=total)
-    if settings.model == "wordpiece":
+    if model == "wordpiece":
         tokenizer = _wordpiece(tokenizer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN)
 
 
-def _untrained(settings: TrainedTokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
-    size, special = settings.vocab_size, [PAD, UNKNOWN]
-    if settings.model == "word":
-        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        return tokenizer, trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+def _untrained_words(vocab_size: int) -> tuple[Tokenizer, trainers.Trainer]:
+    """Make a tokenizer of whole words, and what trains it."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False)
+    return tokenizer, trainer
+
+
+def _untrained_pieces(vocab_size: int) -> tuple[Tokenizer, trainers.Trainer]:
+    """Make a BPE tokenizer of words with a leading `▁`, and what trains it; see `_wordpiece`."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    marked = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), marked])
-    return tokenizer, trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    mark_words = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), mark_words])
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False)
+    return tokenizer, trainer
 
 
 def _wordpiece(trained: Tokenizer) -> Tokenizer:
@@ -79,16 +97,18 @@ def _wordpiece(trained: Tokenizer) -> Tokenizer:
     The library's own WordPiece trainer numbers `##x` in the order of a hash table, so that ties between equally
     frequent pairs fall differently on every run; BPE without such a prefix is deterministic.
     """
-    by_id = sorted(trained.get_vocab().items(), key=lambda item: item[1])
-    tokens = dict.fromkeys(token for token, _ in by_id if token in (PAD, UNKNOWN))
-    for token, _ in by_id:
-        if token in tokens or token == _MARK:
+    ids_by_token = trained.get_vocab()
+    trained_tokens = sorted(ids_by_token, key=lambda token: ids_by_token[token])
+    pieces = dict.fromkeys(token for token in trained_tokens if token in (PAD, UNKNOWN))
+    for token in trained_tokens:
+        if token in pieces or token == _MARK:
             continue
-        begins = token.startswith(_MARK)
-        # Every letter may begin a word as well as continue one.
-        tokens |= dict.fromkeys([token] if len(token) == 1 else [])
-        tokens[token.removeprefix(_MARK) if begins else f"##{token}"] = None
-    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN))
+        if len(token) == 1:
+            pieces[token] = None  # every letter may begin a word as well as continue one
+        begins_word = token.startswith(_MARK)
+        pieces[token.removeprefix(_MARK) if begins_word else f"##{token}"] = None
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN))
     tokenizer.normalizer = trained.normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
@@ -114,9 +134,12 @@ def same_ids(tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase)
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Return ids that the tokenizer puts before and after a text, such as ([CLS], [SEP]), (<s>,) or none."""
-    bare = tokenizer.encode("a", add_special_tokens=False)
+    content = tokenizer.encode("a", add_special_tokens=False)
     whole = tokenizer.encode("a", add_special_tokens=True)
-    at = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
-    if not bare or at is None:
-        raise DataError("the tokenizer does not put its special tokens around the text, which windows need")
-    return whole[:at], whole[at + len(bare) :]
+    starts = [start for start in range(len(whole)) if whole[start : start + len(content)] == content]
+    if not content or not starts:
+        raise DataError(
+            "the tokenizer does not put its special tokens around the text, which windows need; choose another one"
+        )
+    start = starts[0]
+    return whole[:start], whole[start + len(content) :]

@@ -3,6 +3,7 @@
 Suffixes: T document tokens, W windows of a document, U window tokens.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,12 @@ from tokenizers import Encoding, Tokenizer
 from xmtc.data.fields import category_lines
 
 Ids = NDArray[np.int64]
-_CHARACTERS, _MARGIN = 8, 64
+_CHARACTERS_PER_TOKEN = 8
+"""How many characters of a text are tokenised at first, for each token that is needed."""
+_GROWTH = 8
+"""How many times as many are tokenised next, if they gave too few tokens."""
+_MARGIN = 64
+"""Tokens at the end of a cut text that the rest of the text might have changed."""
 
 
 def first_tokens(tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offsets: bool = False) -> list[Encoding]:
@@ -26,23 +32,29 @@ def first_tokens(tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offse
         offsets: whether spans of characters are needed, which take time.
     """
     encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-    needed, found = most + _MARGIN, dict[int, Encoding]()  # the last tokens of a beginning may differ
+    needed = most + _MARGIN
     texts = [category_lines(text) + text for text in texts]
-    left, characters = list(range(len(texts))), _CHARACTERS * needed
-    while left:
-        parts = [_beginning(texts[i], characters) for i in left]
-        found |= zip(left, encode(parts, add_special_tokens=False), strict=True)
-        left = [i for i, part in zip(left, parts, strict=True) if len(part) < len(texts[i]) and len(found[i]) < needed]
-        characters *= 8
-    return [found[i] for i in range(len(texts))]
+    encodings: dict[int, Encoding] = {}
+    unfinished = list(range(len(texts)))
+    characters = _CHARACTERS_PER_TOKEN * needed
+    while unfinished:
+        beginnings = [_beginning(texts[row], characters) for row in unfinished]
+        encodings.update(zip(unfinished, encode(beginnings, add_special_tokens=False), strict=True))
+        unfinished = [
+            row
+            for row, beginning in zip(unfinished, beginnings, strict=True)
+            if len(beginning) < len(texts[row]) and len(encodings[row]) < needed
+        ]
+        characters *= _GROWTH
+    return [encodings[row] for row in range(len(texts))]
 
 
 def _beginning(text: str, characters: int) -> str:
     """Cut a long text, before a blank if there is one."""
     if len(text) <= characters:
         return text
-    end = max(text.rfind(blank, 0, characters) for blank in " \n")
-    return text[: end if end > 0 else characters]
+    last_blank = max(text.rfind(" ", 0, characters), text.rfind("\n", 0, characters))
+    return text[:last_blank] if last_blank > 0 else text[:characters]
 
 
 @dataclass(frozen=True)
@@ -74,15 +86,27 @@ def cut(content: int, capacity: int, overlap: int, prefix: int, suffix: int) -> 
     """
     if content <= capacity:
         total = prefix + content + suffix
-        return Cut(np.zeros(1, np.int64), content, np.zeros(total, np.int64), np.arange(total))
-    windows = -(-(content - capacity) // (capacity - overlap)) + 1
-    length = -(-(content + (windows - 1) * overlap) // windows)
-    starts = np.arange(windows) * (content - length) // (windows - 1)
+        return Cut(
+            starts_W=np.zeros(1, np.int64),
+            length=content,
+            window_T=np.zeros(total, np.int64),
+            offset_T=np.arange(total),
+        )
+    windows = math.ceil((content - capacity) / (capacity - overlap)) + 1
+    length = math.ceil((content + (windows - 1) * overlap) / windows)
+    starts_W = np.arange(windows) * (content - length) // (windows - 1)
     # Between two neighbours the token in the middle of what they share is equally far from both edges.
-    borders = (starts[1:] + starts[:-1] + length + 1) // 2
-    tokens = np.arange(content)
-    window = np.searchsorted(borders, tokens, side="right")
-    window_T = np.concatenate([np.zeros(prefix, np.int64), window, np.full(suffix, windows - 1)])
-    inner = prefix + tokens - starts[window]
-    offset_T = np.concatenate([np.arange(prefix), inner, prefix + length + np.arange(suffix)])
-    return Cut(starts, length, window_T, offset_T)
+    borders = (starts_W[1:] + starts_W[:-1] + length + 1) // 2
+    content_tokens = np.arange(content)
+    content_windows = np.searchsorted(borders, content_tokens, side="right")
+    content_offsets = prefix + content_tokens - starts_W[content_windows]
+    # The prefix belongs to the first window, the suffix to the last one.
+    prefix_windows = np.zeros(prefix, np.int64)
+    suffix_windows = np.full(suffix, windows - 1)
+    suffix_offsets = prefix + length + np.arange(suffix)
+    return Cut(
+        starts_W=starts_W,
+        length=length,
+        window_T=np.concatenate([prefix_windows, content_windows, suffix_windows]),
+        offset_T=np.concatenate([np.arange(prefix), content_offsets, suffix_offsets]),
+    )

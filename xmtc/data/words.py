@@ -31,10 +31,16 @@ from xmtc.errors import CheckpointError, DataError
 from xmtc.files import write_json
 
 logger = logging.getLogger(__name__)
-_CODE = re.compile(r"[\d_]")  # in identifiers, which are not inflected
-_AHEAD = 1_000  # characters, in which a run of words ends
+_CODE_CHARACTER = re.compile(r"[\d_]")
+"""Occurs in identifiers, which are not inflected."""
+_AHEAD = 1_000
+"""Characters in which a run of words ends."""
+_TINY = np.finfo(np.float32).tiny
+"""Stands for a length of 0 where something is divided by it."""
 
-WORDS_FILES = ("words.json", "words.safetensors")
+_TERMS_FILE = "words.json"
+_COUNTS_FILE = "words.safetensors"
+WORDS_FILES = (_TERMS_FILE, _COUNTS_FILE)
 """Files of a vocabulary: terms, and in how many documents each occurs."""
 
 
@@ -58,20 +64,30 @@ class TermRules(NamedTuple):
         """List all terms of a text, from its words; single words first."""
         terms = list(words)
         for length in range(2, self.ngrams + 1):
-            terms += map(" ".join, zip(*(words[start:] for start in range(length)), strict=False))
-        return terms + [stem for word in words if (stem := self._stem(word))]
+            starts = range(len(words) - length + 1)
+            terms += [" ".join(words[start : start + length]) for start in starts]
+        stems = [self._stem(word) for word in words]
+        return terms + [stem for stem in stems if stem]
 
     def spans(self, text: str) -> Iterator[tuple[str, int, int]]:
         """Yield each occurrence of a term: the term and its first and last-plus-one character in `text`."""
-        found = list(word_spans(text))
+        words = list(word_spans(text))
         for length in range(1, self.ngrams + 1):
-            for first in range(len(found) - length + 1):
-                run = found[first : first + length]
-                yield " ".join(word for word, _, _ in run), run[0][1], run[-1][2]
-        yield from ((stem, start, end) for word, start, end in found if (stem := self._stem(word)))
+            for first in range(len(words) - length + 1):
+                run = words[first : first + length]
+                term = " ".join(word for word, _, _ in run)
+                _, start, _ = run[0]
+                _, _, end = run[-1]
+                yield term, start, end
+        for word, start, end in words:
+            stem = self._stem(word)
+            if stem:
+                yield stem, start, end
 
     def _stem(self, word: str) -> str:
-        return f"{word[: self.stems]}*" if 0 < self.stems < len(word) and not _CODE.search(word) else ""
+        """Return the stem of a word as a term; empty if it has none."""
+        has_stem = 0 < self.stems < len(word) and not _CODE_CHARACTER.search(word)
+        return f"{word[: self.stems]}*" if has_stem else ""
 
 
 WORDS_ALONE = TermRules()
@@ -91,13 +107,15 @@ class WordCounts:
 
     def over(self, vocabulary: "Vocabulary") -> Matrix:
         """Map the counts to a common vocabulary, float32 (N, V); other terms are dropped."""
-        column_W = np.fromiter((vocabulary.ids.get(term, -1) for term in self.terms), np.int64, len(self.terms))
+        term_ids = (vocabulary.ids.get(term, -1) for term in self.terms)
+        column_W = np.fromiter(term_ids, np.int64, len(self.terms))
         coordinates = self.counts_NW.tocoo()
         columns = column_W[coordinates.col]
-        known = columns >= 0
-        values = coordinates.data[known].astype(np.float32)
-        shape = (len(self.counts_NW.indptr) - 1, len(vocabulary))
-        return sparse.csr_array((values, (coordinates.row[known], columns[known])), shape=shape)
+        in_vocabulary = columns >= 0
+        rows = coordinates.row[in_vocabulary]
+        values = coordinates.data[in_vocabulary].astype(np.float32)
+        documents = len(self.counts_NW.indptr) - 1
+        return sparse.csr_array((values, (rows, columns[in_vocabulary])), shape=(documents, len(vocabulary)))
 
 
 def count_words(texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE) -> WordCounts:
@@ -108,14 +126,17 @@ def count_words(texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE
         rules: what is a term.
     """
     ids: dict[str, int] = {}
-    columns, counts, ends = [], [], [0]
+    columns = [np.empty(0, np.int32)]
+    counts = [np.empty(0, np.int32)]
+    ends = [0]
     for text in texts:
-        found = Counter(rules.of(words_of(text)) if isinstance(text, str) else text)
-        columns.append(np.fromiter((ids.setdefault(term, len(ids)) for term in found), np.int32, len(found)))
-        counts.append(np.fromiter(found.values(), np.int32, len(found)))
-        ends.append(ends[-1] + len(found))
-    empty = [np.empty(0, np.int32)]
-    parts = (np.concatenate(counts or empty), np.concatenate(columns or empty), np.array(ends, np.int64))
+        terms = rules.of(words_of(text)) if isinstance(text, str) else text
+        frequencies = Counter(terms)
+        term_ids = (ids.setdefault(term, len(ids)) for term in frequencies)
+        columns.append(np.fromiter(term_ids, np.int32, len(frequencies)))
+        counts.append(np.fromiter(frequencies.values(), np.int32, len(frequencies)))
+        ends.append(ends[-1] + len(frequencies))
+    parts = (np.concatenate(counts), np.concatenate(columns), np.array(ends, np.int64))
     return WordCounts(list(ids), sparse.csr_array(parts, shape=(len(ends) - 1, len(ids))))
 
 
@@ -153,28 +174,36 @@ class Vocabulary:
 
     def words(self, texts: Sequence[str]) -> "Words":
         """Count each term of the vocabulary in each field of each text."""
-        parts = (part for text in texts for part in (*field_parts(text, len(self.fields)), *self._values(text)))
-        counts_PV = count_words(parts, self.rules).over(self)
+
+        def parts() -> Iterator[str | list[str]]:
+            for text in texts:
+                yield from field_parts(text, len(self.fields))
+                yield from self._category_terms(text)
+
+        counts_PV = count_words(parts(), self.rules).over(self)
         return Words(sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self)
 
-    def _values(self, text: str) -> list[list[str]]:
+    def _category_terms(self, text: str) -> list[list[str]]:
         """List the terms of each category."""
         terms = categories_of(text)
         return [[term for term in terms if term.startswith(f"{name}=")] for name in self.categories]
 
     def known_values(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield column and term of each value of a category that the vocabulary has."""
-        for place, terms in enumerate(self._values(text), start=len(self.fields)):
-            yield from ((place * len(self) + self.ids[term], term) for term in terms if term in self.ids)
+        for place, terms in enumerate(self._category_terms(text), start=len(self.fields)):
+            for term in terms:
+                if term in self.ids:
+                    yield place * len(self) + self.ids[term], term
 
     def places(self, text: str, end: int) -> Iterator[tuple[int, int]]:
         """Yield each occurrence of a term of the vocabulary up to `end`: its column and first character in `text`."""
-        start = 0
-        for number, part in enumerate(field_parts(text, len(self.fields))):
-            for term, first, _ in self.rules.spans(part[: max(end + _AHEAD - start, 0)]):
+        part_start = 0
+        for place, part in enumerate(field_parts(text, len(self.fields))):
+            read_until = max(end + _AHEAD - part_start, 0)
+            for term, term_start, _ in self.rules.spans(part[:read_until]):
                 if term in self.ids:
-                    yield number * len(self) + self.ids[term], start + first
-            start += len(part)
+                    yield place * len(self) + self.ids[term], part_start + term_start
+            part_start += len(part)
 
     @property
     def columns(self) -> int:
@@ -183,10 +212,16 @@ class Vocabulary:
 
     def save(self, folder: Path) -> None:
         """Write `words.json` and `words.safetensors`."""
-        plain = {"analyzer": ANALYZER, "terms": self.terms, "documents": self.documents}
-        plain |= {"rules": self.rules, "fields": self.fields, "categories": self.categories}
-        write_json(folder / WORDS_FILES[0], plain)
-        write_tensors(folder / WORDS_FILES[1], {"documents_V": self.documents_V})
+        plain = {
+            "analyzer": ANALYZER,
+            "terms": self.terms,
+            "documents": self.documents,
+            "rules": self.rules,
+            "fields": self.fields,
+            "categories": self.categories,
+        }
+        write_json(folder / _TERMS_FILE, plain)
+        write_tensors(folder / _COUNTS_FILE, {"documents_V": self.documents_V})
 
     @classmethod
     def load(cls, folder: Path) -> "Vocabulary":
@@ -195,14 +230,23 @@ class Vocabulary:
         Raises:
             CheckpointError: a file is missing or damaged, or its words were found in a way that is unknown here.
         """
-        keys = ("analyzer", "terms", "documents", "rules", "fields", "categories")
-        plain = read_object(folder / WORDS_FILES[0], keys)
+        path = folder / _TERMS_FILE
+        plain = read_object(path, ("analyzer", "terms", "documents", "rules", "fields", "categories"))
         if plain["analyzer"] != ANALYZER:
-            here = f"unknown; this version has {ANALYZER}"
-            raise CheckpointError(f"{folder / WORDS_FILES[0]}: the analyzer {str(plain['analyzer'])[:40]!r} is {here}")
-        tensors = read_tensors(folder / WORDS_FILES[1], ("documents_V",))
-        names = tuple(plain["fields"]), tuple(plain["categories"])
-        return cls(plain["terms"], tensors["documents_V"], plain["documents"], TermRules(*plain["rules"]), *names)
+            analyzer = str(plain["analyzer"])[:40]
+            raise CheckpointError(
+                f"{path}: the analyzer {analyzer!r} is unknown; this version of xmtc has {ANALYZER!r}: use the "
+                "version that wrote the file"
+            )
+        tensors = read_tensors(folder / _COUNTS_FILE, ("documents_V",))
+        return cls(
+            terms=plain["terms"],
+            documents_V=tensors["documents_V"],
+            documents=plain["documents"],
+            rules=TermRules(*plain["rules"]),
+            fields=tuple(plain["fields"]),
+            categories=tuple(plain["categories"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -233,13 +277,18 @@ class Words:
         Args:
             weights_F: weights of the fields; 1 by default.
         """
-        terms, counts_NC = len(self.vocabulary), self.counts_NC
-        values = counts_NC.data if weights_F is None else counts_NC.data * weights_F[counts_NC.indices // terms]
-        parts = values, counts_NC.indices % terms, counts_NC.indptr
+        terms = len(self.vocabulary)
+        counts_NC = self.counts_NC
+        values = counts_NC.data
+        if weights_F is not None:
+            fields = counts_NC.indices // terms
+            values = values * weights_F[fields]
+        parts = (values, counts_NC.indices % terms, counts_NC.indptr)
         counts_NV = sparse.csr_array(parts, shape=(len(self), terms), copy=True)
         counts_NV.sum_duplicates()
         counts_NV.eliminate_zeros()
-        counts_NV.data = _dampened(np.asarray(counts_NV.data, np.float32)) * self.vocabulary.idf[counts_NV.indices]
+        dampened = _dampened(np.asarray(counts_NV.data, np.float32))
+        counts_NV.data = dampened * self.vocabulary.idf[counts_NV.indices]
         return _unit_rows(counts_NV)
 
     def apart(self, weights_F: Floats) -> Matrix:
@@ -249,13 +298,18 @@ class Words:
             weights_F: the lengths of the fields' parts of a row, before the whole row gets unit length.
         """
         terms = len(self.vocabulary)
+        fields = len(weights_F)
         rows_NC = sparse.csr_array(self.counts_NC, copy=True)
         rows_NC.sort_indices()
-        rows_NC.data = _dampened(np.asarray(rows_NC.data, np.float32)) * self.vocabulary.idf[rows_NC.indices % terms]
-        place = np.repeat(np.arange(len(self)) * len(weights_F), np.diff(rows_NC.indptr)) + rows_NC.indices // terms
-        squares = np.bincount(place, np.square(rows_NC.data), len(self) * len(weights_F))
-        scale = np.tile(weights_F, len(self)) / np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
-        rows_NC.data = (rows_NC.data * scale[place]).astype(np.float32)
+        dampened = _dampened(np.asarray(rows_NC.data, np.float32))
+        rows_NC.data = dampened * self.vocabulary.idf[rows_NC.indices % terms]
+        # A part is one field of one document: each is scaled to the length that its field shall have.
+        document_of_value = np.repeat(np.arange(len(self)), np.diff(rows_NC.indptr))
+        part_of_value = document_of_value * fields + rows_NC.indices // terms
+        squared_lengths = np.bincount(part_of_value, np.square(rows_NC.data), len(self) * fields)
+        lengths = np.sqrt(np.maximum(squared_lengths, _TINY))
+        scales = np.tile(weights_F, len(self)) / lengths
+        rows_NC.data = (rows_NC.data * scales[part_of_value]).astype(np.float32)
         rows_NC.eliminate_zeros()
         return _unit_rows(rows_NC)
 
@@ -266,8 +320,9 @@ def _dampened(counts: Floats) -> Floats:
 
 
 def _unit_rows(rows: Matrix) -> Matrix:
+    """Scale rows to unit length, in place; a row without values stays zero."""
     norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)))
-    rows.data /= np.repeat(np.maximum(norms, np.finfo(np.float32).tiny), np.diff(rows.indptr))
+    rows.data /= np.repeat(np.maximum(norms, _TINY), np.diff(rows.indptr))
     return rows
 
 
@@ -280,7 +335,8 @@ def document_frequencies(texts: Iterable[str], rules: TermRules = WORDS_ALONE) -
     """
     frequencies: Counter[str] = Counter()
     for text in texts:
-        frequencies.update({*rules.of(words_of(text)), *categories_of(text)})
+        terms = rules.of(words_of(text))
+        frequencies.update({*terms, *categories_of(text)})
     return frequencies
 
 
@@ -306,27 +362,43 @@ def choose_words(
     Raises:
         DataError: no two documents share a value of a category.
     """
+    _check_categories(frequencies, categories)
+    most = config.most_documents * documents
+    chosen = _between(frequencies, config.min_documents, most)
+    if not chosen and config.min_documents > 1:
+        logger.warning(
+            "data.words.min_documents lowered from %d to 1: no word occurs in so many and in at most %.0f %% of the %d "
+            "training documents",
+            config.min_documents,
+            100 * config.most_documents,
+            documents,
+        )
+        chosen = _between(frequencies, 1, most)
+    if not chosen:
+        logger.warning("the vocabulary is empty: no word occurs in few enough training documents to tell them apart")
+    chosen.sort(key=lambda item: (-item[1], item[0]))
+    chosen = chosen[: config.most_terms]
+    return Vocabulary(
+        terms=[term for term, _ in chosen],
+        documents_V=np.array([number for _, number in chosen], np.int64),
+        documents=documents,
+        rules=TermRules.by(config),
+        fields=fields,
+        categories=categories,
+    )
+
+
+def _check_categories(frequencies: Counter[str], categories: tuple[str, ...]) -> None:
+    """Refuse a category whose every value is that of a single document."""
     for name in categories:
-        if max((n for term, n in frequencies.items() if term.startswith(f"{name}=")), default=0) < 2:
+        counts = [number for term, number in frequencies.items() if term.startswith(f"{name}=")]
+        if max(counts, default=0) < 2:
             raise DataError(
                 f"data.source.columns.categories: no two training documents have the same value of {name!r}: it is an "
                 "identifier, a text or empty; leave it out"
             )
-    kept = _between(frequencies, config.min_documents, config.most_documents * documents)
-    if not kept and config.min_documents > 1:
-        logger.warning(
-            "data.words.min_documents lowered from %d to 1: no word occurs in so many and in at most %.0f %% of the %d "
-            "training documents",
-            *(config.min_documents, 100 * config.most_documents, documents),
-        )
-        kept = _between(frequencies, 1, config.most_documents * documents)
-    if not kept:
-        logger.warning("the vocabulary is empty: no word occurs in few enough training documents to tell them apart")
-    kept.sort(key=lambda item: (-item[1], item[0]))
-    kept = kept[: config.most_terms]
-    terms, documents_V = [term for term, _ in kept], np.array([n for _, n in kept], np.int64)
-    return Vocabulary(terms, documents_V, documents, TermRules.by(config), fields, categories)
 
 
 def _between(frequencies: Counter[str], least: int, most: float) -> list[tuple[str, int]]:
-    return [(term, n) for term, n in frequencies.items() if least <= n <= most]
+    """List the terms that occur in so many documents, with their numbers."""
+    return [(term, number) for term, number in frequencies.items() if least <= number <= most]

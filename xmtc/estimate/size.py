@@ -17,6 +17,7 @@ from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
 from xmtc.data.prepare import corpus_fingerprint
 from xmtc.data.readers.base import SPLITS, Document
+from xmtc.data.selection import expected_rows, limits_of
 from xmtc.data.spool import text_hash
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.windows import first_tokens
@@ -231,14 +232,20 @@ class _Counted:
 
     def survey(self, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
         """Make the result, extrapolated to `rows` rows."""
-        given, leaked, texts = Counter(self.splits), Counter[str | None](), self._texts_of
-        for (split, key), number in texts.items():
-            leaked[split] += number * (split in SPLITS[1:] and ("train", key) in texts)
+        texts = self._texts_of
+        leaked = Counter[str | None]()
+        for (split, text), number in texts.items():
+            if split in ("dev", "test") and ("train", text) in texts:
+                leaked[split] += number
+        counts = Counter(self.splits)
         if self._config.duplicates == "drop":
-            given.subtract(leaked)
-        different = len({key for _, key in texts})
-        found = Survey(
-            documents=_divided(given, self._config, provides),
+            counts.subtract(leaked)
+        if not exact:
+            read_share = self.rows / rows
+            counts = Counter({split: round(number / read_share) for split, number in counts.items()})
+        different = len({text for _, text in texts})
+        return Survey(
+            documents=expected_rows(counts, provides, self._config),
             label_counts=self.labels,
             labels_per_document=self.labels.total() / max(self.splits.total(), 1),
             bare=self.bare,
@@ -250,20 +257,6 @@ class _Counted:
             texts=self.texts,
             exact=exact,
         )
-        share = rows / max(self.rows, 1)
-        return found if exact else replace(found, documents={k: round(n * share) for k, n in found.documents.items()})
-
-
-def _divided(given: Counter[str | None], config: DataConfig, provides: frozenset[str]) -> dict[str, int]:
-    """Estimate the number of documents of each split after preparation divides and limits them."""
-    provides |= {split for split in given if split is not None}
-    dev = 0.0 if "dev" in provides else config.split.dev
-    test = 0.0 if provides & {"dev", "test"} else config.split.test
-    pool = given["train"] + given[None]
-    to_dev, to_test = round(pool * dev), round(pool * test)
-    found = {"train": pool - to_dev - to_test, "dev": given["dev"] + to_dev, "test": given["test"] + to_test}
-    limits: dict[str, int | None] = {split: getattr(config.limit, split) for split in SPLITS}
-    return {split: min(n, limits[split] or n) for split, n in found.items() if n}
 
 
 def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64]) -> Size:
@@ -274,20 +267,21 @@ def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64])
         found: counts of the source.
         lengths: tokens of its sampled documents, before truncation.
     """
-    limit, cut = config.data.limit, np.minimum(lengths, config.data.max_length)
-    words, single = config.data.words, TermRules.by(config.data.words)._replace(ngrams=1)
-
-    def documents(split: str, most: int | None) -> int:
-        there = found.documents.get(split, 0)
-        return min(there, most or there)
-
+    documents = dict.fromkeys(SPLITS, 0) | dict(found.documents)
+    for split, limit in limits_of(config.data).items():
+        if limit is not None:
+            documents[split] = min(documents[split], limit)
+    tokens = np.minimum(lengths, config.data.max_length)
+    words = config.data.words
+    single_words = TermRules.by(words)._replace(ngrams=1)
+    different_words = [len(set(single_words.of(words_of(text)))) for text in found.texts]
     return Size(
-        train=documents("train", limit.train),
-        dev=documents("dev", limit.dev),
-        test=documents("test", limit.test),
-        tokens=float(cut.mean()),
-        longest=int(cut.max()),
-        words=float(np.mean([len(set(single.of(words_of(text)))) for text in found.texts])) * words.ngrams,
+        train=documents["train"],
+        dev=documents["dev"],
+        test=documents["test"],
+        tokens=float(tokens.mean()),
+        longest=int(tokens.max()),
+        words=float(np.mean(different_words)) * words.ngrams,
         labels=found.labels,
         labels_per_document=found.labels_per_document,
         origin="counted in the source" if found.exact else "extrapolated from a part of the source",

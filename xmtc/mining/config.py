@@ -1,4 +1,4 @@
-"""Settings of mining."""
+"""Settings of mining and of the index of labels."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,8 @@ from pydantic import Field
 
 from xmtc.config.base import config
 
-MAX_FLAT_LABELS = 100_000  # with more labels, exact search would dominate a step's time
+MAX_FLAT_LABELS = 100_000
+"""With more labels, exact search would dominate a step's time."""
 
 
 @config
@@ -21,7 +22,9 @@ class IndexConfig:
 
     def chosen(self, labels: int) -> Literal["flat", "ivf"]:
         """Choose the kind for this many labels."""
-        return self.kind if self.kind != "auto" else "flat" if labels <= MAX_FLAT_LABELS else "ivf"
+        if self.kind != "auto":
+            return self.kind
+        return "flat" if labels <= MAX_FLAT_LABELS else "ivf"
 
 
 @config
