@@ -32,7 +32,7 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     source = pretrained_source(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False, **source.options)
-    except Exception as error:  # without its files, some classes of the library raise a bare Exception
+    except Exception as error:  # the library has no error class; some raise a bare one
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "
             f"{name} --local-dir FOLDER` on a machine with network access, and give the copied folder as the name."
