@@ -277,3 +277,42 @@ def test_versions_at_a_uri_are_copied_and_a_switch_is_published(folder: Path, tm
             (folder / "en/current").write_text("1\n")
             remote.upload(folder / "en/current", "en/current")
             until(client, "1")
+
+
+class UnexpectedError(Exception):
+    """What a stranger's model may raise."""
+
+
+@pytest.mark.parametrize("error", [TypeError, IndexError, RecursionError, MemoryError, AssertionError, UnexpectedError])
+@pytest.mark.parametrize("moment", ["loads", "is tried", "answers"])
+def test_whatever_a_candidate_does_is_a_refusal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], moment: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("it broke:\nin two lines")
+
+    def load_broken(path: Path) -> xmtc.Model:
+        if path.name != "2" or not broken.exists():
+            return load(path)
+        if moment == "loads":
+            fail()
+        candidate = load(path)
+        monkeypatch.setattr(candidate, "predict", fail)
+        return candidate
+
+    broken = folder / "broken"
+    broken.touch()
+    if moment == "answers":  # the documents that it brings say nothing
+        (folder / "en/2/smoke.json").write_text("[]")
+    monkeypatch.setattr(served, "load", load_broken)
+    with running(folder) as client:
+        refused = client.post("/models/en", {"version": "2"})
+        assert refused.status_code == 409
+        assert "en: 1 stays" in refused.json()["detail"]
+        assert "\n" not in refused.json()["detail"]
+        (folder / "en/current").write_text("2\n")  # the watcher tries it, too
+        time.sleep(0.5)
+        assert client.post("/models/en/predict", BODY).json()["version"] == "1"
+        broken.unlink()
+        (folder / "en/2/smoke.json").write_text("[ ]")  # changed files are tried again
+        until(client, "2")

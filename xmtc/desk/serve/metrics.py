@@ -1,5 +1,7 @@
 """Metrics for Prometheus: counts, times and sizes, but no document content."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,6 +19,12 @@ _BUCKETS = {"tokens": _TEXTS, "bits": tuple(range(4, 21)), "predicted": (0, 1, 2
 _COSTLY = ("known_words", "nearest")
 _MEASURED = {name: (title, _BUCKETS.get(name, _SHARES)) for name, title in STATISTICS.items() if name not in _COSTLY}
 """Statistics that cost almost nothing beside an answer: their titles and buckets."""
+
+
+def dev_means(model: Model) -> dict[str, float]:
+    """Return the mean on dev of each statistic that is measured of texts, as far as the model remembers it."""
+    sample = {} if model.profile is None else model.profile.sample
+    return {name: float(values.mean()) for name, values in sample.items() if name in _MEASURED}
 
 
 class Metrics:
@@ -45,11 +53,15 @@ class Metrics:
             "xmtc_text_dev", "Mean of a statistic on dev.", ("model", "statistic"), registry=self.registry
         )
 
-    def know(self, name: str, model: Model) -> None:
-        """Say what dev was like, with which alerts can compare."""
-        sample = {} if model.profile is None else model.profile.sample
-        for statistic in _MEASURED.keys() & sample.keys():
-            self._dev.labels(name, statistic).set(float(sample[statistic].mean()))
+    def show_dev(self, name: str, means: Mapping[str, float]) -> None:
+        """Show what dev was like, with which alerts can compare.
+
+        Args:
+            name: name of the model.
+            means: see `dev_means`.
+        """
+        for statistic, mean in means.items():
+            self._dev.labels(name, statistic).set(mean)
 
     def measure(
         self, model: Model, documents: TokenisedTexts, ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]

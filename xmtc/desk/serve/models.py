@@ -3,8 +3,9 @@
     DIR/NAME/VERSION/…   exported models
     DIR/NAME/current     the version that answers; without this file, the only one
 
-A version is loaded beside the one that answers, checked, and put in its place between two requests. One that fails the
-checks changes nothing. The version before stays in memory until another one needs the place.
+A version is loaded beside the one that answers, checked, and put in its place between two requests. One that fails to
+load or fails a check changes nothing, whatever its failure is: its files come from whoever made the model. The version
+before stays in memory until another one needs the place.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import contextlib
 import gc
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 15.0
 """Time between two looks at the folder."""
-_CURRENT, _DIGITS = "current", 12
+_CURRENT = "current"
+_DIGEST_DIGITS = 12
 _NAME = re.compile(r"\w[\w.-]*")
 Stamp = tuple[int, int, int]
+"""Number of files, sum of their sizes, and the latest time of a change, in nanoseconds."""
 Load = Callable[[Path], Model]
 
 
@@ -61,11 +64,15 @@ class Models:
     """
 
     def __init__(self, config: ServeConfig, place: str, load: Load) -> None:
-        self.config, self.place, self._load = config, place, load
+        self.config = config
+        self.place = place
         self.services: dict[str, Service] = {}
+        self.look = asyncio.Event()
+        self._load = load
+        self._switching = asyncio.Lock()
+        self._single: Path | None = None
         self._earlier: dict[str, Service] = {}
         self._failed: dict[str, tuple[str, Stamp] | None] = {}
-        self._switching, self.look, self._single = asyncio.Lock(), asyncio.Event(), None
         names = self._names() if place else []
         if place and not names:
             raise ConfigError(f"--models {place}: no models there; put each exported model into NAME/VERSION")
@@ -73,14 +80,19 @@ class Models:
             raise ConfigError(f"--models {place}: {len(names)} models, but annotations are for one; serve it alone")
         for name in names:
             self.services[name] = self._loaded(name, self._current(name))
+            self.services[name].take_over()
 
     @classmethod
     def single(cls, model: Model, config: ServeConfig, folder: Path | None = None) -> "Models":
         """Serve one loaded model, whatever happens to its folder."""
         models = cls(config, "", lambda _: model)
-        version, stamp = ("", None) if folder is None else (model_digest(folder)[:_DIGITS], _stamp(folder))
-        service = Service(model, config, version, stamp=stamp)
-        models.services[service.name], models._single = service, folder
+        if folder is None:
+            service = Service(model, config)
+        else:
+            service = Service(model, config, model_digest(folder)[:_DIGEST_DIGITS], stamp=_stamp(folder))
+        models.services[service.name] = service
+        service.take_over()
+        models._single = folder
         return models
 
     @property
@@ -97,8 +109,8 @@ class Models:
         if name is None:
             return self.first
         if name not in self.services:
-            there = ", ".join(self.services)
-            raise RequestError(HTTPStatus.NOT_FOUND, f"Project {name!r} not found: the models are {there}")
+            names = ", ".join(self.services)
+            raise RequestError(HTTPStatus.NOT_FOUND, f"Project {name!r} not found: the models are {names}")
         return self.services[name]
 
     @contextlib.asynccontextmanager
@@ -114,8 +126,10 @@ class Models:
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe the models, their versions, and the figures of each on dev."""
-        services = self.services.values()
-        return [one.about | {"labels": len(one.model.labels), "versions": self._figures(one)} for one in services]
+        return [
+            service.about | {"labels": len(service.model.labels), "versions": self._figures(service)}
+            for service in self.services.values()
+        ]
 
     async def switch(self, name: str, version: str | None) -> Service:
         """Let another version of a model answer, and write its name to `current`.
@@ -134,26 +148,36 @@ class Models:
             async with self._switching:
                 await asyncio.to_thread(fetch, self.place)
                 return await self._put(name, version or self._current(name), remember=True)
-        except XmtcError as error:
-            message = f"{name}: {self.find(name).version} stays: {error}"
+        except Exception as error:  # a candidate may do anything, and must not end the server
+            message = f"{name}: {self.find(name).version} stays: {_in_a_line(error)}"
             logger.warning("%s", message)
             raise RequestError(HTTPStatus.CONFLICT, message.replace(f"{self._root}/", "")) from error
 
     async def _put(self, name: str, version: str, *, remember: bool = False) -> Service:
-        before = self.services.get(name)
-        known = (one for one in (before, self._earlier.get(name)) if one and one.version == version)
-        found = next((one for one in known if one.stamp == _stamp(self._root / name / version)), None)
-        if found is None:
+        """Put a version in place: one that is in memory already, or one that is loaded and checked now."""
+        answering = self.services.get(name)
+        service = self._in_memory(name, version)
+        if service is None:
             self._earlier.pop(name, None)  # frees its memory for the other
-            found = await asyncio.to_thread(self._loaded, name, version)
+            service = await asyncio.to_thread(self._loaded, name, version)
         if remember:
             await asyncio.to_thread(self._write_current, name, version)
-        self.services[name] = found
-        found.take_over()
-        if before not in (None, found):
-            self._earlier[name] = before
-            print_line(f"{name}: {version} answers, before {before.version}{_difference(before, found)}")
-        return found
+        self.services[name] = service
+        service.take_over()
+        if answering is not None and answering is not service:
+            self._earlier[name] = answering
+            difference = _difference_of_labels(answering, service)
+            print_line(f"{name}: {version} answers, before {answering.version}{difference}")
+        return service
+
+    def _in_memory(self, name: str, version: str) -> Service | None:
+        """Find a loaded version whose files have not changed since."""
+        for service in (self.services.get(name), self._earlier.get(name)):
+            if service is None or service.version != version:
+                continue
+            if service.stamp == _stamp(self._root / name / version):
+                return service
+        return None
 
     async def _watch(self) -> None:
         """Put in place what the folder wants, whenever it changes."""
@@ -169,41 +193,50 @@ class Models:
                 async with self._switching:
                     for name in await asyncio.to_thread(self._names) if self.place else ():
                         await self._follow(name)
-            except (OSError, XmtcError) as error:  # a file may go while it is looked at
-                logger.warning("%s", error)
+            except Exception as error:  # a candidate may do anything, and a file may go while it is looked at
+                logger.warning("%s", _in_a_line(error))
 
     async def _follow(self, name: str) -> None:
         """Put the version in `current` in place if it is another one, or its files have changed."""
-        version, wanted, now = _CURRENT, None, self.services.get(name)
+        answering = self.services.get(name)
+        version = _CURRENT
+        wanted = None
         try:
             version = self._current(name)
-            wanted = version, _stamp(self._root / name / version)
-            if (now is None or wanted != (now.version, now.stamp)) and self._failed.get(name) != wanted:
+            wanted = (version, _stamp(self._root / name / version))
+            is_in_place = answering is not None and wanted == (answering.version, answering.stamp)
+            if not is_in_place and self._failed.get(name) != wanted:
                 await self._put(name, version)
-        except XmtcError as error:
+        except Exception as error:  # a candidate may do anything, and must not end the server
             self._failed[name] = wanted
-            stays = "no version of it answers" if now is None else f"{now.version} stays"
-            logger.warning("%s: %s does not answer, %s: %s", name, version, stays, error)
+            stays = "no version of it answers" if answering is None else f"{answering.version} stays"
+            logger.warning("%s: %s does not answer, %s: %s", name, version, stays, _in_a_line(error))
 
     def _loaded(self, name: str, version: str) -> Service:
         """Load and check a version.
 
         Raises:
-            XmtcError: there is no such version, it is damaged, its answers differ, or memory does not hold it.
+            XmtcError: there is no such version, it is damaged, its answers differ, or memory does not hold it. Whatever
+                exception its files cause is told as one of these.
         """
         folder = self._root / name / version
         if version not in self._versions(name):
             raise ConfigError(f"{name}: no version {version!r}; there are {', '.join(self._versions(name)) or 'none'}")
+        try:
+            return self._tried(folder, name, version)
+        except XmtcError:
+            raise
+        except Exception as error:  # a candidate may do anything, and must not end the server
+            raise CheckpointError(f"{folder}: cannot be served: {reason_of(error)}") from error
+
+    def _tried(self, folder: Path, name: str, version: str) -> Service:
         stamp = _stamp(folder)
         gc.collect()
         release_freed_memory()  # of a model that answered once, before free memory is looked at
         beside = next(iter(self.services.values()), None)
         if beside is not None:
             _check_memory(f"{name}/{version}", stamp[1], beside.model.scorer.device)
-        try:
-            model = self._load(folder)
-        except (MemoryError, OSError, RuntimeError, ValueError) as error:
-            raise CheckpointError(f"{folder}: cannot be loaded: {reason_of(error)}") from error
+        model = self._load(folder)
         check_answers(model, folder)
         return Service(model, self.config, version, name=name, stamp=stamp, beside=beside)
 
@@ -214,9 +247,12 @@ class Models:
         return StorageConfig().mirror(self.place.rstrip("/")).local if local is None else local
 
     def _names(self) -> list[str]:
+        """List the models of the folder."""
         names = sorted(path.name for path in _folders(fetch(self.place)) if self._versions(path.name))
-        if wrong := [name for name in names if not _NAME.fullmatch(name)]:
-            raise ConfigError(f"--models {self.place}: {wrong[0]!r}: name it with letters, digits, dots and hyphens")
+        for name in names:
+            if not _NAME.fullmatch(name):
+                message = f"--models {self.place}: {name!r}: name it with letters, digits, dots and hyphens"
+                raise ConfigError(message)
         return names
 
     def _versions(self, name: str) -> list[str]:
@@ -228,10 +264,11 @@ class Models:
         Raises:
             ConfigError: nobody says which of several.
         """
-        path, versions = self._root / name / _CURRENT, self._versions(name)
+        path = self._root / name / _CURRENT
         if path.exists():
             with reading(path, ConfigError, "write the name of a version into it"):
                 return read_file(path).decode("utf-8-sig").strip()
+        versions = self._versions(name)
         if len(versions) != 1:
             raise ConfigError(f"{path}: missing; write the version that answers into it: {', '.join(versions)}")
         return versions[0]
@@ -242,14 +279,15 @@ class Models:
             mirror = StorageConfig().mirror(self.place.rstrip("/"))
             mirror.push(choose=lambda file: file == f"{name}/{_CURRENT}")
 
-    def _figures(self, service: Service) -> dict[str, Any]:
+    def _figures(self, service: Service) -> Mapping[str, Mapping[str, float]]:
+        """Read the figures on dev of each version; a version that cannot be read has none here."""
         if not self.place:
             return {service.version: service.model.info.dev}
-        found: dict[str, Any] = {}
+        figures = {}
         for version in self._versions(service.name):
             with contextlib.suppress(CheckpointError):  # it is told when somebody wants it
-                found[version] = read_description(self._root / service.name / version).dev
-        return found
+                figures[version] = read_description(self._root / service.name / version).dev
+        return figures
 
 
 def models_of(request: Request) -> Models:
@@ -264,18 +302,32 @@ async def chosen(request: Request, model: str | None = None) -> Service:
     return service
 
 
+def _in_a_line(error: Exception) -> str:
+    """Say why a version does not answer, in one line."""
+    reason = str(error) if isinstance(error, XmtcError) else reason_of(error)
+    return " ".join(reason.split())
+
+
 def _folders(folder: Path) -> list[Path]:
     with reading(folder, ConfigError, "give a folder with models at NAME/VERSION"):
         return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
 
 
 def _stamp(folder: Path) -> Stamp:
-    """What changes when a file of a folder does; the second number is the sum of their sizes."""
-    found = [path.stat() for path in folder.rglob("*") if path.is_file() and path.name != "README.md"]
-    return len(found), sum(one.st_size for one in found), max((one.st_mtime_ns for one in found), default=0)
+    """Return what changes when a file of a folder does, except its README.md."""
+    files = [path.stat() for path in folder.rglob("*") if path.is_file() and path.name != "README.md"]
+    latest_change = max((file.st_mtime_ns for file in files), default=0)
+    return len(files), sum(file.st_size for file in files), latest_change
 
 
 def _check_memory(what: str, size: int, device: torch.device) -> None:
+    """Refuse a version that memory does not hold beside the one that answers.
+
+    Args:
+        what: name of the version, for the message.
+        size: bytes of its files.
+        device: where models compute.
+    """
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     if size > free:
         raise ConfigError(
@@ -284,9 +336,13 @@ def _check_memory(what: str, size: int, device: torch.device) -> None:
         )
 
 
-def _difference(before: Service, after: Service) -> str:
-    if (was := before.about["vocabulary"]) == (now := after.about["vocabulary"]):
+def _difference_of_labels(before: Service, after: Service) -> str:
+    """Warn if two versions have different vocabularies; empty if not."""
+    vocabulary_before = before.about["vocabulary"]
+    vocabulary_now = after.about["vocabulary"]
+    if vocabulary_before == vocabulary_now:
         return ""
-    old, new = (set(one.model.labels.labels) for one in (before, after))
-    counts = f"{len(new - old):,} labels more, {len(old - new):,} fewer"
-    return f"; warning: its vocabulary is {now}, before {was}: {counts}"
+    labels_before = set(before.model.labels.labels)
+    labels_now = set(after.model.labels.labels)
+    counts = f"{len(labels_now - labels_before):,} labels more, {len(labels_before - labels_now):,} fewer"
+    return f"; warning: its vocabulary is {vocabulary_now}, before {vocabulary_before}: {counts}"

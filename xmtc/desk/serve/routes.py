@@ -5,10 +5,11 @@ from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request, Response, params
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
+from xmtc.desk.serve.content import FORMS, is_json, media_type
 from xmtc.desk.serve.guard import OPEN_PATHS
 from xmtc.desk.serve.refusals import RequestError
 from xmtc.files import RepeatedKeyError, without_repeated_keys
@@ -26,16 +27,27 @@ class _StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses JSON with a key twice, of which a value would be lost."""
+    """A route that refuses a form where it reads JSON, JSON where it reads a form, and JSON with a key twice."""
 
     @override
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
+        reads_form = self.body_field is not None and isinstance(self.body_field.field_info, params.Form)
+        reads_json = self.body_field is not None and not reads_form
 
         async def strict(request: Request) -> Response:
+            kind = media_type(request.headers.get("content-type"))
+            if reads_json and kind in FORMS:
+                raise _wrong_type(kind, "JSON, with the header `Content-Type: application/json`")
+            if reads_form and is_json(kind):
+                raise _wrong_type(kind, f"a form, with the header `Content-Type: {FORMS[0]}`")
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _wrong_type(kind: str, expected: str) -> RequestError:
+    return RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {kind}: send {expected}")
 
 
 class KnownQueryRoute(StrictRoute):
@@ -44,12 +56,14 @@ class KnownQueryRoute(StrictRoute):
     @override
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        known = {field.alias for part in (self.dependant, *self.dependant.dependencies) for field in part.query_params}
+        parts = (self.dependant, *self.dependant.dependencies)
+        parameters = {field.alias for part in parts for field in part.query_params}
 
         async def checked(request: Request) -> Response:
-            unknown = sorted(set(request.query_params) - known)
+            unknown = sorted(set(request.query_params) - parameters)
             if unknown and self.path not in OPEN_PATHS:  # probes and browsers may add some
-                message = f"{unknown[0][:80]}: no query parameter here; known: {', '.join(sorted(known)) or 'none'}"
+                names = ", ".join(sorted(parameters)) or "none"
+                message = f"{unknown[0][:80]}: no query parameter here; known: {names}"
                 raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, message)
             return await handle(request)
 

@@ -18,7 +18,7 @@ from xmtc.desk.annotate.worklist import TOP_K, Worklist, order_by, read_document
 from xmtc.desk.config import ServeConfig
 from xmtc.desk.serve.batcher import Batcher, PredictOptions
 from xmtc.desk.serve.label_search import LabelSearch
-from xmtc.desk.serve.metrics import Metrics
+from xmtc.desk.serve.metrics import Metrics, dev_means
 from xmtc.desk.serve.refusals import RETRY_SECONDS, RequestError
 from xmtc.errors import XmtcError
 from xmtc.fusion.decision import released
@@ -69,10 +69,12 @@ class Service:
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self._ranking: asyncio.Task[None] | None = None
+        self._dev_means = dev_means(model)
         self.metrics = Metrics() if beside is None else beside.metrics
-        self.metrics.know(self.name, model)
         if beside is not None:
-            self.batcher, self.annotations, self.worklist = beside.batcher, beside.annotations, beside.worklist
+            self.batcher = beside.batcher
+            self.annotations = beside.annotations
+            self.worklist = beside.worklist
             return
         self.batcher = Batcher(config, self.metrics, model.scorer.batches_at_once(cpu_count()))
         self.annotations: Annotations | None = None
@@ -86,7 +88,7 @@ class Service:
 
     def take_over(self) -> None:
         """Accept the annotations from now on: they have this version's labels. Metrics have its figures of dev."""
-        self.metrics.know(self.name, self.model)
+        self.metrics.show_dev(self.name, self._dev_means)
         if self.annotations is not None:
             self.annotations.labels, self.annotations.columns = self.model.labels, self._columns
             self.annotations.one_label = self.model.info.task == "single_label"
