@@ -231,7 +231,7 @@ def test_notebooks_run(notebook: Path, workspace: Path, monkeypatch: pytest.Monk
 def test_yaml_on_pages_is_a_configuration(page: str, tmp_path: Path) -> None:
     for block in blocks(page, "yaml"):
         shown = yaml.safe_load(block.code)
-        if "grid" in shown:
+        if "grid" in shown or "draw" in shown:
             file = ROOT / block.code.splitlines()[0].removeprefix("# ")
             assert shown == yaml.safe_load(file.read_text(encoding="utf-8"))
             continue

@@ -35,7 +35,7 @@ def runs(tmp_path_factory):
 def test_one_page_with_summary_and_tables(runs, tmp_path):
     write_report([RunResults.load(runs[0])], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    for heading in ("Headline", "By label frequency", "Curves", "Training", "Labels", "Setup"):
+    for heading in ("At a glance", "All metrics", "By label frequency", "Curves", "Training", "Labels", "Setup"):
         assert f"<h2>{heading}" in page
     assert "src=" not in page
     assert "http" not in page.replace("http-equiv", "")
@@ -105,13 +105,57 @@ def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
     assert "nothing shows" not in (tmp_path / "report.html").read_text()
 
 
-def test_captions_are_true_of_a_small_split(runs, tmp_path):
+def ranked_labels(folder):
+    """The labels of the tables of best and of worst labels."""
+    return [pd.read_csv(folder / "report_tables" / f"{which}_labels.csv") for which in ("best", "worst")]
+
+
+def with_support(run, support_L):
+    """The run with other numbers of documents of its labels."""
+    column = run.per_label.column_names.index("support")
+    return replace(run, per_label=run.per_label.set_column(column, "support", pa.array(support_L)))
+
+
+@pytest.mark.parametrize("documents", [149, 2000])
+def test_no_label_is_among_the_best_and_the_worst_and_all_have_enough_documents(tmp_path, documents):
+    write_report([RunResults.load(make_run(tmp_path, "run", documents=documents))], tmp_path / "report.html")
+    best, worst = ranked_labels(tmp_path)
+    assert len(best) == len(worst) == 10
+    assert not set(best["label"]) & set(worst["label"])
+    assert best["F1"].min() >= worst["F1"].max()
+    assert min(best["documents"].min(), worst["documents"].min()) >= 5
+
+
+@pytest.mark.parametrize(("ranked", "in_each"), [(7, 3), (2, 1), (1, 0), (0, 0)])
+def test_few_labels_are_shared_between_the_best_and_the_worst(runs, tmp_path, ranked, in_each):
     run = RunResults.load(runs[0])
-    support = run.per_label.column_names.index("support")
-    few = np.minimum(run.per_label["support"].to_numpy(), 3)
-    small = replace(run, per_label=run.per_label.set_column(support, "support", pa.array(few)))
-    write_report([small], tmp_path / "report.html")
-    assert "of labels with 3 or more documents" in (tmp_path / "report.html").read_text()
+    support_L = np.where(np.arange(len(run.per_label)) < ranked, 9, 4)
+    write_report([with_support(run, support_L)], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert ("Fewer than two labels have 5 or more documents" in page) == (in_each == 0)
+    if in_each:
+        assert [len(labels) for labels in ranked_labels(tmp_path)] == [in_each, in_each]
+
+
+def test_the_page_opens_with_three_numbers_in_words_and_a_picture_and_folds_its_tables(runs, tmp_path):
+    run = RunResults.load(runs[0])
+    write_report([run], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    opening = page[page.index('<section id="overview">') : page.index('<section id="headline">')]
+    assert opening.count('<div class="figure">') == 3
+    assert opening.count('<svg class="chart"') == 1
+    assert "<table" not in opening
+    assert f"Of 100 documents, about {100 * run.metrics['p@1']:.0f} get a right label" in opening
+    assert f"Of 100 labels that documents have, about {100 * run.metrics['micro_recall']:.0f} are predicted" in opening
+    assert "labels with &gt;50" in opening
+    assert page.count('<details class="folded">') == page.count('<div class="scroll"')
+
+
+def test_rare_and_frequent_labels_are_compared_only_where_both_have_documents(runs, tmp_path):
+    run = RunResults.load(runs[0])
+    bins = {name: {**row, "docs": row["docs"] if name == ">50" else 3} for name, row in run.metrics["bins"].items()}
+    write_report([replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html")
+    assert "Fewer than two groups of labels have 5 or more documents" in (tmp_path / "report.html").read_text()
 
 
 def test_only_the_evaluation_is_needed(runs, tmp_path):
@@ -120,7 +164,7 @@ def test_only_the_evaluation_is_needed(runs, tmp_path):
     for name in ("metrics.json", "per_label.parquet"):
         shutil.copy(runs[0] / "eval" / "test" / name, folder)
     write_report([RunResults.load(folder)], tmp_path / "report.html")
-    assert "<h2>Headline" in (tmp_path / "report.html").read_text()
+    assert "<h2>At a glance" in (tmp_path / "report.html").read_text()
 
 
 def test_label_names_cannot_break_out_of_the_page():
@@ -194,7 +238,7 @@ def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compar
     other = replace(base, name="more", per_label=pa.Table.from_pandas(more))
     (sentence,) = compare.caveats([base, other])
     assert "more: labels have other numbers of training documents than in planted" in sentence
-    metrics = {row[0] for row in compare.differences([base, other])[0].rows}
+    metrics = {row[0] for row in compare.paired_differences([base, other])[0].rows}
     assert "macro-F1 of labels with >50 training documents" in metrics
     assert not metrics & {f"macro-F1 of labels with {name} training documents" for name in ("6-10", "11-50")}
     fewer = replace(base, name="fewer", per_label=pa.Table.from_pandas(table[~rare]))

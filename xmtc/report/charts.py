@@ -14,8 +14,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 440, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 12, 44
+_LEFT = 50
+_RIGHT = 12
+_TOP = 12
+_BOTTOM = 44
 _WIDEST_BAR = 46.0
+_TICKS = 5
+"""About how many ticks an axis has."""
+_STEPS = (1, 2, 2.5, 5, 10)
+"""Steps between ticks that people read easily, times a power of ten."""
+_SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @functools.cache
@@ -61,13 +69,18 @@ class Scale:
     """
 
     def __init__(self, axis: Axis, values: Sequence[float], start: float, end: float):
-        finite = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)] or [0.0 if not axis.log else 1.0]
-        low = min(finite) if axis.low is None else axis.low
-        high = max(finite) if axis.high is None else axis.high
+        shown = [value for value in values if math.isfinite(value) and (value > 0 or not axis.log)]
+        if not shown:
+            shown = [1.0] if axis.log else [0.0]
+        low = min(shown) if axis.low is None else axis.low
+        high = max(shown) if axis.high is None else axis.high
         if high <= low:
             high = low + (abs(low) or 1.0)
-        self.axis, self._start, self._span = axis, start, end - start
-        self._low, self._high = (math.log10(low), math.log10(high)) if axis.log else (low, high)
+        self.axis = axis
+        self._start = start
+        self._span = end - start
+        self._low = math.log10(low) if axis.log else low
+        self._high = math.log10(high) if axis.log else high
 
     def __call__(self, value: float) -> float:
         """Map a value to its pixel, rounded to a tenth; values beyond the ends fall on them."""
@@ -78,14 +91,16 @@ class Scale:
     def ticks(self) -> list[float]:
         """Round values across the axis."""
         if self.axis.log:
-            low, high = math.ceil(self._low - 1e-9), math.floor(self._high + 1e-9)
-            step = max(1, (high - low) // 5)
-            return [10.0**power for power in range(low, high + 1, step)]
-        raw = (self._high - self._low) / 5
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw)
+            lowest_power = math.ceil(self._low - 1e-9)
+            highest_power = math.floor(self._high + 1e-9)
+            powers_apart = max(1, (highest_power - lowest_power) // _TICKS)
+            return [10.0**power for power in range(lowest_power, highest_power + 1, powers_apart)]
+        least_step = (self._high - self._low) / _TICKS
+        power = 10.0 ** math.floor(math.log10(least_step))
+        step = next(factor * power for factor in _STEPS if factor * power >= least_step)
         first = math.ceil(self._low / step - 1e-9)
-        return [i * step for i in range(first, math.floor(self._high / step + 1e-9) + 1)]
+        last = math.floor(self._high / step + 1e-9)
+        return [index * step for index in range(first, last + 1)]
 
     def label(self, value: float) -> str:
         """Format a tick."""
@@ -94,7 +109,7 @@ class Scale:
 
 def number(value: float) -> str:
     """Shorten a number: 1200 as 1.2k, 0.00001 as 1e-05."""
-    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, suffix in _SUFFIXES:
         if abs(value) >= limit:
             return f"{value / limit:.3g}{suffix}"
     return f"{value:.3g}"
@@ -147,19 +162,18 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, label: str) -> Markup
         y: y axis.
         label: what the chart shows, for those who cannot see it.
     """
-    across = Scale(x, [v for s in series for v in s.x], _LEFT, WIDTH - _RIGHT)
-    up = Scale(y, [v for s in series for v in s.y], HEIGHT - _BOTTOM, _TOP)
-    lines = [_line(one, across, up) for one in series]
+    across = Scale(x, [value for line in series for value in line.x], _LEFT, WIDTH - _RIGHT)
+    up = Scale(y, [value for line in series for value in line.y], HEIGHT - _BOTTOM, _TOP)
+    lines = [_line(line, across, up) for line in series]
     return _draw("lines", label, across, up, lines=lines, x_ticks=_ticks(across))
 
 
 def _line(series: Series, across: Scale, up: Scale) -> dict[str, Any]:
     """Place a line: its look, and the pixels and tooltip of each point."""
-    points = [
-        (across(a), up(b), f"{series.name}: {across.label(a)} → {up.label(b)}")
-        for a, b in zip(series.x, series.y, strict=True)
-        if math.isfinite(b)
-    ]
+    points = []
+    for x, y in zip(series.x, series.y, strict=True):
+        if math.isfinite(y):
+            points.append((across(x), up(y), f"{series.name}: {across.label(x)} → {up.label(y)}"))
     return {"run": series.run, "marked": series.marked, "faint": series.faint, "points": points}
 
 
@@ -173,21 +187,28 @@ def bar_chart(groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis
         y: y axis; it begins at 0.
         label: what the chart shows, for those who cannot see it.
     """
-    tops = [v for b in bars for v in b.values if v is not None]
-    tops += [i[1] for b in bars for i in b.intervals if i is not None]
-    up = Scale(replace(y, low=y.low or 0), tops, HEIGHT - _BOTTOM, _TOP)
+    up = Scale(replace(y, low=y.low or 0), _tops(bars), HEIGHT - _BOTTOM, _TOP)
     slot = (WIDTH - _LEFT - _RIGHT) / max(len(groups), 1)
     width = min(0.8 * slot / max(len(bars), 1), _WIDEST_BAR)
-    middles = [_LEFT + slot * (g + 0.5) for g in range(len(groups))]
-    drawn = [
-        _bar(one, g, groups[g], middle + (b - len(bars) / 2) * width, up)
-        for g, middle in enumerate(middles)
-        for b, one in enumerate(bars)
-        if one.values[g] is not None
-    ]
+    middles = [_LEFT + slot * (group + 0.5) for group in range(len(groups))]
+    drawn = []
+    for group, middle in enumerate(middles):
+        for place, bars_of_run in enumerate(bars):
+            if bars_of_run.values[group] is not None:
+                left = middle + (place - len(bars) / 2) * width
+                drawn.append(_bar(bars_of_run, group, groups[group], left, up))
     across = Scale(Axis(x_title), [0, 1], _LEFT, WIDTH - _RIGHT)
     names = list(zip(middles, groups, strict=True))
     return _draw("bars", label, across, up, bars=drawn, width=width, groups=names)
+
+
+def _tops(bars: Sequence[Bars]) -> list[float]:
+    """List the values and the upper ends of the intervals, all of which must fit into the chart."""
+    tops = []
+    for bars_of_run in bars:
+        tops += [value for value in bars_of_run.values if value is not None]
+        tops += [interval[1] for interval in bars_of_run.intervals if interval is not None]
+    return tops
 
 
 def _bar(bars: Bars, group: int, name: str, left: float, up: Scale) -> dict[str, Any]:
@@ -195,9 +216,10 @@ def _bar(bars: Bars, group: int, name: str, left: float, up: Scale) -> dict[str,
     value = bars.values[group] or 0.0
     tip = f"{bars.name}, {name}: {up.label(value)}"
     interval = bars.intervals[group] if group < len(bars.intervals) else None
+    whisker = None
     if interval is not None:
         tip += f" [{up.label(interval[0])}, {up.label(interval[1])}]"
-    whisker = interval and [up(end) for end in interval]
+        whisker = [up(end) for end in interval]
     return {"run": bars.run, "tip": tip, "left": left, "top": up(value), "whisker": whisker}
 
 

@@ -18,6 +18,8 @@ from xmtc.files import read_json, reading, resolve_links
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.track.tracker import read_metrics
 
+_NEEDED_METRICS = ("docs", "docs_with_labels", "labels", "labels_present", "bins")
+
 
 @dataclass(frozen=True)
 class RunResults:
@@ -71,45 +73,60 @@ class RunResults:
         Raises:
             DataError: no evaluation there, or a damaged file.
         """
-        files, folder = RunDirectory(run), _evaluation_folder(run, split)
-        replicates = folder / layout.REPLICATES
+        files = RunDirectory(run)
+        folder = _evaluation_folder(run, split)
         metrics = _json(folder / layout.METRICS)
-        needed = ("docs", "docs_with_labels", "labels", "labels_present", "bins")
-        if absent := [key for key in needed if key not in metrics]:
-            raise DataError(f"{folder / layout.METRICS}: no {absent[0]!r}; evaluate the run again")
+        for key in _NEEDED_METRICS:
+            if key not in metrics:
+                raise DataError(f"{folder / layout.METRICS}: no {key!r}; evaluate the run again")
+        replicates = folder / layout.REPLICATES
+        split_name = split or folder.name
         return cls(
-            name or resolve_links(run).name,
-            split or folder.name if folder != run else "predictions",
-            metrics,
-            read_table(folder / layout.PER_LABEL),
-            _json(folder / layout.DETAILS),
-            read_replicates(replicates) if replicates.exists() else None,
-            read_metrics(files.metrics_log),
-            _yaml(files.config),
-            redacted(_json(files.record)),
-            _json(files.evaluation("dev") / layout.SCORERS) or None,
-            _start(files, split or folder.name),
+            name=name or resolve_links(run).name,
+            split="predictions" if folder == run else split_name,
+            metrics=metrics,
+            per_label=read_table(folder / layout.PER_LABEL),
+            details=_json(folder / layout.DETAILS),
+            replicates=read_replicates(replicates) if replicates.exists() else None,
+            history=read_metrics(files.metrics_log),
+            config=_yaml(files.config),
+            record=redacted(_json(files.record)),
+            scorers=_json(files.evaluation("dev") / layout.SCORERS) or None,
+            start=_start(files, split_name),
         )
 
 
 def _start(files: RunDirectory, split: str) -> tuple[RunResults, RunResults] | None:
-    before, after = files.against_initial_model("before"), files.against_initial_model("after")
+    """Read the results of the model that training started from and of this one, if both were compared on the split."""
+    before = files.against_initial_model("before")
+    after = files.against_initial_model("after")
     if split not in before.evaluated() or split not in after.evaluated():
         return None
     return RunResults.load(before.root, split, "the model before"), RunResults.load(after.root, split, files.root.name)
 
 
 def _evaluation_folder(run: Path, split: str | None) -> Path:
+    """Find the folder of a split; without one, of test, or else of dev, or else of whatever was evaluated.
+
+    Raises:
+        DataError: that split, or any, has not been evaluated.
+    """
     if split is None and (run / layout.METRICS).exists():
         return run
     directory = RunDirectory(run)
-    found = directory.evaluated()
-    wanted = [split] if split else [*(name for name in ("test", "dev") if name in found), *found]
-    if not wanted or wanted[0] not in found:
-        there = f"it has {', '.join(found)}" if found else "it has none" if run.is_dir() else "no such folder"
-        what = f" of split {split!r}" if split else ""
-        raise DataError(f"{run}: no evaluation{what} ({there}); give a finished run, or run 'xmtc evaluate' first")
-    return directory.evaluation(wanted[0])
+    evaluated = directory.evaluated()
+    if split is None:
+        for candidate in ("test", "dev", *evaluated):
+            if candidate in evaluated:
+                return directory.evaluation(candidate)
+    elif split in evaluated:
+        return directory.evaluation(split)
+    if evaluated:
+        there = f"it has {', '.join(evaluated)}"
+    else:
+        there = "it has none" if run.is_dir() else "no such folder"
+    of_split = f" of split {split!r}" if split else ""
+    raise DataError(f"{run}: no evaluation{of_split} ({there}); give a finished run, or run 'xmtc evaluate' first")
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -127,7 +144,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         return {}
     with reading(path, fix="evaluate the run again"):
-        found = read_json(path)
-    if not isinstance(found, dict):
+        content = read_json(path)
+    if not isinstance(content, dict):
         raise DataError(f"{path}: not a JSON object; evaluate the run again")
-    return found
+    return content

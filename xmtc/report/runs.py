@@ -11,6 +11,7 @@ from rich.console import Console
 from xmtc.artefact.export import OUTCOMES, THRESHOLDS, read_decision
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
+from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluate import layout
 from xmtc.evaluate.config import EvaluateConfig
@@ -42,21 +43,24 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None) ->
     Raises:
         DataError: a run has no evaluation yet.
     """
-    named = _names(runs)
-    if len(named) < len(runs):
-        print_line(f"warning: {len(runs) - len(named)} of the runs were given before; each is shown once")
-    results = [RunResults.load(run, split, name) for run, name in named.items()]
+    name_by_run = _short_names(runs)
+    if len(name_by_run) < len(runs):
+        print_line(f"warning: {len(runs) - len(name_by_run)} of the runs were given before; each is shown once")
+    results = [RunResults.load(run, split, name) for run, name in name_by_run.items()]
     write_report(results, output)
 
 
 def warn_if_worse(run: Path, split: str) -> None:
     """Print what the model that a run continued from did better, by more than chance explains."""
     start = RunResults.load(run, split).start
-    if start is not None and (found := compare.worse(*start)):
-        print_line(f"warning: {split}: worse than the model that training started from: {', '.join(found)}")
+    if start is None:
+        return
+    worse = compare.worse_metrics(*start)
+    if worse:
+        print_line(f"warning: {split}: worse than the model that training started from: {', '.join(worse)}")
 
 
-def _names(runs: Sequence[Path]) -> dict[Path, str]:
+def _short_names(runs: Sequence[Path]) -> dict[Path, str]:
     """Name each directory by the shortest end of its path that no other one has."""
     paths = list(dict.fromkeys(resolve_links(run) for run in runs))
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
@@ -80,7 +84,7 @@ def evaluate_predictions(
     evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), decision)
     report_runs([output], output / layout.REPORT)
     Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
-    print(f"report: {output / 'report.html'}")
+    print(f"report: {output / layout.REPORT}")
 
 
 def _may_be_replaced(folder: Path) -> bool:
@@ -99,37 +103,50 @@ def evaluate_run(run: Path) -> None:
         DataError: there are no predictions in the run, it is being trained again, or its corpus has been replaced.
     """
     files = RunDirectory(run)
-    found = [split for split in files.evaluated() if files.predictions(split).exists()]
-    if not found:
+    splits = [split for split in files.evaluated() if files.predictions(split).exists()]
+    if not splits:
         raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); give a finished run")
     config = load_config(RunConfig, files.config, [])
-    _warn_of_incomplete(files, found)
-    if (record := read_run(run)) is not None and record.stages[Stage.EVALUATE].state != "done":
+    _warn_of_incomplete(files, splits)
+    record = read_run(run)
+    if record is not None and record.stages[Stage.EVALUATE].state != "done":
         raise DataError(f"{run}: trained again, but not to the end; finish it ('xmtc train') and evaluate then")
     corpus = open_corpus(config)
     check_unchanged(run, "corpus", corpus.path, corpus.fingerprint)
-    single = corpus.manifest.task == "single_label"
-    for split in found:
-        before = RunResults.load(run, split)
-        evaluation = evaluate_files(
-            files.predictions(split),
-            corpus.path,
-            split,
-            files.evaluation(split),
-            replace(config.evaluate, top_k=min(config.evaluate.top_k, before.metrics["top_k"])),  # no more were kept
-            None if single else read_decision(files.model / THRESHOLDS, before.metrics["labels"]),
-            before.metrics,
-            None if single else Outcomes.load(files.model / OUTCOMES),
-        )
+    for split in splits:
+        evaluation = _evaluate_split_again(run, split, config, corpus)
         report_runs([run], files.report(split), split)
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
 
 
+def _evaluate_split_again(run: Path, split: str, config: RunConfig, corpus: Corpus) -> Evaluation:
+    """Measure the saved predictions of one split by the model's decision."""
+    files = RunDirectory(run)
+    before = RunResults.load(run, split)
+    kept = min(config.evaluate.top_k, before.metrics["top_k"])  # the file has no more
+    decision = None
+    outcomes = None
+    if corpus.manifest.task != "single_label":
+        decision = read_decision(files.model / THRESHOLDS, before.metrics["labels"])
+        outcomes = Outcomes.load(files.model / OUTCOMES)
+    return evaluate_files(
+        files.predictions(split),
+        corpus.path,
+        split,
+        files.evaluation(split),
+        replace(config.evaluate, top_k=kept),
+        decision,
+        before.metrics,
+        outcomes,
+    )
+
+
 def _warn_of_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
     """Name the splits whose evaluation lacks a file, so that they keep what they have."""
-    for folder in sorted(path for path in files.root.glob("eval/*") if path.is_dir() and path.name not in complete):
-        missing = [name for name in (layout.METRICS, layout.PREDICTIONS) if not (folder / name).exists()]
-        print_line(f"warning: {folder.name}: not evaluated again: {folder} has no {' and no '.join(missing)}")
+    for folder in sorted(files.root.glob("eval/*")):
+        if folder.is_dir() and folder.name not in complete:
+            missing = [name for name in (layout.METRICS, layout.PREDICTIONS) if not (folder / name).exists()]
+            print_line(f"warning: {folder.name}: not evaluated again: {folder} has no {' and no '.join(missing)}")
 
 
 def evaluate_files(
@@ -139,7 +156,7 @@ def evaluate_files(
     output: Path,
     config: EvaluateConfig,
     decision: Decision | None = None,
-    known: Mapping[str, Any] | None = None,
+    measured_before: Mapping[str, Any] | None = None,
     outcomes: Outcomes | None = None,
 ) -> Evaluation:
     """Evaluate a predictions file of any system against a prepared corpus, and write the results.
@@ -153,7 +170,7 @@ def evaluate_files(
         decision: which labels are predicted. None takes the threshold of greatest micro-F1 on these documents, which
             flatters the system; metrics.json then says `"threshold_tuned_here": true`. In a single-label corpus it is
             the best label.
-        known: metrics of these documents that were measured otherwise, for those that the file cannot give.
+        measured_before: metrics of these documents that were measured otherwise, for those that the file cannot give.
         outcomes: outcomes of dev, for comparing rules. On dev, each half then decides the other, unless the decision is
             another than the tuned one.
 
@@ -163,31 +180,47 @@ def evaluate_files(
     """
     corpus = Corpus.open(gold)
     corpus.verify()  # Arrow reads a shard with a flipped byte beyond its memory, which ends the process
-    single = corpus.manifest.task == "single_label"
-    if single and decision is not None:
+    one_label = corpus.manifest.task == "single_label"
+    if one_label and decision is not None:
         raise ConfigError(f"{gold}: single-label: the best label counts as predicted; leave out --threshold")
     part = corpus.split(split)
-    doc_ids, labels = part.doc_ids(), corpus.labels
-    found = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
+    doc_ids = part.doc_ids()
+    labels = corpus.labels
+    predicted = read_predictions(predictions, labels.labels, doc_ids, config.top_k)
     truth = part.label_matrix()
-    tuned_here, compared = decision is None and not single, outcomes
+    tuned_here = decision is None and not one_label
     if tuned_here:
-        decision = outcomes_of(found, truth).tuned("micro")
-    in_use = decision
+        decision = outcomes_of(predicted, truth).tuned("micro")
+    decision_in_use = decision
+    compared_outcomes = outcomes
     if decision is not None and outcomes is not None and split == "dev":
-        compared, ids_L = HalfOutcomes.of(found, truth, calibrated=True), np.arange(len(labels))
-        tuned = outcomes.tuned(decision.rule, labels.train_counts)
-        if np.array_equal(decision.limit(ids_L), tuned.limit(ids_L)):
-            in_use = compared.tuned(decision.rule, labels.train_counts)
-            decision = decision if decision.thresholds_L is None else in_use
-    documents = EvaluatedDocuments(doc_ids, part.lengths)
+        halves = HalfOutcomes.of(predicted, truth, calibrated=True)
+        compared_outcomes = halves
+        if _is_tuned(decision, outcomes, labels):
+            decision_in_use = halves.tuned(decision.rule, labels.train_counts)
+            if decision.thresholds_L is not None:
+                decision = decision_in_use
     evaluation = evaluate(
-        found, truth, labels, corpus.train_documents, config=config, decision=decision, documents=documents
+        predicted,
+        truth,
+        labels,
+        corpus.train_documents,
+        config=config,
+        decision=decision,
+        documents=EvaluatedDocuments(doc_ids, part.lengths),
     )
-    unknown = [key for key, value in evaluation.metrics.items() if value is None]
-    evaluation.metrics.update({key: known[key] for key in unknown if known and key in known})
+    for name, value in evaluation.metrics.items():
+        if value is None and measured_before and name in measured_before:
+            evaluation.metrics[name] = measured_before[name]
     evaluation.metrics["threshold_tuned_here"] = tuned_here
-    if in_use is not None and compared is not None:
-        evaluation.details["rules"] = compare_rules(found, truth, labels, in_use, compared)
+    if decision_in_use is not None and compared_outcomes is not None:
+        evaluation.details["rules"] = compare_rules(predicted, truth, labels, decision_in_use, compared_outcomes)
     write_evaluation(output, evaluation)
     return evaluation
+
+
+def _is_tuned(decision: Decision, outcomes: Outcomes, labels: LabelTable) -> bool:
+    """Whether the thresholds are those that its rule gives on dev, and nobody has edited them since."""
+    label_ids = np.arange(len(labels))
+    tuned = outcomes.tuned(decision.rule, labels.train_counts)
+    return np.array_equal(decision.limit(label_ids), tuned.limit(label_ids))

@@ -42,7 +42,7 @@ class Page:
 
     @property
     def one_label(self) -> bool:
-        """Whether labels exclude each other: then rankings and thresholds mean nothing."""
+        """Whether labels exclude each other: rankings and thresholds mean nothing then."""
         return self.task == "single_label"
 
 
@@ -68,6 +68,7 @@ class Table(Part):
         words: how many columns, from the first, hold words; the others hold numbers.
         caption: what the table shows.
         in_summary: whether the Markdown summary has it too.
+        unfolded: whether a report of runs shows it without a click.
     """
 
     template = "parts/table.html"
@@ -78,14 +79,50 @@ class Table(Part):
     words: int = 1
     caption: str = ""
     in_summary: bool = False
+    unfolded: bool = False
 
     @classmethod
     def by_run(
-        cls, name: str, columns: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]], caption: str
+        cls,
+        name: str,
+        columns: Sequence[str],
+        rows: Sequence[tuple[int, Sequence[str]]],
+        caption: str,
+        *,
+        in_summary: bool = False,
+        unfolded: bool = False,
     ) -> "Table":
         """Make a table of rows with the index of their run, whose two first columns hold words."""
-        runs, cells = zip(*rows, strict=True) if (rows := list(rows)) else ((), ())
-        return cls(name, columns, cells, runs, words=2, caption=caption)
+        runs = [run for run, _ in rows]
+        cells = [row for _, row in rows]
+        return cls(name, columns, cells, runs, words=2, caption=caption, in_summary=in_summary, unfolded=unfolded)
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A number that the report opens with.
+
+    Attributes:
+        title: what it says, in a few words.
+        values: of each run, in percent, with its interval; a dash where there is none.
+        sentence: what it means, in words.
+    """
+
+    title: str
+    values: Sequence[str]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class KeyFigures(Part):
+    """Key figures side by side.
+
+    Attributes:
+        figures: at least one.
+    """
+
+    template = "parts/key_figures.html"
+    figures: Sequence[KeyFigure]
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,10 @@
     select();
   };
 
+  window.addEventListener("beforeprint", () => {
+    for (const folded of document.querySelectorAll("details.folded")) folded.open = true;
+  });
+
   let pending = 0;
   byId("search").addEventListener("input", () => {
     clearTimeout(pending);

@@ -7,11 +7,13 @@ from xmtc.report.sections.curves import CurvesSection
 from xmtc.report.sections.decisions import DecisionsSection
 from xmtc.report.sections.labels import LabelsSection
 from xmtc.report.sections.metrics import FrequencySection, HeadlineSection
+from xmtc.report.sections.overview import OverviewSection
 from xmtc.report.sections.scorers import ScorersSection
 from xmtc.report.sections.setup import SetupSection
 from xmtc.report.sections.training import TrainingSection
 
 _RESULTS: tuple[Section, ...] = (
+    OverviewSection(),
     HeadlineSection(),
     FrequencySection(),
     ScorersSection(),

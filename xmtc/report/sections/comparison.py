@@ -22,16 +22,14 @@ class ComparisonSection(Section):
 
     @override
     def render(self, page: Page) -> Sequence[Part | None]:
-        runs = page.runs
         if not page.several:
             return []
-        differences, unpaired = compare.differences(runs)
-        warnings = [f"Not compared in pairs: {sentence}." for sentence in unpaired]
-        warnings += [f"{sentence}." for sentence in compare.caveats(runs)]
-        parts: list[Part] = [Paragraph(warning, "warning") for warning in warnings]
-        if differences.rows:
-            parts += [Paragraph(_INTERVALS), differences]
-        return [*parts, compare.changes(runs), compare.settings(runs)]
+        table, unpaired = compare.paired_differences(page.runs)
+        parts: list[Part | None] = _not_paired(unpaired)
+        parts += [Paragraph(f"{sentence}.", "warning") for sentence in compare.caveats(page.runs)]
+        if table.rows:
+            parts += [Paragraph(_INTERVALS), table]
+        return [*parts, compare.most_changed_labels(page.runs), compare.differing_settings(page.runs)]
 
 
 class StartSection(Section):
@@ -44,7 +42,8 @@ class StartSection(Section):
         if page.several or page.first.start is None:
             return []
         before, after = page.first.start
-        labels, documents = before.metrics["labels_present"], before.metrics["docs"]
+        labels = before.metrics["labels_present"]
+        documents = before.metrics["docs"]
         text = (
             f"Both models on {documents:,} documents of {after.split}, over the {labels:,} labels in them that both "
             "know, with thresholds tuned there for each. Documents that the model before is known to have learnt from "
@@ -55,10 +54,18 @@ class StartSection(Section):
 
 def before_and_after(before: RunResults, after: RunResults) -> list[Part | None]:
     """Show what a second model changes: paired differences, labels won and lost, decisions that flip."""
-    runs, parts = (before, after), []
-    if worse := compare.worse(before, after):
+    parts: list[Part | None] = []
+    worse = compare.worse_metrics(before, after)
+    if worse:
         parts.append(Paragraph(f"Worse than before: {', '.join(worse)}.", "warning"))
-    differences, unpaired = compare.differences(runs)
-    parts += [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in unpaired]
-    parts += [differences if differences.rows else None, compare.changes(runs)]
+    table, unpaired = compare.paired_differences((before, after))
+    parts += _not_paired(unpaired)
+    if table.rows:
+        parts.append(table)
+    parts.append(compare.most_changed_labels((before, after)))
     return [*parts, *compare.flip_tables(after.details["flips"])]
+
+
+def _not_paired(sentences: Sequence[str]) -> list[Part | None]:
+    """Warn of each run that cannot be compared in pairs."""
+    return [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in sentences]

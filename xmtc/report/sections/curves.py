@@ -8,6 +8,13 @@ from xmtc.report.charts import Axis, Series, line_chart
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Chart, Figures, Page, Part, Section
 
+_CURVES = {"p": "P@k", "ndcg": "nDCG@k", "r": "R@k"}
+_CURVES_ONE_LABEL = {"r": "Accuracy@k"}
+"""Of single-label tasks, R@k is the accuracy within the best k, and the other two follow from it."""
+
+IndexedRuns = Sequence[tuple[int, RunResults]]
+"""Runs with their places on the page, which set their look."""
+
 
 class CurvesSection(Section):
     """P@k, R@k and nDCG@k by k; precision and recall, F1 by threshold, reliability."""
@@ -21,60 +28,73 @@ class CurvesSection(Section):
 
 
 def _ranking_charts(page: Page) -> list[Chart]:
-    """Draw P@k, R@k and nDCG@k by k; of single-label tasks only R@k, which is their accuracy@k."""
-    charts, shown = [], (("p", "P@k"), ("ndcg", "nDCG@k"), ("r", "R@k"))
-    for key, title in (("r", "Accuracy@k"),) if page.one_label else shown:
-        lines = [
-            Series(run.name, run.details["cutoffs"]["k"], run.details["cutoffs"][key], r, marked=True)
-            for r, run in enumerate(page.runs)
-            if "cutoffs" in run.details
-        ]
-        if lines:
-            svg = line_chart(lines, Axis("k"), Axis(f"{title}, %", percent=True, low=0), f"{title} by k")
-            over = "Mean over all documents." if key == "p" else "Mean over documents that have gold labels."
-            charts.append(Chart(f"{title} by k", over, svg))
+    """Draw P@k, R@k and nDCG@k by k."""
+    with_curve = [(index, run) for index, run in enumerate(page.runs) if "cutoffs" in run.details]
+    if not with_curve:
+        return []
+    charts = []
+    for key, title in (_CURVES_ONE_LABEL if page.one_label else _CURVES).items():
+        lines = []
+        for index, run in with_curve:
+            curves = run.details["cutoffs"]
+            lines.append(Series(run.name, curves["k"], curves[key], index, marked=True))
+        svg = line_chart(lines, Axis("k"), Axis(f"{title}, %", percent=True, low=0), f"{title} by k")
+        note = "Mean over all documents." if key == "p" else "Mean over documents that have gold labels."
+        charts.append(Chart(f"{title} by k", note, svg))
     return charts
 
 
 def _score_charts(page: Page) -> list[Chart]:
     """Draw reliability and, if labels are predicted by threshold, precision–recall and F1 by threshold."""
-    with_scores = [(r, run) for r, run in enumerate(page.runs) if "threshold_curve" in run.details]
+    with_scores = [(index, run) for index, run in enumerate(page.runs) if "threshold_curve" in run.details]
     if not with_scores:
         return []
-    right = [
-        Series(run.name, run.details["reliability"]["score"], run.details["reliability"]["right"], r, marked=True)
-        for r, run in with_scores
-    ]
-    errors = ", ".join(f"{run.name} {100 * run.details['reliability']['ece']:.2f} %" for _, run in with_scores)
-    diagonal = Series("calibrated", [0, 1], [0, 1], faint=True)
-    reliability = Chart(
-        "Reliability",
-        f"Share right by score, kept predictions only. Expected calibration error: {errors}.",
-        line_chart(
-            [diagonal, *right],
-            Axis("mean score, %", percent=True, low=0, high=1),
-            Axis("right, %", percent=True, low=0, high=1),
-            "share right by score",
-        ),
-    )
+    reliability = _reliability_chart(with_scores)
     return [reliability] if page.one_label else [*_threshold_charts(with_scores), reliability]
 
 
-def _threshold_charts(runs: Sequence[tuple[int, RunResults]]) -> list[Chart]:
-    curves = [(r, run, run.details["threshold_curve"]) for r, run in runs]
-    pairs = [Series(run.name, c["recall"], c["precision"], r) for r, run, c in curves]
-    f1 = [Series(run.name, c["threshold"], c["f1"], r) for r, run, c in curves]
-    tuned = [f"{run.name} {run.metrics['threshold']:.3f}" for _, run in runs if run.metrics["decision"] == "micro"]
-    percent_y = Axis("precision, %", percent=True, low=0, high=1)
+def _reliability_chart(runs: IndexedRuns) -> Chart:
+    """Draw the share of right predictions by their score."""
+    lines = [Series("calibrated", [0, 1], [0, 1], faint=True)]
+    errors = []
+    for index, run in runs:
+        curve = run.details["reliability"]
+        lines.append(Series(run.name, curve["score"], curve["right"], index, marked=True))
+        errors.append(f"{run.name} {100 * curve['ece']:.2f} %")
+    svg = line_chart(
+        lines,
+        Axis("mean score, %", percent=True, low=0, high=1),
+        Axis("right, %", percent=True, low=0, high=1),
+        "share right by score",
+    )
+    note = f"Share right by score, kept predictions only. Expected calibration error: {', '.join(errors)}."
+    return Chart("Reliability", note, svg)
+
+
+def _threshold_charts(runs: IndexedRuns) -> list[Chart]:
+    """Draw precision by recall, and F1 by threshold."""
+    precision_by_recall = []
+    f1_by_threshold = []
+    thresholds = []
+    for index, run in runs:
+        curve = run.details["threshold_curve"]
+        precision_by_recall.append(Series(run.name, curve["recall"], curve["precision"], index))
+        f1_by_threshold.append(Series(run.name, curve["threshold"], curve["f1"], index))
+        if run.metrics["decision"] == "micro":
+            thresholds.append(f"{run.name} {run.metrics['threshold']:.3f}")
+    recall = Axis("recall, %", percent=True, low=0, high=1)
+    precision = Axis("precision, %", percent=True, low=0, high=1)
+    threshold = Axis("threshold", low=0, high=1)
+    f1 = Axis("micro-F1, %", percent=True, low=0)
     return [
         Chart(
             "Precision and recall",
             "Micro-averaged over the kept predictions, by threshold.",
-            line_chart(pairs, Axis("recall, %", percent=True, low=0, high=1), percent_y, "precision by recall"),
+            line_chart(precision_by_recall, recall, precision, "precision by recall"),
         ),
         Chart(
             "F1 by threshold",
-            f"Micro-F1. Thresholds in use: {', '.join(tuned)}." if tuned else "Micro-F1.",
-            line_chart(f1, Axis("threshold", low=0, high=1), Axis("micro-F1, %", percent=True, low=0), "F1 curve"),
+            f"Micro-F1. Thresholds in use: {', '.join(thresholds)}." if thresholds else "Micro-F1.",
+            line_chart(f1_by_threshold, threshold, f1, "F1 curve"),
         ),
     ]

@@ -1,7 +1,7 @@
 """The best and the worst labels, which classes are confused, and a table of every label that the reader can search."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,15 @@ from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Page, Part, Section, Table, label_title
+from xmtc.report.section import Page, Paragraph, Part, Section, Table, label_title
 
-_EXTREMES, _MIN_SUPPORT = 10, 5  # labels of highest and of lowest F1, and documents that each must have
-MAX_LABELS, _NAME_LENGTH = 60_000, 80  # of the table of every label
+_EXTREMES = 10
+"""Labels of highest, and of lowest, F1."""
+_MIN_SUPPORT = 5
+"""Documents that a label needs to be ranked by its F1."""
+MAX_LABELS = 60_000
+"""Labels in the table of every label."""
+_NAME_LENGTH = 80
 
 
 @dataclass(frozen=True)
@@ -50,38 +55,48 @@ class LabelsSection(Section):
         columns = label_columns(page.runs)
         bins = list(page.first.metrics["bins"])
         explorer = _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))
-        return [*_extremes(page.first), _confusion(page.first), explorer]
+        return [*_best_and_worst(page.first), _confusion(page.first), explorer]
 
 
-def _extremes(run: RunResults) -> list[Table]:
-    """Find the labels of highest and lowest F1 among those with enough documents."""
-    table = run.per_label.to_pandas()
-    least = min(_MIN_SUPPORT, int(table["support"].max()))
-    known = table[table["support"] >= least]
-    columns = ["label", "train", "documents", "precision", "recall", "F1"]
-    found = []
-    for name, which, ascending in (("best_labels", "Highest", False), ("worst_labels", "Lowest", True)):
-        ranked = known.sort_values(["f1", "support"], ascending=[ascending, False], kind="stable")[:_EXTREMES]
-        rows = [
-            [
-                label_title(x.label, x.name_),
-                f"{x.train_count:,}",
-                f"{x.support:,}",
-                *(percent(None if np.isnan(share) else share) for share in (x.precision, x.recall, x.f1)),
-            ]
-            for x in ranked.rename(columns={"name": "name_"}).itertuples()
-        ]
-        found.append(Table(name, columns, rows, caption=f"{which} F1, of labels with {least} or more documents"))
-    return found
+def _best_and_worst(run: RunResults) -> list[Part]:
+    """Tabulate the labels of highest and of lowest F1 among those with enough documents; no label is in both."""
+    labels = run.per_label.to_pandas()
+    ranked = labels.loc[labels["support"] >= _MIN_SUPPORT]
+    count = min(_EXTREMES, len(ranked) // 2)
+    if count == 0:
+        text = (
+            f"Fewer than two labels have {_MIN_SUPPORT} or more documents here: too few to say which labels fare best "
+            "and worst."
+        )
+        return [Paragraph(text, "note")]
+    best = ranked.sort_values(["f1", "support"], ascending=[False, False], kind="stable")[:count]
+    rest = ranked.drop(best.index)
+    worst = rest.sort_values(["f1", "support"], ascending=[True, False], kind="stable")[:count]
+    which = f"F1, of the {len(ranked):,} labels with {_MIN_SUPPORT} or more documents"
+    return [
+        _label_table("best_labels", best, f"The {count} labels of highest {which}"),
+        _label_table("worst_labels", worst, f"The {count} labels of lowest {which}"),
+    ]
+
+
+def _label_table(name: str, labels: pd.DataFrame, caption: str) -> Table:
+    """Tabulate labels with their counts and shares."""
+    rows = []
+    for label in labels.to_dict("records"):
+        shares = [percent(None if np.isnan(label[key]) else label[key]) for key in ("precision", "recall", "f1")]
+        counts = [f"{label['train_count']:,}", f"{label['support']:,}"]
+        rows.append([label_title(label["label"], label["name"]), *counts, *shares])
+    return Table(name, ["label", "train", "documents", "precision", "recall", "F1"], rows, caption=caption)
 
 
 def _confusion(run: RunResults) -> Table | None:
     """Tabulate gold by predicted class of a single-label task, if there are not too many."""
-    matrix, names = run.details.get("confusion"), run.per_label["label"].to_pylist()
+    matrix = run.details.get("confusion")
     if not matrix:
         return None
-    rows = [[name, *(f"{value:,}" for value in row)] for name, row in zip(names, matrix, strict=True)]
-    return Table("confusion", ["gold ↓ predicted →", *names], rows, caption="Confusion matrix")
+    labels = run.per_label["label"].to_pylist()
+    rows = [[label, *(f"{value:,}" for value in row)] for label, row in zip(labels, matrix, strict=True)]
+    return Table("confusion", ["gold ↓ predicted →", *labels], rows, caption="Confusion matrix")
 
 
 def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
@@ -94,55 +109,72 @@ def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
         JSON-able columns; `total` is the number of labels there are.
     """
     frames = [run.per_label.to_pandas().set_index("label") for run in runs]
-    index = frames[0].index
-    for frame in frames[1:]:
-        index = index.union(frame.index, sort=False)
-    first = frames[0].reindex(index)
-    for frame in frames[1:]:
-        first = first.combine_first(frame).reindex(index)
-    total = len(index)
+    all_labels = _join(frames)
+    total = len(all_labels)
     if total > MAX_LABELS:
-        order = first.sort_values(["support", "train_count"], ascending=False, kind="stable").index[:MAX_LABELS]
-        index = index[index.isin(order)]
-        first = first.loc[index]
-    place = {label: i for i, label in enumerate(index)}
-    names = first["name"].fillna("").tolist()
+        by_frequency = all_labels.sort_values(["support", "train_count"], ascending=False, kind="stable")
+        all_labels = all_labels.loc[all_labels.index.isin(by_frequency.index[:MAX_LABELS])]
+    labels = all_labels.index
+    place_by_label = {label: place for place, label in enumerate(labels)}
+    names = []
+    for label, name in zip(labels, all_labels["name"].fillna(""), strict=True):
+        names.append(0 if name == label else _short(name))
+    columns_by_run = []
+    for run, frame in zip(runs, frames, strict=True):
+        columns_by_run.append(_columns_of_run(run.name, frame.reindex(labels), place_by_label, all_labels))
     return {
         "total": total,
-        "labels": index.tolist(),
-        "names": [0 if name == label else _short(name) for name, label in zip(names, index, strict=True)],
-        "train": _integers(first, "train_count"),
-        "support": _integers(first, "support"),
-        "runs": [_run(run.name, frame.reindex(index), place, first) for run, frame in zip(runs, frames, strict=True)],
+        "labels": labels.tolist(),
+        "names": names,
+        "train": _integers(all_labels, "train_count"),
+        "support": _integers(all_labels, "support"),
+        "runs": columns_by_run,
     }
 
 
+def _join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join the labels of runs, in the order in which they first occur; the first run that has a label describes it."""
+    labels = frames[0].index
+    for frame in frames[1:]:
+        labels = labels.union(frame.index, sort=False)
+    joined = frames[0].reindex(labels)
+    for frame in frames[1:]:
+        joined = joined.combine_first(frame).reindex(labels)
+    return joined
+
+
 def _short(name: str) -> str:
+    """Cut a long name."""
     return name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
 
 
 def _integers(frame: pd.DataFrame, name: str) -> list[int]:
+    """List a column of counts; a label that a run does not have counts 0."""
     return frame[name].fillna(0).astype(np.int64).tolist()
 
 
-def _run(name: str, frame: pd.DataFrame, place: dict[str, int], first: pd.DataFrame) -> dict[str, Any]:
+def _columns_of_run(
+    name: str, frame: pd.DataFrame, place_by_label: Mapping[str, int], all_labels: pd.DataFrame
+) -> dict[str, Any]:
     """Make a run's columns; `support` is 0 if it is the same as that of all runs."""
     support = _integers(frame, "support")
-    precision = (frame["average_precision"] * 1000).round().fillna(-1).astype(int)
-    confused = [
-        [place[x] for x in row if x in place] if isinstance(row, list | np.ndarray) else []
-        for row in frame["confused_with"]
-    ]
+    average_precision = (frame["average_precision"] * 1000).round().fillna(-1).astype(int)
+    confused: list[list[int] | int] = []
+    for labels in frame["confused_with"]:
+        is_list = isinstance(labels, list | np.ndarray)  # of a label that the run does not have, it is NaN
+        places = [place_by_label[label] for label in labels if label in place_by_label] if is_list else []
+        confused.append(places or 0)
     return {
         "name": name,
         "tp": _integers(frame, "tp"),
         "fp": _integers(frame, "fp"),
-        "support": 0 if support == _integers(first, "support") else support,
-        "ap": precision.tolist(),
-        "confused": [row or 0 for row in confused],
+        "support": 0 if support == _integers(all_labels, "support") else support,
+        "ap": average_precision.tolist(),
+        "confused": confused,
     }
 
 
 def embed(value: Any) -> Markup:
     """Write JSON for a script element: no `<` of it can end the element."""
-    return Markup(json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c"))
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Markup(text.replace("<", "\\u003c"))

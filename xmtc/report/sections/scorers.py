@@ -6,9 +6,14 @@ from typing import Any
 from typing_extensions import override
 
 from xmtc.evaluate.summary import percent
-from xmtc.report.section import Page, Paragraph, Part, Section, Table
+from xmtc.report.section import Page, Paragraph, Part, Section, Table, union
 
 _METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+_TEXT = (
+    "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is left out. "
+    "Every fusion is fitted on one half of dev and measured on the other. The columns on the right are macro-F1 of "
+    "labels by their number of training documents."
+)
 
 
 class ScorersSection(Section):
@@ -18,32 +23,40 @@ class ScorersSection(Section):
 
     @override
     def render(self, page: Page) -> Sequence[Part]:
-        text = (
-            "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is "
-            "left out. Every fusion is fitted on one half of dev and measured on the other. The columns on the right "
-            "are macro-F1 of labels by their number of training documents."
-        )
-        return [Paragraph(text), _table(page)] if any(run.scorers for run in page.runs) else []
+        if not any(run.scorers for run in page.runs):
+            return []
+        return [Paragraph(_TEXT), _table(page)]
 
 
 def _table(page: Page) -> Table:
-    found = [(r, run.name, run.scorers) for r, run in enumerate(page.runs) if run.scorers]
-    bins = list(dict.fromkeys(name for _, _, scorers in found for name in scorers["fused"]["bins"]))
+    groups = union(run.scorers["fused"]["bins"] for run in page.runs if run.scorers)
     rows = []
-    for r, run, scorers in found:
-        lines = [("fused", scorers["fused"], None)]
-        lines += [(f"{name} alone", values, None) for name, values in scorers["alone"].items()]
-        lines += [(f"without {name}", v, scorers["fused"]) for name, v in scorers.get("without", {}).items()]
-        rows += [(r, [run, title, *_cells(values, against, bins)]) for title, values, against in lines]
-    columns = ["run", "scorers", *_METRICS.values(), *bins]
+    for index, run in enumerate(page.runs):
+        if run.scorers:
+            rows += [(index, [run.name, *cells]) for cells in _rows(run.scorers, groups)]
+    columns = ["run", "scorers", *_METRICS.values(), *groups]
     return Table.by_run("scorers", columns, rows, "Scorers alone, fused, and left out")
 
 
-def _cells(values: Mapping[str, Any], against: Mapping[str, Any] | None, bins: Sequence[str]) -> list[str]:
-    numbers, others = (
-        [*map(found.get, _METRICS), *map(found["bins"].get, bins)] for found in (values, against or values)
-    )
-    if against is None:
-        return [percent(value) for value in numbers]
-    pairs = zip(numbers, others, strict=True)
-    return ["–" if None in (value, other) else f"{100 * (value - other):+.1f}" for value, other in pairs]
+def _rows(scorers: Mapping[str, Any], groups: Sequence[str]) -> list[list[str]]:
+    """Make the rows of a run: the fused score, each scorer alone, and the fusions without one as differences."""
+    fused = _values(scorers["fused"], groups)
+    rows = [["fused", *map(percent, fused)]]
+    for name, metrics in scorers["alone"].items():
+        rows.append([f"{name} alone", *map(percent, _values(metrics, groups))])
+    for name, metrics in scorers.get("without", {}).items():
+        differences = map(_difference, _values(metrics, groups), fused)
+        rows.append([f"without {name}", *differences])
+    return rows
+
+
+def _values(metrics: Mapping[str, Any], groups: Sequence[str]) -> list[float | None]:
+    """List the metrics of the table, and macro-F1 of each group of labels."""
+    return [*(metrics.get(name) for name in _METRICS), *(metrics["bins"].get(name) for name in groups)]
+
+
+def _difference(value: float | None, fused: float | None) -> str:
+    """Format the difference to the fused score in points."""
+    if value is None or fused is None:
+        return "–"
+    return f"{100 * (value - fused):+.1f}"

@@ -17,34 +17,37 @@ class SetupSection(Section):
 
     @override
     def render(self, page: Page) -> Sequence[Part]:
-        configurations = [
-            Fold(f"Configuration of {run.name}", yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))
-            for run in page.runs
-            if run.config
-        ]
+        configurations = []
+        for run in page.runs:
+            if run.config:
+                text = yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True)
+                configurations.append(Fold(f"Configuration of {run.name}", text))
         return [_provenance(page.runs), *configurations]
 
 
 def _provenance(runs: Sequence[RunResults]) -> Table:
-    """Describe versions, commit, times, world size."""
-    facts: dict[str, list[str]] = {}
-    for r, run in enumerate(runs):
-        for key, value in _facts(run).items():
-            facts.setdefault(key, ["–"] * len(runs))[r] = value
+    """Describe versions, commit, times, world size: a row for each fact, a column for each run."""
+    values_by_fact: dict[str, list[str]] = {}
+    for index, run in enumerate(runs):
+        for fact, value in _facts(run).items():
+            values = values_by_fact.setdefault(fact, ["–"] * len(runs))
+            values[index] = value
     return Table(
         "provenance",
         ["", *(run.name for run in runs)],
-        [[key, *values] for key, values in facts.items()],
+        [[fact, *values] for fact, values in values_by_fact.items()],
         words=1 + len(runs),
         caption="Data, versions and provenance",
     )
 
 
 def _facts(run: RunResults) -> dict[str, str]:
-    metrics, record = run.metrics, run.record
-    decision = metrics.get("decision") or "best label"
-    if decision == "micro":
-        decision += f", score ≥ {metrics['threshold']:.4f}"
+    """Collect what was evaluated, and what run.json says of how the run came about."""
+    return _facts_of_evaluation(run) | _facts_of_record(run)
+
+
+def _facts_of_evaluation(run: RunResults) -> dict[str, str]:
+    metrics = run.metrics
     facts = {
         "split": run.split,
         "documents": f"{metrics['docs']:,}",
@@ -52,20 +55,39 @@ def _facts(run: RunResults) -> dict[str, str]:
         "training documents": f"{metrics['train_docs']:,}",
         "gold labels per document": f"{metrics['labels_per_doc']:.2f}",
         "predicted labels per document": f"{metrics['predicted_per_doc']:.2f}",
-        "decision": decision + (", tuned on these very documents" if metrics.get("threshold_tuned_here") else ""),
+        "decision": _decision(run),
         "predictions kept per document": f"{metrics['top_k']}",
     }
     if metrics.get("truncated_docs"):
         facts["documents predicted beyond those kept"] = f"{metrics['truncated_docs']:,}"
+    return facts
+
+
+def _decision(run: RunResults) -> str:
+    """Describe which labels are predicted."""
+    decision = run.metrics.get("decision") or "best label"
+    if decision == "micro":
+        decision += f", score ≥ {run.metrics['threshold']:.4f}"
+    if run.metrics.get("threshold_tuned_here"):
+        decision += ", tuned on these very documents"
+    return decision
+
+
+def _facts_of_record(run: RunResults) -> dict[str, str]:
+    record = run.record
+    facts = {}
     for key in ("created_at", "updated_at", "config_hash"):
         if key in record:
             facts[key.replace("_", " ")] = str(record[key])
     if record.get("git"):
-        facts["git"] = ", ".join(f"{k} {v}" for k, v in record["git"].items())
+        facts["git"] = ", ".join(f"{key} {value}" for key, value in record["git"].items())
     sessions = record.get("sessions") or []
     if sessions:
         facts["command"] = " ".join(sessions[-1]["command"])
         facts["workers"] = str(sessions[-1]["world_size"])
-    stages = record.get("stages", {}).items()  # the last one writes this page
-    facts |= {f"stage {name}": stage["state"] for name, stage in stages if name != Stage.REPORT}
-    return facts | {f"version of {k}": str(v) for k, v in record.get("versions", {}).items()}
+    for name, stage in record.get("stages", {}).items():
+        if name != Stage.REPORT:  # the stage that writes this page is not over yet
+            facts[f"stage {name}"] = stage["state"]
+    for package, version in record.get("versions", {}).items():
+        facts[f"version of {package}"] = str(version)
+    return facts

@@ -1,0 +1,152 @@
+"""The opening of the report: three numbers, each with its interval and a sentence in words, and one picture."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from xmtc.evaluate.summary import percent
+from xmtc.report.run_results import RunResults
+from xmtc.report.section import Figures, KeyFigure, KeyFigures, Page, Part, Section
+from xmtc.report.sections.metrics import frequency_chart, groups_with_labels
+
+_FEWEST_DOCUMENTS = 5
+"""Documents that a group of labels needs to speak for rare or for frequent labels."""
+_TO_A_WHOLE_PERCENT = 100
+
+
+class OverviewSection(Section):
+    """How often the first label is right, how many of the true labels are found, and how rare labels fare."""
+
+    name, heading, link = "overview", "At a glance", "At a glance"
+
+    @override
+    def render(self, page: Page) -> Sequence[Part]:
+        figures = [_first_label(page), _true_labels_found(page)]
+        groups = groups_with_labels(page)
+        if page.one_label and len(groups) < 2:
+            return [KeyFigures([*figures, _mean_over_classes(page)])]
+        return [KeyFigures([*figures, _rare_labels(page)]), Figures([frequency_chart(page, groups, "macro_f1")])]
+
+
+def _first_label(page: Page) -> KeyFigure:
+    """Say how often the best label is right."""
+    name = "accuracy" if page.one_label else "p@1"
+    sentence = (
+        f"Of 100 documents, about {_of_hundred(page.first, name)} get a right label in first place"
+        f"{_likely(page.first, name)}."
+    )
+    return _key_figure(page, "The first label is right", name, sentence)
+
+
+def _true_labels_found(page: Page) -> KeyFigure:
+    """Say how many of the labels that people gave are predicted; of classes, how many documents of each are found."""
+    run = page.first
+    if page.one_label:
+        sentence = (
+            f"Of 100 documents of a class, about {_of_hundred(run, 'macro_recall')} are given that class, where every "
+            f"class counts the same{_likely(run, 'macro_recall')}."
+        )
+        return _key_figure(page, "Documents of a class that are found", "macro_recall", sentence)
+    precision = _of_hundred(run, "micro_precision")
+    sentence = (
+        f"Of 100 labels that documents have, about {_of_hundred(run, 'micro_recall')} are predicted"
+        f"{_likely(run, 'micro_recall')}. Of 100 labels that are predicted{_by_threshold(run)}, about {precision} are "
+        "right."
+    )
+    return _key_figure(page, "True labels that are found", "micro_recall", sentence)
+
+
+def _by_threshold(run: RunResults) -> str:
+    """Say from which score a label is predicted, where all labels have the same threshold."""
+    if run.metrics.get("decision") != "micro":
+        return ""
+    return f" (scores of {run.metrics['threshold']:.2f} or more)"
+
+
+def _mean_over_classes(page: Page) -> KeyFigure:
+    """Say how classes fare on average."""
+    sentence = (
+        "F1 is 100 where a class is given to exactly the documents that have it. This is its mean over classes, where "
+        "a small class counts as much as a large one."
+    )
+    return _key_figure(page, "F1 of a class, on average", "macro_f1", sentence)
+
+
+def _rare_labels(page: Page) -> KeyFigure:
+    """Compare the F1 of the rarest group of labels that has enough documents with that of the most frequent one."""
+    ends = [_rarest_and_most_frequent(run) for run in page.runs]
+    values = []
+    for run, bins in zip(page.runs, ends, strict=True):
+        if bins is None:
+            values.append("–")
+        else:
+            rare, frequent = (run.metrics["bins"][name] for name in bins)
+            values.append(f"{_macro_f1(rare)} against {_macro_f1(frequent)}")
+    return KeyFigure("Rare labels against frequent ones", values, _sentence_on_rare_labels(page.first, ends[0]))
+
+
+def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
+    """Find the two groups of labels; None with fewer than two. Labels without training documents are no group here."""
+    names = [
+        name
+        for name, group in run.metrics["bins"].items()
+        if name != "0" and group["docs"] >= _FEWEST_DOCUMENTS and group.get("macro_f1") is not None
+    ]
+    return (names[0], names[-1]) if len(names) > 1 else None
+
+
+def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> str:
+    """Say in words what the two groups are, and how much of the distance may be chance."""
+    if ends is None:
+        return (
+            f"Fewer than two groups of labels have {_FEWEST_DOCUMENTS} or more documents here, so that rare and "
+            "frequent labels cannot be compared."
+        )
+    rare, frequent = (run.metrics["bins"][name] for name in ends)
+    return (
+        "F1 is 100 where a label is given to exactly the documents that have it. Its mean over the "
+        f"{rare['labels']:,} labels with {ends[0]} training documents, against the {frequent['labels']:,} labels with "
+        f"{ends[1]}. {_verdict(rare, frequent)}"
+    )
+
+
+def _verdict(rare: Mapping[str, Any], frequent: Mapping[str, Any]) -> str:
+    """Say which group fares better, where their intervals do not overlap."""
+    intervals = [group.get("ci95", {}).get("macro_f1") for group in (rare, frequent)]
+    if None in intervals:
+        return ""
+    of_rare, of_frequent = intervals
+    if of_rare[1] < of_frequent[0]:
+        return "Rare labels fare worse, by more than chance explains."
+    if of_rare[0] > of_frequent[1]:
+        return "Rare labels fare better, by more than chance explains."
+    return "The two intervals overlap: these documents do not settle which fare better."
+
+
+def _macro_f1(group: Mapping[str, Any]) -> str:
+    """Format the macro-F1 of a group of labels, with its interval."""
+    return percent(group["macro_f1"], group.get("ci95", {}).get("macro_f1"))
+
+
+def _key_figure(page: Page, title: str, name: str, sentence: str) -> KeyFigure:
+    """Make a key figure of a metric of every run."""
+    values = [percent(run.metrics.get(name), run.interval(name)) for run in page.runs]
+    return KeyFigure(title, values, sentence)
+
+
+def _of_hundred(run: RunResults, name: str) -> str:
+    """Format a metric as a number of 100."""
+    value = run.metrics.get(name)
+    return "–" if value is None else f"{_TO_A_WHOLE_PERCENT * value:.0f}"
+
+
+def _likely(run: RunResults, name: str) -> str:
+    """Say how far the number may be off; nothing where the ends of the interval round to the same number."""
+    interval = run.interval(name)
+    if interval is None:
+        return ""
+    low, high = (f"{_TO_A_WHOLE_PERCENT * end:.0f}" for end in interval)
+    if low == high:
+        return ""
+    return f" (other documents of this kind would give between {low} and {high})"
