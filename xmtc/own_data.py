@@ -17,13 +17,18 @@ from xmtc.data.readers.cells import labels_of, text_of
 from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, converted, values_of
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import reading, writing
-from xmtc.init.command import make_plan, seconds_of, summary
+from xmtc.init.command import seconds_of
+from xmtc.init.plan import make_plan
 from xmtc.init.roles import Answers
+from xmtc.init.summary import summary
 from xmtc.pipeline import train_run
 from xmtc.predict.predictor import Model
 from xmtc.track.console import print_line
 
-_TEXT, _LABELS = "text", "labels"
+_TEXT = "text"
+"""Column with the text, unless the user names others."""
+_LABELS = "labels"
+"""Column with the labels, unless the user names another."""
 
 
 def train(
@@ -61,32 +66,40 @@ def train(
         >>> model = xmtc.train(["a text", …], [["label"], …], budget="10m")
         >>> model.predict(["another text"])
     """
-    columns = text if isinstance(text, Iterable) and not isinstance(text, str | bytes) else [text]
-    names, label_column = [str(one) for one in columns], str(label_column)
+    text_columns = _names_of(text)
+    label_column = str(label_column)
     budget_s = seconds_of(budget)
     if task not in (None, *get_args(Task)):
         raise ConfigError(f"task={task!r}: give {' or '.join(get_args(Task))}, or leave it out")
     if not isinstance(directory, str | PathLike | None):
         raise ConfigError(f"directory={directory!r}: give the path of a folder, or leave it out")
-    table = _table(texts, labels, names, label_column)
+    table = documents_table(texts, labels, text_columns, label_column)
     root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
     path = root / "documents.parquet"
-    known = path.exists()
+    was_there = path.exists()
     _write(table, path)
     try:
-        plan = make_plan(str(path), Answers(text=names, labels=label_column, task=task), budget_s, "model")
-    except DataError:  # what cannot be learnt from must not keep others away
-        if not known:
-            path.unlink()
+        plan = make_plan(str(path), Answers(text=text_columns, labels=label_column, task=task), budget_s, "model")
+    except DataError:
+        if not was_there:
+            path.unlink()  # documents from which nothing can be learnt must not keep others away
         raise
     print_line("\n".join(summary(plan)))
     config = plan.config
-    data, track = replace(config.data, corpus=str(root / "corpus")), replace(config.track, directory=str(root / "runs"))
+    data = replace(config.data, corpus=str(root / "corpus"))
+    track = replace(config.track, directory=str(root / "runs"))
     run = train_run(replace(config, data=data, track=track))
     print_line(f"everything is in {root}")
     return Model.from_pretrained(run / "model")
+
+
+def _names_of(text: str | int | Sequence[str | int]) -> list[str]:
+    """List the names of text columns, of which there may be one or several."""
+    if isinstance(text, Iterable) and not isinstance(text, str | bytes):
+        return [str(name) for name in text]
+    return [str(text)]
 
 
 def _write(table: pa.Table, path: Path) -> None:
@@ -101,21 +114,43 @@ def _write(table: pa.Table, path: Path) -> None:
         raise DataError(f"{path}: holds other documents; give another directory, or move the file away")
 
 
-def _table(texts: Any, labels: Any, names: list[str], label_column: str) -> pa.Table:
-    """Convert text and label columns to Arrow."""
-    if labels is not None:
-        columns = {_TEXT: values_of(texts, "texts"), label_column: values_of(labels, "labels")}
-        if names != [_TEXT]:
-            raise DataError("text names columns of a table; leave it out where texts and labels are given apart")
-    elif not column_names(texts):
+def documents_table(texts: Any, labels: Any, text_columns: Sequence[str], label_column: str) -> pa.Table:
+    """Convert text and label columns to Arrow: strings, and lists of strings.
+
+    Args:
+        texts: texts, or a table with all columns if `labels` is None.
+        labels: labels of each text.
+        text_columns: names of the text columns.
+        label_column: name of the label column.
+
+    Raises:
+        DataError: texts and labels do not match, a column is missing, or a cell holds something else.
+    """
+    if labels is None and not column_names(texts):
         raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
+    if labels is None:
+        columns = {name: column_of(texts, name) for name in (*text_columns, label_column)}
+    elif list(text_columns) != [_TEXT]:
+        raise DataError("text names columns of a table; leave it out where texts and labels are given apart")
     else:
-        columns = {name: column_of(texts, name) for name in (*names, label_column)}
+        columns = {_TEXT: values_of(texts, "texts"), label_column: values_of(labels, "labels")}
     check_lengths(columns)
     arrays: dict[str, pa.Array] = {}
     for name, values in columns.items():
-        is_text = name != label_column
-        cells = converted(name, values, text_of if is_text else lambda cell: labels_of(cell)[0])
-        converted(name, cells, lambda cell: check_characters("".join(cell or ())))
-        arrays[name] = pa.array(cells, pa.string() if is_text else pa.list_(pa.string()))
+        if name == label_column:
+            arrays[name] = pa.array(converted(name, values, _labels), pa.list_(pa.string()))
+        else:
+            arrays[name] = pa.array(converted(name, values, _text), pa.string())
     return pa.table(arrays)
+
+
+def _labels(cell: Any) -> tuple[str, ...]:
+    labels, _ = labels_of(cell)
+    check_characters(*labels)
+    return labels
+
+
+def _text(cell: Any) -> str | None:
+    text = text_of(cell)
+    check_characters(text or "")
+    return text

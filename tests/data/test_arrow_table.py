@@ -13,7 +13,7 @@ from xmtc.data.readers.arrow_table import ArrowTable
 from xmtc.data.readers.table_config import ArrowConfig
 from xmtc.errors import DataError
 from xmtc.init.data_files import find_files
-from xmtc.own_data import _table
+from xmtc.own_data import documents_table
 from xmtc.predict.arguments import as_texts
 
 NAMES = {"_type": "ClassLabel", "names": ["law", "fish"]}
@@ -98,8 +98,8 @@ class Dataset(SimpleNamespace):
 def test_class_labels_of_a_dataset_in_memory_are_named() -> None:
     table = TABLE.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
     data = Dataset(column_names=TABLE.column_names, features=SimpleNamespace(arrow_schema=table.schema))
-    assert _table(data, None, ["text"], "one")["one"].to_pylist() == [["fish"], ["law"], []]
-    assert _table(data, None, ["text"], "many")["many"].to_pylist() == [["law", "fish"], [], []]
+    assert documents_table(data, None, ["text"], "one")["one"].to_pylist() == [["fish"], ["law"], []]
+    assert documents_table(data, None, ["text"], "many")["many"].to_pylist() == [["law", "fish"], [], []]
     for given in (data, table):
         texts = as_texts(given, ("text",), ("one", "many"))
         assert [categories_of(text) for text in texts] == [

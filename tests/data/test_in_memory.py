@@ -13,7 +13,7 @@ from scipy import sparse
 
 from xmtc.data.fields import categories_of
 from xmtc.errors import DataError
-from xmtc.own_data import _table
+from xmtc.own_data import documents_table
 from xmtc.predict.arguments import as_text, as_texts
 
 
@@ -49,8 +49,8 @@ class Frame:
 def test_lists_of_polars_are_labels_and_its_frames_are_predicted() -> None:
     frame = Frame(text=["a", "b"], labels=[["x", "y"], []], title=["c", None], kind=["k", "l"])
     expected = [["x", "y"], []]
-    assert _table(frame, None, ["text"], "labels")["labels"].to_pylist() == expected
-    assert _table(["a", "b"], [*frame["labels"]], ["text"], "labels")["labels"].to_pylist() == expected
+    assert documents_table(frame, None, ["text"], "labels")["labels"].to_pylist() == expected
+    assert documents_table(["a", "b"], [*frame["labels"]], ["text"], "labels")["labels"].to_pylist() == expected
     texts = as_texts(frame, ("title", "text"), ("kind",))
     assert [(text, categories_of(text)) for text in texts] == [("c\na", ("kind=k",)), ("b", ("kind=l",))]
 
@@ -63,7 +63,7 @@ def test_a_query_of_polars_is_no_table_yet() -> None:
             raise TypeError("'LazyFrame' object is not subscriptable (aside from slicing)")
 
     with pytest.raises(DataError, match=r"LazyFrame: .*collect"):
-        _table(LazyFrame(), None, ["text"], "labels")
+        documents_table(LazyFrame(), None, ["text"], "labels")
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_what_is_no_column_is_refused(wrong: Any) -> None:
         with pytest.raises(
             DataError, match=f"{name}: a {type(wrong).__name__} is not an ordered list of texts or labels"
         ):
-            _table(texts, labels, ["text"], "labels")
+            documents_table(texts, labels, ["text"], "labels")
 
 
 def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:
     for texts, labels in ((["a\ud83d"], ["x"]), (["a"], ["x\ud83d"])):
         with pytest.raises(DataError, match=r"(text|labels): item 0 .*half of a character"):
-            _table(texts, labels, ["text"], "labels")
+            documents_table(texts, labels, ["text"], "labels")
     twice = pd.DataFrame([["a", "b", "x"]], columns=["text", "text", "labels"])
     with pytest.raises(DataError, match="2 columns are called 'text'"):
-        _table(twice, None, ["text"], "labels")
+        documents_table(twice, None, ["text"], "labels")
     with pytest.raises(DataError, match=r"labels: a csr_.*give a list"):
-        _table(["a", "b"], sparse.csr_array(np.eye(2)), ["text"], "labels")
+        documents_table(["a", "b"], sparse.csr_array(np.eye(2)), ["text"], "labels")
     numbered = pd.DataFrame({0: ["a"], 1: ["x"]})
-    assert _table(numbered, None, ["0"], "1").to_pydict() == {"0": ["a"], "1": [["x"]]}
+    assert documents_table(numbered, None, ["0"], "1").to_pydict() == {"0": ["a"], "1": [["x"]]}
 
 
 def test_a_field_without_a_text_is_empty_whatever_says_so() -> None:
@@ -110,7 +110,7 @@ def test_a_column_of_a_dataset_has_the_names_of_its_classes() -> None:
 
         source, column_name = dataset, "label"
 
-    assert _table(["a", "b", "c"], Column([1, 0, -1]), ["text"], "labels")["labels"].to_pylist() == [
+    assert documents_table(["a", "b", "c"], Column([1, 0, -1]), ["text"], "labels")["labels"].to_pylist() == [
         ["good"],
         ["bad"],
         [],

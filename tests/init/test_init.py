@@ -28,14 +28,16 @@ from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds, stage_seconds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
-from xmtc.init import command
-from xmtc.init.command import config_for, label_doubts, name_of, seconds_of, write_config
+from xmtc.init import plan
+from xmtc.init.command import config_for, name_of, seconds_of, write_config
 from xmtc.init.commented import commented_yaml, reasons
 from xmtc.init.data_files import find_files, label_columns
 from xmtc.init.facts import read_facts
+from xmtc.init.plan import encoder_for, roles_of
 from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import Answers, choose_roles
-from xmtc.own_data import _table
+from xmtc.init.summary import label_doubts
+from xmtc.own_data import documents_table
 from xmtc.run.config import RunConfig
 from xmtc.track.progress import Progress
 
@@ -85,11 +87,11 @@ def test_a_file_that_another_process_wrote_meanwhile_is_kept(tmp_path, written, 
 
 def test_the_configuration_of_other_data_of_the_same_name_is_not_used(tmp_path, written, monkeypatch):
     monkeypatch.chdir(written.parent)
-    assert command.config_for("news.csv") == Path("news.yaml")
-    assert command.config_for(str(written.parent / "news.csv")) == Path("news.yaml")
+    assert config_for("news.csv") == Path("news.yaml")
+    assert config_for(str(written.parent / "news.csv")) == Path("news.yaml")
     write_csv(tmp_path / "news.csv", ROWS)
     with pytest.raises(ConfigError, match=r"news\.yaml: exists, and reads other data than .*; give a name"):
-        command.config_for(str(tmp_path / "news.csv"))
+        config_for(str(tmp_path / "news.csv"))
 
 
 def test_texts_in_memory_become_a_model(tmp_path):
@@ -142,22 +144,25 @@ def test_the_name_of_a_text_column_of_another_type_is_no_column(name):
 def test_tables_of_every_kind_are_the_same_table():
     texts, labels = ["a b", "c d", "e f"], [["x", "y"], [], ["x"]]
     frame = pd.DataFrame({"text": texts, "labels": labels})
-    expected = _table(texts, labels, ["text"], "labels")
+    expected = documents_table(texts, labels, ["text"], "labels")
     for given in (frame, pa.table({"text": texts, "labels": labels}), {"text": texts, "labels": labels}):
-        assert _table(given, None, ["text"], "labels").equals(expected)
-    assert _table(frame["text"], frame["labels"], ["text"], "labels").equals(expected)
-    one = _table(pd.Series(texts), pd.Series(["x", None, "y"]), ["text"], "labels")
+        assert documents_table(given, None, ["text"], "labels").equals(expected)
+    assert documents_table(frame["text"], frame["labels"], ["text"], "labels").equals(expected)
+    one = documents_table(pd.Series(texts), pd.Series(["x", None, "y"]), ["text"], "labels")
     assert one["labels"].to_pylist() == [["x"], [], ["y"]]
-    assert _table(texts, [1, 0, 1], ["text"], "labels")["labels"].to_pylist() == [["1"], ["0"], ["1"]]
+    assert documents_table(texts, [1, 0, 1], ["text"], "labels")["labels"].to_pylist() == [["1"], ["0"], ["1"]]
     with pytest.raises(DataError, match="item 1 is a number or a date, not a text"):
-        _table(["a", 3, "b"], labels, ["text"], "labels")
+        documents_table(["a", 3, "b"], labels, ["text"], "labels")
     with pytest.raises(DataError, match=r"'text'.* body"):
-        _table({"body": texts}, None, ["text"], "labels")
+        documents_table({"body": texts}, None, ["text"], "labels")
 
 
 def test_columns_without_names_have_numbers():
     frame = pd.DataFrame([["a text", ["law"]], ["a note", ["tax"]]])
-    assert _table(frame, None, ["0"], "1").to_pylist() == [{"0": "a text", "1": ["law"]}, {"0": "a note", "1": ["tax"]}]
+    assert documents_table(frame, None, ["0"], "1").to_pylist() == [
+        {"0": "a text", "1": ["law"]},
+        {"0": "a note", "1": ["tax"]},
+    ]
     with pytest.raises(DataError, match="no column '3'; there are 2"):
         xmtc.train(frame, text=0, label_column=3)
     with pytest.raises(DataError, match="no column '2'; there are 2"):
@@ -177,10 +182,10 @@ def test_a_first_line_that_is_a_document_is_no_header(tmp_path):
 def test_names_of_json_are_names_whatever_the_cells_are(tmp_path):
     rows = [{**row, "law": "law" if "law" in row["labels"] else None} for row in ROWS]
     files = find_files(str(write_jsonl(tmp_path / "train.jsonl", rows)))
-    assert command._roles(files, Answers()).labels == ("labels",)
+    assert roles_of(files, Answers()).labels == ("labels",)
     pd.DataFrame(rows).assign(labels=[";".join(row["labels"]) for row in rows]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(DataError, match="first line looks like a document"):
-        command._roles(find_files(str(tmp_path / "a.csv")), Answers())
+        roles_of(find_files(str(tmp_path / "a.csv")), Answers())
 
 
 def test_iris_are_separated_by_blanks_and_lose_their_brackets(tmp_path):
@@ -228,7 +233,9 @@ def test_files_of_a_folder_that_are_left_out_are_named(tmp_path, monkeypatch, ca
     assert "does not read" not in capsys.readouterr().err
     write_csv(folder / "test.csv", ROWS)
     config_for(str(folder))
-    assert "using the existing configuration news.yaml; it does not read " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "using the existing configuration news.yaml" in said
+    assert "news.yaml does not read " in said
 
 
 def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
@@ -306,7 +313,7 @@ def test_data_from_which_nothing_can_be_learnt(tmp_path, rows, words):
     [
         (str, ",", None),
         (str, None, None),
-        (";".join, None, "labels look like combinations: split at ';', there would be 6"),
+        (";".join, None, "split at ';', there would be 6"),
         (";".join, ";", None),
     ],
 )
@@ -345,9 +352,9 @@ def test_a_survey_counts_what_preparation_will_find(tmp_path):
 
 
 def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "survey", lambda *given: replace(survey(*given), exact=False))
-    monkeypatch.setattr(command, "core_seconds", lambda: 0.2)
-    monkeypatch.setattr(command, "encoder_seconds", lambda _, ids_N, lengths, **rest: dict.fromkeys(lengths, 0.02))
+    monkeypatch.setattr(plan, "survey", lambda *given: replace(survey(*given), exact=False))
+    monkeypatch.setattr(plan, "core_seconds", lambda: 0.2)
+    monkeypatch.setattr(plan, "encoder_seconds", lambda _, ids_N, lengths, **rest: dict.fromkeys(lengths, 0.02))
     data = write_csv(tmp_path / "news.csv", [*ROWS, *({"id": i, "text": "", "labels": ["law"]} for i in range(3))])
     text = write_config(str(data), Answers(), budget="1s", output=tmp_path / "x.yaml").read_text()
     printed = capsys.readouterr().out
@@ -359,8 +366,8 @@ def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("several", [True, False])
 def test_what_becomes_of_documents_without_labels_is_said(tmp_path, monkeypatch, capsys, several):
-    monkeypatch.setattr(command, "core_seconds", lambda: 0.2)
-    monkeypatch.setattr(command, "encoder_seconds", lambda _, ids_N, lengths, **rest: dict.fromkeys(lengths, 0.02))
+    monkeypatch.setattr(plan, "core_seconds", lambda: 0.2)
+    monkeypatch.setattr(plan, "encoder_seconds", lambda _, ids_N, lengths, **rest: dict.fromkeys(lengths, 0.02))
     rows = [{**row, "labels": row["labels"][: 2 if several else 1] if i % 9 else []} for i, row in enumerate(ROWS)]
     write_config(str(write_csv(tmp_path / "a.csv", rows)), Answers(), budget="1s", output=tmp_path / "x.yaml")
     out = "" if several else "; --task single_label leaves them out"
@@ -571,8 +578,8 @@ def test_the_reasons_are_those_of_the_recipe(recipe, single, planting, finetunin
     ],
 )
 def test_the_encoder_knows_the_languages_of_the_texts(monkeypatch, texts, there, expected):
-    monkeypatch.setattr(command, "is_there", lambda _: there)
-    assert command.encoder_for(languages_of(texts)) == expected
+    monkeypatch.setattr(plan, "is_there", lambda _: there)
+    assert encoder_for(languages_of(texts)) == expected
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -16,10 +16,10 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import CsvConfig
 from xmtc.errors import DataError
-from xmtc.init.command import _data_section
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles
 from xmtc.init.facts import SAMPLE, ColumnFacts, read_facts
+from xmtc.init.plan import data_section
 from xmtc.init.recipes import Task, candidates
 from xmtc.init.roles import Answers, Roles, check_header, choose_roles
 
@@ -152,14 +152,19 @@ def test_a_list_of_labels_that_hardly_repeat_is_the_labels():
     assert roles(rows).labels == ("concepts",)
 
 
+def in_any_order(first: str, second: str, row: int) -> list[str]:
+    """Labels have no fixed place, unlike the parts of names."""
+    return [first, second] if row % 3 else [second, first]
+
+
 @pytest.mark.parametrize("separator", [";", "|", ",", "/"])
 def test_blanks_around_a_separator_of_codes_do_not_separate(separator):
-    codes = [f"A{i % 5}0 {separator} B{i % 7}1" for i in range(40)]
+    codes = [f" {separator} ".join(in_any_order(f"A{i % 5}0", f"B{i % 7}1", i)) for i in range(40)]
     assert ColumnFacts("codes", "text", codes, 40).separator() == separator
 
 
 def test_blanks_separate_codes_and_not_words():
-    codes = [f"A{i % 5}0 B{i % 7}1" for i in range(40)]
+    codes = [" ".join(in_any_order(f"A{i % 5}0", f"B{i % 7}1", i)) for i in range(40)]
     assert ColumnFacts("codes", "text", codes, 40).separator() == " "
     assert ColumnFacts("codes", "text", ["world news", "sport news", "world sport"] * 9, 27).separator() is None
 
@@ -273,7 +278,7 @@ def test_no_name_of_a_column_makes_a_wrong_configuration(others: list[str], text
         roles = choose_roles(read_facts([Row(row, "x", 0) for row in rows], "x"), Answers(), "x")
     except DataError:
         return
-    section = _data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), roles, "x")
+    section = data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), roles, "x")
     again = yaml.safe_load(commented_yaml({"data": section}, {}, []))["data"]
     assert adapter(DataConfig).validate_json(json.dumps(again)) == adapter(DataConfig).validate_json(
         json.dumps(section)
@@ -339,7 +344,7 @@ def test_categories_have_few_values_and_are_neither_labels_nor_measures():
     found = roles(rows)
     assert found.categories == ("type", "place")
     assert found.unused == ("ward", "day", "same", "remark", "names", "rare")
-    source = _data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), found, "x")
+    source = data_section(DataFiles("x", {"train": ("x",)}, {}, CsvConfig), found, "x")
     assert source["source"]["columns"]["categories"] == ["type", "place"]
     task = Task(source=source, name="x", labels=90, documents=500, readable=True, single=False)
     (best, *_) = candidates(replace(task, fields=("title", "body"), categories=found.categories), [128])

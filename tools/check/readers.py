@@ -39,7 +39,7 @@ from xmtc.data.selection import select
 from xmtc.data.spool import Spool
 from xmtc.desk.annotate.annotations import Annotations
 from xmtc.errors import XmtcError
-from xmtc.own_data import _table
+from xmtc.own_data import documents_table
 from xmtc.track.progress import Progress
 
 SCRIPTS = {
@@ -259,16 +259,16 @@ def _memory(hold: Callable[[list[Any]], Any], whole: bool = False) -> Callable[[
     def table(case: Case) -> pa.Table:
         _only(case.kind != "classes")
         held = hold(case.cells)
-        texts = _table(
+        texts = documents_table(
             pd.DataFrame({"title": case.titles, "text": case.texts, "labels": [["x"]] * 10}),
             None,
             ["title", "text"],
             "labels",
         )
         made = (
-            _table(pd.DataFrame({"text": case.texts, "labels": held}), None, ["text"], "labels")
+            documents_table(pd.DataFrame({"text": case.texts, "labels": held}), None, ["text"], "labels")
             if whole
-            else _table(case.texts, held, ["text"], "labels")
+            else documents_table(case.texts, held, ["text"], "labels")
         )
         return made.append_column("title", texts["title"])
 

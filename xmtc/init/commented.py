@@ -12,7 +12,7 @@ from xmtc.data.pretrained import MULTILINGUAL
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from xmtc.init.command import Plan
+    from xmtc.init.plan import Plan
 
 _WIDTH = 58  # comments begin here, where lines are not longer
 

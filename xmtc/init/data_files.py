@@ -1,7 +1,7 @@
 """Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,13 +16,7 @@ from xmtc.data.readers.formats import format_of
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
 from xmtc.data.readers.table import Row
-from xmtc.data.readers.table_config import (
-    TABLES,
-    ArrowConfig,
-    SplitFilesConfig,
-    TableSettings,
-    table_of,
-)
+from xmtc.data.readers.table_config import TABLES, ArrowConfig, SplitFilesConfig, TableSettings, table_of
 from xmtc.errors import DataError
 from xmtc.files import read_json, reading
 from xmtc.init.roles import Roles
@@ -34,8 +28,13 @@ _SPLITS = {
     "dev": ("dev", "development", "validation", "valid", "val"),
     "test": ("test", "tst"),
 }
-_SKOS = ("skos", "vocabulary", "thesaurus", "subjects")
-_LABELS = ("labels", "label", "label_names", "classes")
+"""How the names of files of a split begin."""
+_VOCABULARIES = ("skos", "vocabulary", "thesaurus", "subjects")
+"""Names of SKOS files in a folder of documents, beside those of label files."""
+_LABEL_FILES = ("labels", "label", "label_names", "classes")
+"""Names of label files in a folder of documents."""
+_SHOWN = 8
+"""Files of a folder that a message names."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,9 @@ class DataFiles:
 
     def rows(self) -> Iterator[Row | Rejected]:
         """Read the first file of training documents."""
-        table = self.settings(files=SplitFilesConfig(train=self.place)).format()
-        return table.rows(self.local[self.by_split["train"][0]], None)
+        format = self.settings(files=SplitFilesConfig(train=self.place)).format()
+        first = self.by_split["train"][0]
+        return format.rows(self.local[first], None)
 
 
 def find_files(data: str) -> DataFiles:
@@ -79,8 +79,8 @@ def find_files(data: str) -> DataFiles:
         return _in_folder(data, local)
     settings = table_of(check_file(local))
     if settings is None:
-        known = ", ".join([*TABLES, *COMPRESSIONS])
-        raise DataError(f"{data}: xmtc init reads {known}, and folders of them; save a spreadsheet as CSV")
+        endings = ", ".join([*TABLES, *COMPRESSIONS])
+        raise DataError(f"{data}: xmtc init reads {endings}, and folders of them; save a spreadsheet as CSV")
     return DataFiles(data, {"train": (data,)}, {data: local}, settings)
 
 
@@ -91,57 +91,78 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
     places = [place for place in (folder, folder / "data") if place.is_dir()]
     files = [path for place in places for path in sorted(place.iterdir()) if path.is_file()]
     tables = [path for path in files if table_of(path) is not None]
-    if tables:
-        files = [path for path in files if path.parent == tables[0].parent]
-        vocabularies = [p for p in files if ending_of(p) in SKOS_FORMATS and _stem(p) in (*_LABELS, *_SKOS)]
-        found = _by_split(data, folder, [path for path in files if path in tables], vocabularies)
-        left_out = sorted(set(tables) - set(found.local.values()))
-        return replace(found, left_out=[path.relative_to(folder).as_posix() for path in left_out])
-    there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
-    raise DataError(f"{data}: no {', '.join(TABLES)} in this folder; it holds {there}; give the file itself")
+    if not tables:
+        raise DataError(
+            f"{data}: no {', '.join(TABLES)} in this folder; it holds {_listed(folder.iterdir()) or 'nothing'}; "
+            "give the file itself"
+        )
+    beside = [path for path in files if path.parent == tables[0].parent]
+    found = _by_split(data, folder, [path for path in beside if path in tables], _vocabularies(beside))
+    left_out = sorted(set(tables) - set(found.local.values()))
+    return replace(found, left_out=[path.relative_to(folder).as_posix() for path in left_out])
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    """Write the names of the first files for a message."""
+    return ", ".join(sorted(path.name for path in paths)[:_SHOWN])
+
+
+def _vocabularies(files: Sequence[Path]) -> list[Path]:
+    names = (*_LABEL_FILES, *_VOCABULARIES)
+    return [path for path in files if ending_of(path) in SKOS_FORMATS and _stem(path) in names]
 
 
 def _saved_dataset(data: str, folder: Path) -> DataFiles:
     """Find the files of a data set that Hugging Face `datasets` saved: one data set, or one folder per split."""
-    by_split, names = {"train": _shards(folder)}, _listed(folder / "dataset_dict.json", "splits")
-    for part in sorted(path for path in folder.iterdir() if path.is_dir()):
-        if (split := _split_of(part)) is not None and (names is None or part.name in names):
+    by_split: dict[str, list[Path]] = {"train": _shards(folder)}
+    splits = _written_list(folder / "dataset_dict.json", "splits")
+    parts = sorted(path for path in folder.iterdir() if path.is_dir())
+    for part in parts:
+        split = _split_of(part)
+        if split is not None and (splits is None or part.name in splits):
             by_split.setdefault(split, []).extend(_shards(part))
     if not by_split["train"]:
-        there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir())) or "none"
-        raise DataError(f"{data}: no split of this data set is named train; it has {there}; save it under that name")
-    left_out = [name for name in names or () if _split_of(Path(name)) is None]
+        raise DataError(
+            f"{data}: no split of this data set is named train; it has {_listed(parts) or 'none'}; save it under that "
+            "name"
+        )
+    left_out = [name for name in splits or () if _split_of(Path(name)) is None]
     return replace(_named(data, folder, by_split, ArrowConfig), left_out=left_out)
 
 
 def _shards(folder: Path) -> list[Path]:
     """List the files of a saved data set; saving it again with fewer leaves the others where they are."""
-    listed = _listed(folder / "state.json", "_data_files")
-    return sorted(folder.glob("data-*.arrow")) if listed is None else [folder / one["filename"] for one in listed]
+    listed = _written_list(folder / "state.json", "_data_files")
+    if listed is None:
+        return sorted(folder.glob("data-*.arrow"))
+    return [folder / file["filename"] for file in listed]
 
 
-def _listed(path: Path, key: str) -> list[Any] | None:
+def _written_list(path: Path, key: str) -> list[Any] | None:
     """Return what `datasets` lists beside its files; None if it lists nothing."""
+    if not path.is_file():
+        return None
     with reading(path, fix="save the data set again"):
-        return read_json(path).get(key) if path.is_file() else None
+        return read_json(path).get(key)
 
 
 def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Path]) -> DataFiles:
-    labels = [*(path for path in files if _stem(path) in _LABELS), *vocabularies]
+    """Divide the files of a folder into documents by split, and files of labels."""
+    labels = [path for path in files if _stem(path) in _LABEL_FILES] + vocabularies
     by_split = {split: [path for path in files if _split_of(path) == split] for split in _SPLITS}
     rest = [path for path in files if path not in labels and _split_of(path) is None]
     if not by_split["train"] and len(rest) == 1:
-        by_split["train"], rest = rest, []
+        by_split["train"] = rest
     if not by_split["train"]:
-        names = ", ".join(path.name for path in files[:8])
         raise DataError(
-            f"{data}: no file of this folder is named train: {names}; rename one, or give the file of documents itself"
+            f"{data}: no file of this folder is named train: {_listed(files)}; rename one, or give the file of "
+            "documents itself"
         )
     used = [path for paths in by_split.values() for path in paths]
-    settings, *others = {table_of(path) for path in used}
-    if others or settings is None:
-        names = ", ".join(path.name for path in used[:8])
-        raise DataError(f"{data}: files of several formats: {names}; keep one format")
+    formats = {table_of(path) for path in used}
+    settings = table_of(used[0])
+    if len(formats) > 1 or settings is None:
+        raise DataError(f"{data}: files of several formats: {_listed(used)}; keep one format")
     return _named(data, folder, by_split, settings, labels[:1])
 
 
@@ -150,11 +171,17 @@ def _named(
 ) -> DataFiles:
     """Name files of the folder as the configuration writes them."""
     place = data.rstrip("/") if is_remote(data) else str(folder)
-    paths = [path for some in (*by_split.values(), labels) for path in some]
-    name = {path: f"{place}/{path.relative_to(folder).as_posix()}" for path in paths}
-    splits = {split: tuple(name[path] for path in some) for split, some in by_split.items() if some}
+
+    def name(path: Path) -> str:
+        return f"{place}/{path.relative_to(folder).as_posix()}"
+
+    used = [path for paths in (*by_split.values(), labels) for path in paths]
     return DataFiles(
-        data, splits, {name[path]: path for path in name}, settings, labels=next((name[path] for path in labels), None)
+        place=data,
+        by_split={split: tuple(map(name, paths)) for split, paths in by_split.items() if paths},
+        local={name(path): path for path in used},
+        settings=settings,
+        labels=name(labels[0]) if labels else None,
     )
 
 
@@ -164,37 +191,58 @@ def _stem(path: Path) -> str:
 
 def _split_of(path: Path) -> str | None:
     """Find the split that a file name begins with, such as `train-00000-of-00002.parquet`."""
-    first = _stem(path).replace("_", "-").split("-")[0]
-    return next((split for split, names in _SPLITS.items() if first in names), None)
+    first_word = _stem(path).replace("_", "-").split("-")[0]
+    for split, names in _SPLITS.items():
+        if first_word in names:
+            return split
+    return None
 
 
-_ROWS = 1000  # number of documents whose labels are looked up
+_ROWS = 1000
+"""Number of documents whose labels are looked up in a label file."""
 _NAMES = ("name", "title", "label", "description", "text", "term", "meaning")
+"""Usual columns of names in a label file, from the clearest."""
 _PARENTS = ("parents", "parent", "parent_id", "broader")
+"""Usual columns of broader labels."""
 
 
 def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
     """Choose columns of the label file: labels are those that documents have; names tell names and parents."""
     path = files.local[files.labels or ""]
     syntax = SKOS_FORMATS.get(ending_of(path))
-    labels, found = _labels(files, roles), defaultdict[str, set[str]](set)
-    for row in sound((SkosTable(syntax) if syntax else format_of(path, JsonLines())).rows(path, None)):
+    format = SkosTable(syntax) if syntax else format_of(path, JsonLines())
+    labels = _labels_of_documents(files, roles)
+    shared: defaultdict[str, set[str]] = defaultdict(set)
+    for row in sound(format.rows(path, None)):
         for column in TERMS if syntax else row.cells:
-            with suppress(ValueError):  # others than labels
-                found[column] |= labels.intersection(labels_of(row.cells.get(column))[0])
-    label = max(found, key=lambda column: (len(found[column]), column == "label"), default="label")
+            with suppress(ValueError):  # the column holds no labels
+                shared[column] |= labels.intersection(labels_of(row.cells.get(column))[0])
+    label = max(shared, key=lambda column: (len(shared[column]), column == "label"), default="label")
     if syntax:
         return {"label": label, "parents": TERMS[label]}
-    name, parents = (
-        next((column for known in names for column in found if column.lower() == known and column != label), None)
-        for names in (_NAMES, _PARENTS)
-    )
-    return {"label": label, "name": name} | ({"parents": parents} if parents else {})
+    others = [column for column in shared if column != label]
+    columns = {"label": label, "name": _first_named(others, _NAMES)}
+    parents = _first_named(others, _PARENTS)
+    if parents is not None:
+        columns["parents"] = parents
+    return columns
 
 
-def _labels(files: DataFiles, roles: Roles) -> set[str]:
+def _first_named(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the first column with one of some names, in the order of the names."""
+    for name in names:
+        for column in columns:
+            if column.lower() == name:
+                return column
+    return None
+
+
+def _labels_of_documents(files: DataFiles, roles: Roles) -> set[str]:
     """Read the labels of the first documents."""
     if len(roles.labels) != 1:
         return set(roles.labels)
-    rows = [row for row in islice(files.rows(), _ROWS) if not isinstance(row, Rejected)]
-    return {label for row in rows for label in labels_of(row.cells.get(roles.labels[0]), roles.separator)[0]}
+    labels: set[str] = set()
+    for row in islice(files.rows(), _ROWS):
+        if isinstance(row, Row):
+            labels.update(labels_of(row.cells.get(roles.labels[0]), roles.separator)[0])
+    return labels

@@ -15,21 +15,23 @@ from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, list_in, mark_of, plain
+from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, mark_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
+from xmtc.data.readers.written_lists import list_in
+from xmtc.data.separators import Separator, separator_of
 from xmtc.errors import DataError
 
 Kind = Literal["empty", "text", "number", "date", "list", "nested"]
-SEPARATORS = (";", "|", ",", "；", "，", "、", "؛", "،", "\t", "\n", "/", " ")
-"""Possible separators of labels in one cell."""
 SAMPLE = 2_000
 """Number of rows in the random sample of the first rows."""
-_DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
-_REPEATED_MORE = 0.1  # minimum difference between the shares of repeated labels and repeated cells …
-_HARDLY = 0.05  # … unless cells of a whole table hardly repeat: nothing could be learned from them as they are
 _FIRST = 50_000
+"""Rows from which the sample is drawn …"""
 _SECONDS = 10.0
+"""… unless reading them takes longer."""
+_DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
+_MOST_WORDS = 50
+"""Cells with more words on average are texts: a search for labels in them would take seconds."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ class ColumnFacts:
     rows: int
     places: Sequence[int] = ()
 
-    @property
+    @cached_property
     def distinct(self) -> int:
-        """Different cells."""
+        """Number of different cells."""
         return len({str(cell) if isinstance(cell, list | dict) else cell for cell in self.cells})
 
     @property
@@ -63,19 +65,25 @@ class ColumnFacts:
     @cached_property
     def words(self) -> float:
         """Mean number of words per cell; 0 if the column is not text."""
-        return sum(map(_words, self.cells)) / max(len(self.cells), 1) if self.kind == "text" else 0.0
+        if self.kind != "text" or not self.cells:
+            return 0.0
+        return sum(map(_words, self.cells)) / len(self.cells)
 
     @property
     def is_split(self) -> bool:
         """Whether its values are train, dev and test, or two of them."""
-        names = {SPLIT_NAMES.get(str(cell).strip().lower()) for cell in self.cells}
-        return len(self.cells) == self.rows and None not in names and "train" in names and len(names) > 1
+        if len(self.cells) < self.rows:
+            return False
+        splits = {SPLIT_NAMES.get(str(cell).strip().lower()) for cell in self.cells}
+        return None not in splits and "train" in splits and len(splits) > 1
 
     @cached_property
     def is_lists(self) -> bool:
         """Whether most cells are lists, or lists as text."""
-        lists = (not isinstance(_tried(list_in, cell), str) for cell in self.cells)
-        return self.kind == "list" or (self.kind == "text" and sum(lists) > len(self.cells) / 2)
+        if self.kind != "text":
+            return self.kind == "list"
+        lists = sum(_is_written_list(cell) for cell in self.cells)
+        return lists > len(self.cells) / 2
 
     @property
     def is_indicator(self) -> bool:
@@ -90,29 +98,16 @@ class ColumnFacts:
             except ValueError:  # `choose_roles` says why
                 yield []
 
-    def separator(self) -> str | None:
-        """Infer the separator of labels in the cells; None if each cell is one label or a list.
-
-        Cells with several labels combine the same labels in different ways. There are then fewer distinct parts than
-        distinct cells, or, if most labels are rare, parts repeat although cells do not. Neither holds for names such as
-        `Trade, foreign`.
-        """
-        if self.kind != "text" or self.is_lists:
+    @cached_property
+    def separation(self) -> Separator | None:
+        """What seems to separate labels in the cells; None if each cell is one label or a list."""
+        if self.kind != "text" or self.is_lists or self.words > _MOST_WORDS:
             return None
-        best, most = None, 1 - self.distinct_share
-        for separator in SEPARATORS:
-            parts = [set(one) for one in self.parts(separator)]
-            several = sum(len(one) > 1 for one in parts)
-            distinct = set().union(*parts)
-            in_iris = separator == "/" and any("://" in cell for cell in self.cells)
-            if in_iris or several < 0.02 * len(parts) or (separator == " " and not _are_codes(distinct)):
-                continue
-            repeated, whole = 1 - len(distinct) / sum(map(len, parts)), 1 - self.distinct_share
-            least = 0.0 if self.rows < SAMPLE and whole < _HARDLY else _REPEATED_MORE
-            recombined = len(distinct) < self.distinct or repeated > whole + least
-            if recombined and repeated > most:
-                best, most = separator, repeated
-        return best
+        return separator_of(Counter(cell for cell in self.cells if isinstance(cell, str)))
+
+    def separator(self) -> str | None:
+        """Return the separator of labels in the cells, if there is clear evidence for one."""
+        return self.separation.text if self.separation is not None and self.separation.sure else None
 
 
 def marked(columns: Sequence[ColumnFacts]) -> ColumnFacts:
@@ -123,12 +118,6 @@ def marked(columns: Sequence[ColumnFacts]) -> ColumnFacts:
             if mark_of(cell):
                 rows[place].append(column.name)
     return ColumnFacts("", "list", rows, len(rows), range(len(rows)))
-
-
-def _are_codes(parts: set[str]) -> bool:
-    """Whether most are no words, but have upper case, digits or underscores, and none has or is a separator."""
-    codes = sum(any(letter.isdigit() or letter == "_" for letter in part) or part.isupper() for part in parts)
-    return codes >= 0.8 * len(parts) and "/" not in parts and set(SEPARATORS[:-2]).isdisjoint("".join(parts))
 
 
 @dataclass(frozen=True)
@@ -150,9 +139,10 @@ class Labels:
     @classmethod
     def of(cls, column: ColumnFacts, separator: str | None) -> "Labels":
         """Count them."""
-        parts = [list(dict.fromkeys(one)) for one in column.parts(separator)]
-        counts = Counter(chain.from_iterable(parts))
-        return cls(counts, column.rows, sum(len(one) > 1 for one in parts), column.rows - sum(map(bool, parts)))
+        labels_by_row = [list(dict.fromkeys(labels)) for labels in column.parts(separator)]
+        several = sum(len(labels) > 1 for labels in labels_by_row)
+        labelled = sum(len(labels) > 0 for labels in labels_by_row)
+        return cls(Counter(chain.from_iterable(labels_by_row)), column.rows, several, column.rows - labelled)
 
     @property
     def repeated(self) -> float:
@@ -170,56 +160,76 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
     Raises:
         DataError: there are no rows, or none can be read.
     """
-    good, bad = _sampled(rows)
-    if not good:
-        raise DataError(f"{place}: no rows; give data" if bad is None else f"{bad.where}: {bad.reason}; correct it")
-    names = list(dict.fromkeys(name for cells in good for name in cells))
-    return [_facts(name, good) for name in names]
+    sample, first_bad = _sampled(rows)
+    if not sample and first_bad is not None:
+        raise DataError(f"{first_bad.where}: {first_bad.reason}; no row can be read, correct the file")
+    if not sample:
+        raise DataError(f"{place}: no rows; give a file with documents")
+    names = dict.fromkeys(name for cells in sample for name in cells)
+    return [_facts(name, sample) for name in names]
 
 
 def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], Rejected | None]:
     """Draw a random sample of the first rows, in order; also return the first bad row."""
-    draw, begun = random.Random(0), perf_counter()
-    kept: list[tuple[int, Mapping[str, Any]]] = []
-    bad = None
+    draw = random.Random(0)
+    begun = perf_counter()
+    sample: dict[int, tuple[int, Mapping[str, Any]]] = {}
+    first_bad: Rejected | None = None
     for number, row in enumerate(islice(rows, _FIRST)):
         if isinstance(row, Rejected):
-            bad = bad or row
-        elif len(kept) < SAMPLE:
-            kept.append((number, row.cells))
-        elif (place := draw.randrange(number + 1)) < SAMPLE:
-            kept[place] = (number, row.cells)
+            first_bad = first_bad or row
+        else:
+            place = len(sample) if len(sample) < SAMPLE else draw.randrange(number + 1)
+            if place < SAMPLE:
+                sample[place] = (number, row.cells)
         if perf_counter() - begun > _SECONDS:
             break
-    return [cells for _, cells in sorted(kept, key=lambda one: one[0])], bad
+    in_order = sorted(sample.values(), key=lambda numbered: numbered[0])
+    return [cells for _, cells in in_order], first_bad
 
 
 def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
+    """Describe a column by the cells of its commonest kind; one nested cell makes the column nested."""
     cells = [_tried(plain, row.get(name)) for row in rows]
-    kinds: Counter[Kind] = Counter(kind for kind in map(_kind, cells) if kind != "empty")
-    if not kinds:
+    kinds: list[Kind] = [_kind(cell) for cell in cells]
+    counts = Counter(kinds)
+    del counts["empty"]
+    if not counts:
         return ColumnFacts(name, "empty", (), len(rows))
-    kind: Kind = "nested" if "nested" in kinds else kinds.most_common(1)[0][0]
-    places = [place for place, cell in enumerate(cells) if _kind(cell) == kind]
+    kind: Kind = "nested" if counts["nested"] else counts.most_common(1)[0][0]
+    places = [place for place, kind_of_cell in enumerate(kinds) if kind_of_cell == kind]
     return ColumnFacts(name, kind, [cells[place] for place in places], len(rows), places)
 
 
 def _words(text: str) -> int:
-    return len(text.split()) if text.isascii() else max(len(text.split()), len(words_of(text)))
+    """Count words, also in scripts without blanks between them."""
+    between_blanks = len(text.split())
+    return between_blanks if text.isascii() else max(between_blanks, len(words_of(text)))
+
+
+def _is_written_list(cell: str) -> bool:
+    try:
+        return not isinstance(list_in(cell), str)
+    except ValueError:  # a list in a form that is not read, which `choose_roles` refuses
+        return True
 
 
 def _tried(convert: Callable[[Any], Any], cell: Any) -> Any:
     try:
         return convert(cell)
-    except ValueError:  # bytes, such as an image, or a list as others write it
+    except ValueError:  # bytes that are no text, such as an image
         return cell
 
 
 def _kind(cell: Any) -> Kind:
     if isinstance(cell, list):
-        return "nested" if any(isinstance(one, list | dict) for one in cell) else "list" if cell else "empty"
+        if any(isinstance(item, list | dict) for item in cell):
+            return "nested"
+        return "list" if cell else "empty"
     if absent(cell):
         return "empty"
-    if isinstance(cell, date | time) or (isinstance(cell, str) and _DATE.fullmatch(cell)):
+    if isinstance(cell, date | time):
         return "date"
-    return "text" if isinstance(cell, str) else "number" if isinstance(cell, Real | Decimal) else "nested"
+    if isinstance(cell, str):
+        return "date" if _DATE.fullmatch(cell) else "text"
+    return "number" if isinstance(cell, Real | Decimal) else "nested"

@@ -5,25 +5,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xmtc.data.config import Task
-from xmtc.data.readers.base import no_column, shown_column
+from xmtc.data.readers.base import no_column, quoted_label, shown_column
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.columns import NUMERIC
+from xmtc.data.separators import Separator
 from xmtc.errors import DataError
 from xmtc.init.facts import ColumnFacts, Labels, marked
 
 _TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name", "entry", "term", "headword")
-_TITLE_WORDS = 1.2  # mean number; codes are one word each
+_TITLE_WORDS = 1.2
+"""Least mean number of words of a title; codes are one word each."""
+_TEXT_WORDS = 3
+"""Least mean number of words of a text."""
 _LABELS = (
     *("labels", "label", "tags", "tag", "categories", "category", "classes", "class", "topics", "topic"),
     *("codes", "code", "subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
 )
+"""Usual names of columns of labels, from the clearest."""
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
-_SHORT_WORDS, _MOST = 8, 0.9  # most labels have fewer words than a text
-_MOST_WORDS = 50  # cells with more on average are texts, not lists of labels
-_CLEAR = 0.5  # share of repeated parts of cells, which may then be longer
+_SHORT_WORDS = 8
+"""Most words of a label …"""
+_SHORT_SHARE = 0.9
+"""… in this share of the labels."""
+_MOST_WORDS = 50
+"""Cells with more on average are texts, not lists of labels."""
+_CLEAR = 0.5
+"""Share of repeated parts of cells from which on labels may be longer."""
+_REPEATED = 0.2
+"""Share of repeated values from which on they may be labels."""
 _SEVERAL_INDICATORS = 3
-_CATEGORY_WORDS, _CATEGORY_ROWS = 4, 20
+"""Columns of 0 and 1 that are labels together; one or two may be anything."""
+_CATEGORY_WORDS = 4
+"""Most words of a category."""
+_CATEGORY_ROWS = 20
+"""Rows that each value of a category has on average, at least."""
+_LONGEST_ID = 100
+"""Most characters of an identifier."""
 _SAME = 0.95
+"""Share of the documents of a label from which on their common category tells the label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +62,11 @@ class Answers:
     label_separator: str | None = None
     task: Task | None = None
 
+    def columns(self) -> list[str]:
+        """List the columns that the user names."""
+        columns = (*self.text, self.labels, self.id, self.split_column)
+        return [column for column in columns if column is not None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
@@ -54,6 +78,8 @@ class Roles:
         labels: the column, or several columns of 0 and 1 named as the labels.
         id, split: columns.
         separator: separator of labels in a cell; None if a cell is one label or a list.
+        separation: evidence for a separator, whether it is taken or too thin; None if nothing seems to separate labels,
+            or the user says what does.
         task: whether a document has one label or any number.
         found: labels of the sample.
         unused: columns that nothing reads.
@@ -66,6 +92,7 @@ class Roles:
     id: str | None
     split: str | None
     separator: str | None
+    separation: Separator | None
     task: Task
     found: Labels
     unused: tuple[str, ...]
@@ -86,51 +113,71 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     nameless = [column.name for column in columns if not _has_name(column)]
     columns = [column for column in columns if _has_name(column)]
     _check_names(columns, answers, place)
-    by_name = {column.name: column for column in columns}
     split = answers.split_column or next((column.name for column in columns if column.is_split), None)
-    taken = {name for name in (answers.labels, answers.id, split) if name is not None}
-    text = tuple(answers.text) or _text([column for column in columns if column.name not in taken], columns, place)
-    taken |= set(text)
-    rest = [column for column in columns if column.name not in taken]
-    labels = _labels(rest, columns, place) if answers.labels is None else (answers.labels,)
-    taken |= set(labels)
+
+    used = {column for column in (answers.labels, answers.id, split) if column is not None}
+    text = tuple(answers.text) or _text(_without(columns, used), columns, place)
+    used.update(text)
+    labels = (answers.labels,) if answers.labels else _labels(_without(columns, used), columns, place)
+    used.update(labels)
+    identifier = answers.id or _identifier(_without(columns, used))
+    if identifier is not None:
+        used.add(identifier)
+
+    by_name = {column.name: column for column in columns}
     column = by_name[labels[0]] if len(labels) == 1 else marked([by_name[name] for name in labels])
-    identifier = answers.id or _identifier([column for column in columns if column.name not in taken])
     separator = column.separator() if answers.label_separator is None else answers.label_separator or None
-    try:
-        for cell in column.cells:
-            labels_of(cell, separator)
-    except ValueError as problem:
-        raise DataError(f"{place}: {labels[0]!r} {problem}") from None
-    found = Labels.of(column, separator)
-    task, reason = _task(found, answers.task)
-    used = {*text, *labels, identifier, split}
-    possible = [column for column in columns if column.name not in used and _is_category(column)]
-    categories = tuple(one.name for one in possible if not _tells(one, column, found, separator))
-    alone = "a list" if column.is_lists or found.several else "one label in each row"
-    alone = alone if len(labels) == 1 else "columns of 0 and 1"
+    _check_labels(column, separator, f"{place}: {labels[0]!r}")
+    labels_found = Labels.of(column, separator)
+    task, task_reason = _task(labels_found, answers.task)
+    candidates = [candidate for candidate in _without(columns, used) if _is_category(candidate)]
+    categories = [one.name for one in candidates if not _tells(one, column, labels_found, separator)]
+    used.update(categories)
     return Roles(
         text=text,
-        categories=categories,
+        categories=tuple(categories),
         labels=labels,
         id=identifier,
         split=split,
         separator=separator,
+        separation=column.separation if answers.label_separator is None else None,
         task=task,
-        found=found,
-        unused=(*(column.name for column in columns if column.name not in {*used, *categories}), *nameless),
+        found=labels_found,
+        unused=(*(unused.name for unused in _without(columns, used)), *nameless),
         why={
             "text": f"{sum(by_name[name].words for name in text):,.0f} words on average",
-            "labels": f"{f'separated by {separator!r}' if separator else alone}; {len(found.counts):,} different ones "
-            f"in {found.rows:,} rows",
-            "task": reason,
+            "labels": f"{_how_written(column, labels, labels_found, separator)}; "
+            f"{len(labels_found.counts):,} different ones in {labels_found.rows:,} rows",
+            "task": task_reason,
         },
     )
+
+
+def _without(columns: Sequence[ColumnFacts], names: set[str]) -> list[ColumnFacts]:
+    return [column for column in columns if column.name not in names]
 
 
 def _has_name(column: ColumnFacts) -> bool:
     """Whether a configuration can name the column; pandas writes its index without a name."""
     return bool(column.name) and not any("\ud800" <= letter <= "\udfff" for letter in column.name)
+
+
+def _check_labels(column: ColumnFacts, separator: str | None, where: str) -> None:
+    """Raise DataError if a cell of the sample holds no labels."""
+    try:
+        for cell in column.cells:
+            labels_of(cell, separator)
+    except ValueError as problem:
+        raise DataError(f"{where} {problem}") from None
+
+
+def _how_written(column: ColumnFacts, labels: Sequence[str], found: Labels, separator: str | None) -> str:
+    """Say in words how labels are written in the rows."""
+    if separator:
+        return f"separated by {separator!r}"
+    if len(labels) > 1:
+        return "columns of 0 and 1"
+    return "a list" if column.is_lists or found.several else "one label in each row"
 
 
 def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
@@ -151,33 +198,38 @@ def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
 def _is_named_by_a_cell(column: ColumnFacts) -> bool:
     """Whether a column's name is a text like its cells, or holds the same labels."""
     words = len(column.name.split())
-    text = words > _SHORT_WORDS and words >= column.words / 2
-    if text or column.words > _MOST_WORDS:  # the search for labels would take seconds
-        return text
+    is_text = words > _SHORT_WORDS and words >= column.words / 2
+    if is_text or column.words > _MOST_WORDS or column.kind != "text":
+        return is_text
     separator = column.separator()
-    name = next(ColumnFacts(column.name, "text", [column.name], 1).parts(separator), [])
+    parts = next(ColumnFacts(column.name, "text", [column.name], 1).parts(separator), [])
     counts = Labels.of(column, separator).counts
     least = 2 if separator == " " else 1  # short texts may contain the name of their column
-    return column.kind == "text" and len(name) >= least and all(counts[part] > 1 for part in name)
+    return len(parts) >= least and all(counts[part] > 1 for part in parts)
 
 
 def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> None:
-    there = [column.name for column in columns]
-    named = [one for one in (*answers.text, answers.labels, answers.id, answers.split_column) if one is not None]
-    if missing := [name for name in named if name not in there]:
-        raise DataError(f"{place}: {no_column(missing[0], there)}")
-    if twice := [name for name in named if named.count(name) > 1]:
-        raise DataError(f"{place}: the column {twice[0]!r} is named twice; name it for one purpose")
+    """Raise DataError if the user names a column that is not there, or one for two purposes."""
+    present = [column.name for column in columns]
+    named = answers.columns()
+    for name in named:
+        if name not in present:
+            raise DataError(f"{place}: {no_column(name, present)}")
+        if named.count(name) > 1:
+            raise DataError(f"{place}: the column {name!r} is named twice; name it for one purpose")
 
 
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
     """Choose the column with the longest texts, preceded by a title if there is one; lists of labels come last."""
     titles = [column for column in candidates if column.words >= _TITLE_WORDS and column.distinct_share > 0.5]
-    texts = [column for column in titles if column.words >= 3]
+    texts = [column for column in titles if column.words >= _TEXT_WORDS]
     if not texts:
         raise DataError(f"{place}: no column looks like text; name it with --text. {describe(columns)}")
     longest = max(texts, key=lambda column: (not (column.is_lists and _may_be_labels(column)), column.words))
-    return (*[one.name for one in titles if one.name.lower() in _TITLES and one is not longest][:1], longest.name)
+    for column in titles:
+        if column.name.lower() in _TITLES and column is not longest:
+            return (column.name, longest.name)
+    return (longest.name,)
 
 
 def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
@@ -185,49 +237,72 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
 
     Where there is none, a list is the labels, or three or more columns of 0 and 1.
     """
-    ranked = sorted(
-        [one for one in candidates if _may_be_labels(one)] or [one for one in candidates if one.is_lists],
-        key=lambda column: ((*_LABELS, column.name.lower()).index(column.name.lower()), not column.is_lists),
-    )
-    if ranked:
-        best, *others = ranked
-        if best.name.lower() in _LABELS or not others or best.is_lists > others[0].is_lists:
-            return (best.name,)
-        names = ", ".join(shown_column(column.name) for column in ranked)
-        raise DataError(
-            f"{place}: several columns may be the labels; name it with --labels. They are: {names}. If several are, "
-            "write one column that lists the labels of a row, separated by ';', and name it with --labels"
-        )
+    possible = [column for column in candidates if _may_be_labels(column)]
+    possible = possible or [column for column in candidates if column.is_lists]
+    if possible:
+        return (_best_labels(possible, place),)
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         return tuple(indicators)
     raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
 
 
+def _best_labels(possible: Sequence[ColumnFacts], place: str) -> str:
+    """Choose one of the columns that may be the labels.
+
+    Raises:
+        DataError: nothing decides between them.
+    """
+    usual = [*_LABELS]
+
+    def rank(column: ColumnFacts) -> tuple[int, bool]:
+        name = column.name.lower()
+        return usual.index(name) if name in usual else len(usual), not column.is_lists
+
+    best, *rest = sorted(possible, key=rank)
+    if best.name.lower() in usual or not rest or best.is_lists > rest[0].is_lists:
+        return best.name
+    names = ", ".join(shown_column(column.name) for column in (best, *rest))
+    raise DataError(
+        f"{place}: several columns may be the labels; name it with --labels. They are: {names}. If several are, "
+        "write one column that lists the labels of a row, separated by ';', and name it with --labels"
+    )
+
+
 def _may_be_labels(column: ColumnFacts) -> bool:
     """Whether values are short and repeat. One of several columns of 0 and 1 also needs a usual name."""
-    named = column.name.lower() in _LABELS
-    if column.kind in ("empty", "date", "nested") or column.name.lower() in _IDS or (column.is_indicator and not named):
+    has_usual_name = column.name.lower() in _LABELS
+    if column.kind in ("empty", "date", "nested") or column.name.lower() in _IDS:
+        return False
+    if column.is_indicator and not has_usual_name:
         return False
     if column.kind == "number":
-        return named or (column.distinct_share < 0.05 and all(float(cell).is_integer() for cell in column.cells))
+        return has_usual_name or (column.distinct_share < 0.05 and all(_is_whole(cell) for cell in column.cells))
     separator = column.separator()
-    found = Labels.of(column, separator)
-    short = sum(len(label.split()) <= _SHORT_WORDS for label in found.counts) >= _MOST * len(found.counts)
-    parted = column.is_lists or (separator is not None and found.repeated > _CLEAR)
-    return named or (found.repeated > 0.2 and (short or parted))
+    labels = Labels.of(column, separator)
+    short = sum(len(label.split()) <= _SHORT_WORDS for label in labels.counts)
+    mostly_short = short >= _SHORT_SHARE * len(labels.counts)
+    parted = column.is_lists or (separator is not None and labels.repeated > _CLEAR)
+    return has_usual_name or (labels.repeated > _REPEATED and (mostly_short or parted))
+
+
+def _is_whole(cell: float) -> bool:
+    return float(cell).is_integer()
 
 
 def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
     """Choose a column of distinct short values without spaces; of several, one with a usual name."""
-    found = [
-        column.name
-        for column in candidates
-        if column.kind in ("text", "number")
-        and len(column.cells) == column.rows == column.distinct
-        and all(" " not in str(cell) and len(str(cell)) <= 100 for cell in column.cells)
-    ]
-    return next((name for name in found if name.lower() in _IDS), found[0] if found else None)
+    identifiers = [column.name for column in candidates if _identifies(column)]
+    for name in identifiers:
+        if name.lower() in _IDS:
+            return name
+    return identifiers[0] if identifiers else None
+
+
+def _identifies(column: ColumnFacts) -> bool:
+    if column.kind not in ("text", "number") or not len(column.cells) == column.rows == column.distinct:
+        return False
+    return all(" " not in str(cell) and len(str(cell)) <= _LONGEST_ID for cell in column.cells)
 
 
 def _is_category(column: ColumnFacts) -> bool:
@@ -237,10 +312,11 @@ def _is_category(column: ColumnFacts) -> bool:
     are two values or more, and each occurs in 20 rows on average.
     """
     cells = column.cells
-    if column.kind != "text" or column.is_indicator or "=" in column.name or not column.rows / 2 <= len(cells):
+    if column.kind != "text" or column.is_indicator or "=" in column.name or len(cells) < column.rows / 2:
         return False
-    short = all(len(cell.split()) <= _CATEGORY_WORDS for cell in cells)
-    return short and 2 <= column.distinct <= len(cells) / _CATEGORY_ROWS and not any(map(NUMERIC.fullmatch, cells))
+    if not 2 <= column.distinct <= len(cells) / _CATEGORY_ROWS:
+        return False
+    return all(len(cell.split()) <= _CATEGORY_WORDS and not NUMERIC.fullmatch(cell) for cell in cells)
 
 
 def _tells(column: ColumnFacts, labels: ColumnFacts, found: Labels, separator: str | None) -> bool:
@@ -248,16 +324,21 @@ def _tells(column: ColumnFacts, labels: ColumnFacts, found: Labels, separator: s
 
     Such a column is not known before the labels are.
     """
-    values, by_label = dict(zip(column.places, column.cells, strict=True)), defaultdict[str, Counter[str]](Counter)
-    for place, some in zip(labels.places, labels.parts(separator), strict=True):
-        for label in some if place in values else ():
-            by_label[label][values[place]] += 1
-    several = [counts for counts in by_label.values() if counts.total() > 1]
-    same = sum(max(counts.values()) for counts in several) > _SAME * sum(counts.total() for counts in several)
-    return same or found.counts.keys() >= set(column.cells)
+    if found.counts.keys() >= set(column.cells):
+        return True
+    value_of_row = dict(zip(column.places, column.cells, strict=True))
+    values_by_label: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for place, labels_of_row in zip(labels.places, labels.parts(separator), strict=True):
+        if place in value_of_row:
+            for label in labels_of_row:
+                values_by_label[label][value_of_row[place]] += 1
+    repeated = [values for values in values_by_label.values() if values.total() > 1]
+    same = sum(max(values.values()) for values in repeated)
+    return same > _SAME * sum(values.total() for values in repeated)
 
 
 def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
+    """Say whether documents have one label each, and why it is thought so."""
     if answer is not None:
         return answer, "as requested"
     if found.several:
@@ -267,14 +348,37 @@ def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     return "single_label", "each document has exactly one label"
 
 
+def separation_notes(roles: Roles) -> list[str]:
+    """Say by what cells are split, or that they may have to be, with two example cells."""
+    separation = roles.separation
+    if separation is None:
+        return []
+    examples = " and ".join(quoted_label(cell) for cell in separation.examples)
+    if roles.separator is not None:
+        return [f"labels are separated by {separation.name}, as in {examples}; --label-separator names another one"]
+    return [
+        f"warning: {separation.joined:,} of {separation.cells:,} different cells of labels hold {separation.name}, "
+        f"such as {examples}; the evidence is thin, so that each is one label; to split them, give "
+        f"--label-separator {separation.text!r}"
+    ]
+
+
 def describe(columns: Sequence[ColumnFacts]) -> str:
     """Describe each column's kind, number of words and number of distinct values, without showing any value."""
-    shown = [f"{shown_column(one.name)} ({_content(one)}, {one.distinct:,} different)" for one in columns]
-    return f"The columns of {columns[0].rows if columns else 0:,} rows: {', '.join(shown)}"
+    rows = columns[0].rows if columns else 0
+    shown = [f"{shown_column(column.name)} ({_content(column)}, {column.distinct:,} different)" for column in columns]
+    return f"The columns of {rows:,} rows: {', '.join(shown)}"
 
 
 def _content(column: ColumnFacts) -> str:
-    if column.kind == "text" and not column.is_lists:
-        return f"{column.words:,.0f} word{'' if round(column.words) == 1 else 's'}"
-    known = {"empty": "empty", "nested": "objects, which xmtc does not read", "text": "lists"}
-    return known.get(column.kind, f"{column.kind}s")
+    """Say what a column holds."""
+    if column.is_lists:
+        return "lists"
+    if column.kind == "empty":
+        return "empty"
+    if column.kind == "nested":
+        return "objects, which xmtc does not read"
+    if column.kind == "text":
+        words = f"{column.words:,.0f}"
+        return "1 word" if words == "1" else f"{words} words"
+    return f"{column.kind}s"

@@ -130,7 +130,7 @@ class MimicReader(Reader):
         tables: list[tuple[CodeKind, Path]] = []
         for kind in self._kinds:
             candidates = _candidates(self._root / self._layout.names[kind])
-            tables += [(kind, path) for path in candidates if path.is_file()]
+            tables.extend((kind, path) for path in candidates if path.is_file())
         return tables
 
     def _splits(self, notes: Notes, codes: Codes) -> Column:

@@ -162,7 +162,7 @@ class XcRepositoryReader(Reader):
         if self._settings.form is not None:
             return self._settings.form
         first_files: dict[XcForm, tuple[str, ...]] = {form: files["train"][0] for form, files in _FILES.items()}
-        present_forms = [form for form, names in first_files.items() if self._find(names)]
+        present_forms: list[XcForm] = [form for form, names in first_files.items() if self._find(names)]
         if len(present_forms) == 1:
             return present_forms[0]
         if not self._root.is_dir():

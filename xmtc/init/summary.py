@@ -1,0 +1,120 @@
+"""What `xmtc init` tells at the terminal: the data, what it doubts, the machine, the recipe."""
+
+import shutil
+from pathlib import Path
+
+import psutil
+import torch
+
+from xmtc.data.overview import ONE_LABEL, warnings_of
+from xmtc.data.pretrained import unknown_languages
+from xmtc.data.readers.base import shown_column
+from xmtc.data.readers.table_config import label_source
+from xmtc.estimate.seconds import in_words
+from xmtc.estimate.size import Survey
+from xmtc.init.plan import Plan
+from xmtc.init.roles import Roles, separation_notes
+
+_LONGEST_LINE = 1000
+"""Characters of a line that lists files."""
+
+
+def summary(plan: Plan) -> list[str]:
+    """Summarise findings and choice, for the terminal."""
+    return [*_data(plan), *_doubts(plan), *_counted(plan), machine(), *_columns(plan), *_recipe(plan)]
+
+
+def _data(plan: Plan) -> list[str]:
+    """Say how many documents and labels there are, and which columns hold them."""
+    found = plan.found
+    roles = plan.roles
+    splits = ", ".join(f"{split} {number:,}" for split, number in found.documents.items())
+    about = "" if found.exact else "about "
+    texts = " + ".join(map(shown_column, roles.text))
+    labels = ", ".join(map(shown_column, roles.labels))
+    lines = [
+        f"{plan.files.place}: {about}{found.total:,} documents ({splits}), {found.part}{found.labels:,} labels, "
+        f"{found.labels_per_document:.1f} per document",
+        f"text: {texts} ({roles.why['text']}); labels: {labels} ({roles.why['labels']})",
+    ]
+    label_file = label_source(plan.config.data.source)
+    if label_file is not None:
+        lines.append(
+            f"{label_file.path}: labels: {label_file.label}; names: {label_file.name}; parents: {label_file.parents}"
+        )
+    return lines
+
+
+def _doubts(plan: Plan) -> list[str]:
+    """List signs that something is wrong, or was decided on little evidence."""
+    doubts = [f"warning: {line}" for line in label_doubts(plan.found, plan.roles)]
+    languages = unknown_languages(plan.encoder, plan.found.languages)
+    if languages:
+        doubts.append(f"warning: {languages}")
+    return [*separation_notes(plan.roles), *doubts]
+
+
+def label_doubts(found: Survey, roles: Roles) -> list[str]:
+    """List signs that the labels are wrong."""
+    alone = roles.found.several <= (1 - ONE_LABEL) * roles.found.rows
+    asked = roles.separation is not None  # `separation_notes` says it with more detail
+    return warnings_of(
+        found.label_counts, alone=alone, joined=alone and not asked, relabelled=found.relabelled if alone else 0.0
+    )
+
+
+def _counted(plan: Plan) -> list[str]:
+    """Count documents that are left out, or that are kept though something is missing."""
+    found = plan.found
+    if plan.roles.task == "single_label":
+        bare = "left out"
+    elif plan.roles.found.several:
+        bare = "kept: no label fits them"
+    else:
+        bare = "kept: no label fits them; --task single_label leaves them out"
+    counts = {
+        f"documents without labels, {bare}": found.bare,
+        "rows that are not documents, skipped": found.rejected,
+        "labels without a name in the label file": found.labels - found.named if plan.files.labels else 0,
+        "documents that repeat an earlier text": found.repeated,
+        "dev or test documents that repeat a training text, dropped": found.leaked,
+    }
+    return [f"{found.part}{number:,} {what}" for what, number in counts.items() if number]
+
+
+def machine() -> str:
+    """Describe cores, memory, disk and GPUs in words."""
+    gpus = [torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count())]
+    disk = shutil.disk_usage(Path.cwd()).free / 2**30
+    memory = psutil.virtual_memory().available / 2**30
+    return (
+        f"{psutil.cpu_count()} cores, {memory:.0f} GiB of memory and {disk:.0f} GiB of disk free, "
+        f"{', '.join(gpus) or 'no GPU'}"
+    )
+
+
+def _columns(plan: Plan) -> list[str]:
+    """Name the categories, and the columns and files that nothing reads."""
+    lines: list[str] = []
+    roles = plan.roles
+    if roles.categories:
+        lines.append(f"categories, to take out if not known: {', '.join(map(shown_column, roles.categories))}")
+    if roles.unused:
+        lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
+    if plan.files.left_out:
+        names = ", ".join(plan.files.left_out)
+        lines.append(f"warning: left out, not named train, dev, test or labels: {names}"[:_LONGEST_LINE])
+    return lines
+
+
+def _recipe(plan: Plan) -> list[str]:
+    """Name the recipe and what it is expected to take."""
+    choice = plan.choice
+    stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
+    lines = [
+        f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens",
+        f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})",
+    ]
+    if not choice.fits:
+        lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger budget")
+    return lines
