@@ -22,7 +22,7 @@ from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
 from xmtc.data.labels import LabelTable
 from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
-from xmtc.desk.annotate.annotations import Annotations
+from xmtc.desk.annotate.annotations import AnnotatedDocument, Annotations
 from xmtc.desk.config import read_token
 from xmtc.errors import CheckpointError, ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import read_json, reading, reason_of, write_text, writing
@@ -144,7 +144,7 @@ def writers(whole):
         score_local(job, device="cpu", workers=1)
 
     def annotate(folder: Path) -> None:
-        Annotations(folder / "a.jsonl", labels).save([("a", "text", ["law"])])
+        Annotations(folder / "a.jsonl", labels).save([AnnotatedDocument("a", "text", ["law"])])
 
     return {
         "report": lambda folder: write_report([run], folder / "r.html"),

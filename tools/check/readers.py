@@ -37,7 +37,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.labels import LabelTable
 from xmtc.data.selection import select
 from xmtc.data.spool import Spool
-from xmtc.desk.annotate.annotations import Annotations
+from xmtc.desk.annotate.annotations import AnnotatedDocument, Annotations
 from xmtc.errors import XmtcError
 from xmtc.own_data import documents_table
 from xmtc.track.progress import Progress
@@ -291,7 +291,10 @@ def _annotated(case: Case, path: Path) -> dict[str, Any]:
     lists = [[one for one in cell if isinstance(one, str) and one.strip()] for cell in lists]
     known = sorted(frozenset().union(*case.expected))
     table = LabelTable(known, known, np.ones(len(known), np.int64))
-    Annotations(path, table).save([(None, text, cell) for text, cell in zip(case.expected_texts(), lists, strict=True)])
+    texts_and_labels = zip(case.expected_texts(), lists, strict=True)
+    documents = [AnnotatedDocument(None, text, labels) for text, labels in texts_and_labels]
+    with Annotations(path, table) as annotations:
+        annotations.save(documents)
     return {"kind": "jsonl", "columns": {"text": "text"}}
 
 

@@ -1,6 +1,8 @@
 """Annotations are training data; documents to annotate come in the promised order."""
 
 import json
+import os
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from xmtc.data.readers.base import Document
 from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
-from xmtc.desk.annotate.annotations import Annotations
+from xmtc.desk.annotate.annotations import AnnotatedDocument, Annotations
 from xmtc.desk.annotate.worklist import MAX_DOCUMENTS, Worklist, order_by, read_documents
 from xmtc.desk.config import Limits
 from xmtc.desk.watch.acceptance import read_annotations
@@ -42,16 +44,16 @@ def test_what_training_reads_as_none_is_refused(model: xmtc.Model, tmp_path: Pat
     annotations = Annotations(tmp_path / "some.jsonl", model.labels)
     for document in ((None, text, LABELS[:1]), (text, "a fish", LABELS[:1])):
         with pytest.raises(DataError, match="training reads the"):
-            annotations.save([document])
+            annotations.save([AnnotatedDocument(*document)])
     assert not (tmp_path / "some.jsonl").exists() or not (tmp_path / "some.jsonl").read_text()
 
 
 def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(model: xmtc.Model, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
-    Annotations(path, model.labels).save([("a", "a fish", LABELS[:1])])
+    Annotations(path, model.labels).save([AnnotatedDocument("a", "a fish", LABELS[:1])])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     annotations = Annotations(path, model.labels)
-    annotations.save([("b", "a ship", LABELS[:1])])
+    annotations.save([AnnotatedDocument("b", "a ship", LABELS[:1])])
     assert (annotations.ids, len(read_annotations([path]))) == ({"a", "b"}, 2)
     assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b"]
 
@@ -61,35 +63,36 @@ def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(model: xmtc.Mo
 def test_what_is_saved_is_what_training_reads(model: xmtc.Model, tmp_path: Path, documents) -> None:
     path = tmp_path / "some.jsonl"
     path.unlink(missing_ok=True)
-    annotations = Annotations(path, model.labels)
-    ids = [doc_id for one in documents for doc_id in annotations.save([one])]
+    with Annotations(path, model.labels) as annotations:
+        ids = [doc_id for one in documents for doc_id in annotations.save([AnnotatedDocument(*one)])]
     found = read_as_training_data(path)
     expected = [
         Document(doc_id, text, tuple(dict.fromkeys(labels)), "train")
         for doc_id, (_, text, labels) in zip(ids, documents, strict=True)
     ]
     assert found == expected
-    assert annotations.ids == Annotations(path, model.labels).ids == set(ids)
+    with Annotations(path, model.labels) as again:
+        assert annotations.ids == again.ids == set(ids)
 
 
 def test_a_document_of_a_single_label_model_has_one_label(model: xmtc.Model, tmp_path: Path) -> None:
     annotations = Annotations(tmp_path / "some.jsonl", model.labels, one_label=True)
-    annotations.save([(None, "x", ["law", "law"])])
+    annotations.save([AnnotatedDocument(None, "x", ["law", "law"])])
     for labels in ([], ["law", "cod"]):
         with pytest.raises(DataError, match="exactly one"):
-            annotations.save([(None, "x", ["law"]), (None, "y", labels)])
+            annotations.save([AnnotatedDocument(None, "x", ["law"]), AnnotatedDocument(None, "y", labels)])
     assert len(read_as_training_data(annotations.path)) == 1
 
 
-def test_a_broken_last_line_or_another_file_is_not_appended_to(model: xmtc.Model, tmp_path: Path) -> None:
+def test_a_file_without_an_end_goes_on_and_another_file_is_not_appended_to(model: xmtc.Model, tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"id": "a", "text": "x", "labels": ["law"]}')  # without an end
-    annotations = Annotations(path, model.labels)
-    annotations.save([("b", "y", ["cod"])])
-    path.write_text(path.read_text().removesuffix("\n"))  # as an editor may, meanwhile
-    annotations.save([("c", "z", ["cod"])])
+    with Annotations(path, model.labels) as annotations:
+        annotations.save([AnnotatedDocument("b", "y", ["cod"])])
+        path.write_text(path.read_text().removesuffix("\n"))  # as an editor may, meanwhile
+        annotations.save([AnnotatedDocument("c", "z", ["cod"])])
     assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b", "c"]
-    for content in ('{"id": "a"', '["a"]', "id,text\n", '{"text": "x"}\n'):
+    for content in ('["a"]', "{'id': 1", '{"id": "a"\n', "id,text\n", '{"text": "x"}\n'):
         path.write_text(content)
         with pytest.raises(DataError, match="line 1: "):
             Annotations(path, model.labels)
@@ -98,9 +101,40 @@ def test_a_broken_last_line_or_another_file_is_not_appended_to(model: xmtc.Model
         Annotations(tmp_path, model.labels)
 
 
+@pytest.mark.parametrize("line", [b'{"id": "c", "text": "half \xc3', b'{"i', b'{"id": "c"' + bytes(700), bytes(40)])
+def test_a_line_that_was_cut_off_is_set_aside_with_a_word(
+    model: xmtc.Model, tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "some.jsonl"
+    with Annotations(path, model.labels) as annotations:
+        annotations.save([AnnotatedDocument("a", "a fish", ["cod"])])
+    whole = path.read_bytes()
+    path.write_bytes(whole + line)
+    with pytest.raises(DataError, match="cut off"):
+        read_annotations([path])
+    with Annotations(path, model.labels) as annotations:
+        assert annotations.ids == {"a"}
+        assert path.read_bytes() == whole
+        annotations.save([AnnotatedDocument("c", "a ship", ["steel"])])
+    assert (tmp_path / "some.jsonl.cut").read_bytes() == line + b"\n"
+    assert "some.jsonl.cut" in caplog.text
+    assert "half" not in caplog.text
+    assert len(read_annotations([path])) == 2
+
+
+def test_a_second_server_is_refused_with_the_first_ones_process_and_host(model: xmtc.Model, tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    with running(model, annotations=path) as client:
+        with pytest.raises(StorageError, match=rf"process {os.getpid()} on {socket.gethostname()} writes"):
+            Annotations(path, model.labels)
+        assert client.post("/annotations", {"text": TEXTS[0], "labels": ["cod"]}).status_code == 200
+    with running(model, annotations=path) as client:
+        assert client.post("/annotations", {"text": TEXTS[0], "labels": ["cod"]}).json()["saved"] == 2
+
+
 def test_a_failed_write_leaves_the_file_as_it_was(model: xmtc.Model, tmp_path: Path, monkeypatch) -> None:
     annotations = Annotations(tmp_path / "some.jsonl", model.labels)
-    annotations.save([("a", "x", ["law"])])
+    annotations.save([AnnotatedDocument("a", "x", ["law"])])
     before = annotations.path.read_bytes()
 
     def full(_descriptor):
@@ -108,7 +142,7 @@ def test_a_failed_write_leaves_the_file_as_it_was(model: xmtc.Model, tmp_path: P
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StorageError, match="No space left"):
-        annotations.save([("b", "y", ["law"])])
+        annotations.save([AnnotatedDocument("b", "y", ["law"])])
     assert annotations.path.read_bytes() == before
     assert annotations.ids == {"a"}
 
@@ -205,7 +239,7 @@ def test_suggestions_are_labels_however_they_are_written(tmp_path: Path) -> None
     suggested = [{"label": label, "score": 0.9, "predicted": False} for label in ("cafe\u0301", " law")]
     review = {"suggested": suggested, "rejected": ["law\n"], "seconds": None}
     table = LabelTable(labels, labels, np.ones(2, np.int64))
-    Annotations(path, table).save([(None, "a text", ["cafe\u0301"])], review=review)
+    Annotations(path, table).save([AnnotatedDocument(None, "a text", ["cafe\u0301"])], review=review)
     line = json.loads(path.read_text())
     assert [one["label"] for one in line["suggested"]] == labels
     assert (line["accepted"], line["rejected"], line["added"]) == (labels[:1], labels[1:], [])

@@ -48,7 +48,7 @@ BAD = {
     "an empty text": (b'{"texts": [""]}', 422, "text 0 is empty: leave it out"),
     "blanks": (b'{"texts": [" \\n\\t"]}', 422, "text 0 is empty"),
     "no token": ('{"texts": ["a", "\u200b"]}'.encode(), 422, "text 1 has no tokens"),
-    "half a character": (b'{"texts": ["\\ud83d"]}', 422, "text 0 holds half of a character"),
+    "half a character": (b'{"texts": ["\\ud83d"]}', 422, "half of a character"),
     "not UTF-8": (b'{"texts": ["\xff\xfe"]}', 400, "error parsing the body"),
     "UTF-16": ('{"texts": ["a"], "top_k": 0}'.encode("utf-16"), 400, "not JSON in UTF-8"),
     "too many": (json.dumps({"texts": ["a"] * 4}).encode(), 413, "4 texts, more than 3"),
@@ -154,3 +154,40 @@ def test_every_request_is_answered_or_refused(strict: Client, body) -> None:
 @given(data=st.binary(max_size=60), kind=st.sampled_from(["application/json", "text/plain", "x", ""]))
 def test_any_bytes(strict: Client, data: bytes, kind: str) -> None:
     assert send(strict, data, kind).status_code in (400, 415, 422)
+
+
+HALF = "\\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/predict", f'{{"texts": ["a"], "include": ["{HALF}"]}}'),
+        ("/predict", f'{{"texts": ["a"], "language": "{HALF}"}}'),
+        ("/predict", f'{{"texts": [{{"{HALF}": "a"}}]}}'),
+        ("/predict", f'{{"texts": ["a"], "{HALF}": 1}}'),
+        ("/annotations", f'{{"text": "a", "labels": ["{HALF}"]}}'),
+        ("/annotations", f'{{"text": "a", "labels": ["cod"], "id": "{HALF}"}}'),
+        ("/models/sea-laws", f'{{"version": "{HALF}"}}'),
+        ("/v1/projects/sea-laws/suggest-batch", f'{{"documents": [{{"text": "a", "document_id": "{HALF}"}}]}}'),
+        ("/v1/projects/sea-laws/learn", f'[{{"text": "a", "subjects": [{{"uri": "cod", "label": "{HALF}"}}]}}]'),
+    ],
+)
+def test_half_characters_are_refused_wherever_they_stand(strict: Client, path: str, body: str) -> None:
+    answer = strict.session.post(
+        strict.place + path, data=body.encode(), headers={"Content-Type": "application/json"}, timeout=30
+    )
+    assert 400 <= answer.status_code < 500, answer.text
+    assert answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", ["text", "language", "metadata_x", "metadata_{}"])
+def test_half_characters_in_forms_are_refused(strict: Client, name: str) -> None:
+    value = b"\\ud83d"
+    part = f'--x\r\nContent-Disposition: form-data; name="{name.format(HALF)}"\r\n\r\n'.encode()
+    body = b'--x\r\nContent-Disposition: form-data; name="text"\r\n\r\na\r\n' + part + value + b"\r\n--x--\r\n"
+    kind = "multipart/form-data; boundary=x; charset=unicode_escape"
+    answer = strict.session.post(
+        f"{strict.place}/v1/projects/sea-laws/suggest", data=body, headers={"Content-Type": kind}, timeout=30
+    )
+    assert 400 <= answer.status_code < 500, answer.text

@@ -15,23 +15,44 @@ import stat
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_cell
 from xmtc.data.readers.cells import absent, label_of
 from xmtc.data.readers.columns import DocumentColumns
+from xmtc.desk.annotate.writer import WriterLock, is_cut_off, last_line_of, set_cut_line_aside
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import parse_json, read_file, reading, writing
 
 _KEYS = {"id", "labels", "document", "model", "by", "at", "suggested", "accepted", "rejected", "added", "seconds"}
 
 
+@dataclass(frozen=True)
+class AnnotatedDocument:
+    """A document with the labels that a person gave it.
+
+    Attributes:
+        id: its identifier; None: it gets one.
+        text: its text, or the texts of its fields, joined.
+        labels: its labels.
+    """
+
+    id: str | None
+    text: str
+    labels: Sequence[str]
+
+
 class Annotations:
     """A file to which each annotation adds one line. Lines are written atomically and flushed to the disk.
+
+    One process writes into the file at a time, until it is closed. A last line that was cut off, because the machine
+    died, is set aside.
 
     Args:
         path: the file; it may exist.
@@ -40,7 +61,7 @@ class Annotations:
         columns: columns of a document.
 
     Raises:
-        StorageError: the file cannot be written.
+        StorageError: the file cannot be written, or another process writes into it.
         DataError: the file is not an annotations file.
         ConfigError: a column has the name of another key.
     """
@@ -48,26 +69,46 @@ class Annotations:
     def __init__(
         self, path: Path, labels: LabelTable, *, one_label: bool = False, columns: DocumentColumns | None = None
     ) -> None:
-        self.path, self.labels, self.one_label, self.columns = path, labels, one_label, columns or DocumentColumns()
-        if taken := _KEYS & {*self.columns.text, *self.columns.categories}:
-            raise ConfigError(f"--annotations: {min(taken)!r} is a key of annotations: rename this column in training")
-        self._lock = threading.Lock()
-        self._known = Counter((document_of(line), line.get("by")) for line in annotation_lines(path))
+        self.path = path
+        self.labels = labels
+        self.one_label = one_label
+        self.columns = columns or DocumentColumns()
+        clashing_columns = _KEYS & {*self.columns.text, *self.columns.categories}
+        if clashing_columns:
+            name = min(clashing_columns)
+            raise ConfigError(f"--annotations: {name!r} is a key of annotations: rename this column in training")
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = WriterLock(path)
+        self._saving = threading.Lock()
+        set_cut_line_aside(path)
+        self._annotators = Counter((document_of(line), line.get("by")) for line in annotation_lines(path))
+        with writing(path):
             self._open().close()
 
     def __len__(self) -> int:
-        return self._known.total()
+        return self._annotators.total()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes write into the file."""
+        self._writer.release()
 
     @property
     def ids(self) -> set[str]:
         """Identifiers of the annotated documents."""
-        return {doc_id for doc_id, _ in self._known}
+        return {doc_id for doc_id, _ in self._annotators}
 
     def save(
         self,
-        documents: Sequence[tuple[str | None, str, Sequence[str]]],
+        documents: Sequence[AnnotatedDocument],
         *,
         model: Mapping[str, str] | None = None,
         by: str | None = None,
@@ -76,7 +117,7 @@ class Annotations:
         """Append either all documents or none.
 
         Args:
-            documents: identifier or None, text, and labels of each.
+            documents: documents with their labels.
             model: name and version of the model.
             by: name of the person, if it is known.
             review: of one document, `suggested`, `rejected` and `seconds`.
@@ -90,52 +131,73 @@ class Annotations:
                 with the same identifier already.
             StorageError: the file cannot be written.
         """
-        for row, (doc_id, text, labels) in enumerate(documents):
-            for what, value in (("text", text), ("id", doc_id or "given")):
-                if absent(value):
-                    raise DataError(f"document {row}: training reads the {what} {value.strip()!r} as none; change it")
-            if self.one_label and len(set(map(label_of, labels))) != 1:
-                raise DataError(f"document {row}: {len(set(labels))} labels; this model's documents have exactly one")
-            shown = [one["label"] for one in review["suggested"]] + review["rejected"] if review else []
-            for label in (*labels, *shown):
-                if label not in self.labels:
-                    message = f"document {row}: {self.labels.unknown(label)}"
-                    raise DataError(f"{message}: search labels with GET /labels?query=")
-        ids = [doc_id or f"annotation-{uuid4().hex[:12]}" for doc_id, _, _ in documents]
+        for row, document in enumerate(documents):
+            self._check(row, document, review)
+        document_ids = [document.id or f"annotation-{uuid4().hex[:12]}" for document in documents]
         common = {"model": model, "by": by, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-        with self._lock:
-            saved, lines = [], []
-            for doc_id, (_, text, labels) in zip(ids, documents, strict=True):
-                people = [one for known, one in self._known if known == doc_id]
-                if by in people or (people and None in (by, *people)) or ids.count(doc_id) > 1:
-                    raise DataError(f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id")
-                saved.append(f"{doc_id}~{len(people) + 1}" if people else doc_id)
-                given: list[Any] = list(dict.fromkeys(map(label_of, labels)))
-                line = {"id": saved[-1], **self.columns.cells(text), "labels": given}
-                line |= ({"document": doc_id} if people else {}) | common | self._outcome(given, review)
+        with self._saving:
+            line_ids = [self._line_id(doc_id, by, document_ids) for doc_id in document_ids]
+            lines = []
+            for line_id, doc_id, document in zip(line_ids, document_ids, documents, strict=True):
+                labels = list(dict.fromkeys(map(label_of, document.labels)))
+                line = {"id": line_id, **self.columns.cells(document.text), "labels": labels}
+                if line_id != doc_id:
+                    line["document"] = doc_id
+                line |= common | self._outcome(labels, review)
                 lines.append(json.dumps(line, ensure_ascii=False))
             self._append("".join(f"{line}\n" for line in lines).encode())
-            self._known.update((doc_id, by) for doc_id in ids)
-        return saved
+            self._annotators.update((doc_id, by) for doc_id in document_ids)
+        return line_ids
 
-    def _outcome(self, labels: Sequence[str], review: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _check(self, row: int, document: AnnotatedDocument, review: Mapping[str, Any] | None) -> None:
+        """Refuse a document that training could not read, or a label that the model does not have."""
+        for what, value in (("text", document.text), ("id", document.id)):
+            if value and absent(value):
+                raise DataError(f"document {row}: training reads the {what} {value.strip()!r} as none; change it")
+        if absent(document.text):
+            raise DataError(f"document {row}: the text is empty; leave the document out")
+        number = len(set(map(label_of, document.labels)))
+        if self.one_label and number != 1:
+            raise DataError(f"document {row}: {number} labels; this model's documents have exactly one")
+        suggested = [] if review is None else [suggestion["label"] for suggestion in review["suggested"]]
+        rejected = [] if review is None else review["rejected"]
+        for label in (*document.labels, *suggested, *rejected):
+            if label not in self.labels:
+                message = f"document {row}: {self.labels.unknown(label)}"
+                raise DataError(f"{message}: search labels with GET /labels?query=")
+
+    def _line_id(self, doc_id: str, by: str | None, document_ids: Sequence[str]) -> str:
+        """Return the identifier of the line: that of the document, with a number for its second person and more."""
+        people = [person for annotated_id, person in self._annotators if annotated_id == doc_id]
+        is_unclear = bool(people) and (by is None or None in people)  # it may be the same person
+        if by in people or is_unclear or document_ids.count(doc_id) > 1:
+            raise DataError(f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id")
+        return f"{doc_id}~{len(people) + 1}" if people else doc_id
+
+    def _outcome(self, labels: Sequence[str | None], review: Mapping[str, Any] | None) -> dict[str, Any]:
         """Say what became of the suggestions."""
         if review is None:
             return {}
-        suggested = [one | self._about(one["label"]) for one in review["suggested"]]
-        refused = {label_of(label) for label in review["rejected"]}
-        offered = {one["label"]: one["predicted"] or one["label"] in refused for one in suggested}
+        suggested = [suggestion | self._about(suggestion["label"]) for suggestion in review["suggested"]]
+        rejected = {label_of(label) for label in review["rejected"]}
+        judged = {
+            suggestion["label"]: suggestion["predicted"] or suggestion["label"] in rejected for suggestion in suggested
+        }
         return {
             "suggested": suggested,
-            "accepted": [label for label in offered if label in labels],
-            "rejected": [label for label, refused in offered.items() if refused and label not in labels],
-            "added": [self._about(label) for label in labels if label not in offered],
+            "accepted": [label for label in judged if label in labels],
+            "rejected": [label for label, is_judged in judged.items() if is_judged and label not in labels],
+            "added": [self._about(str(label)) for label in labels if label not in judged],
             "seconds": review["seconds"],
         }
 
     def _about(self, label: str) -> dict[str, Any]:
-        table, at = self.labels, self.labels.index(label)
-        return {"label": table.labels[at], "name": table.names[at], "train_count": int(table.train_counts[at])}
+        label_id = self.labels.index(label)
+        return {
+            "label": self.labels.labels[label_id],
+            "name": self.labels.names[label_id],
+            "train_count": int(self.labels.train_counts[label_id]),
+        }
 
     def _open(self) -> io.FileIO:
         """Open the file to append. It may have become a pipe or device, which is refused and not waited for."""
@@ -149,22 +211,16 @@ class Annotations:
     def _append(self, data: bytes) -> None:
         """Write all data, or leave the file unchanged."""
         with writing(self.path), self._open() as file:
-            before = file.seek(0, os.SEEK_END)
-            if before and not _ends_a_line(self.path):  # an editor may have left it so
+            size_before = file.seek(0, os.SEEK_END)
+            if last_line_of(self.path):  # an editor may have left it without an end
                 data = b"\n" + data
             try:
                 if file.write(data) != len(data):
                     raise OSError(f"only a part of {len(data)} bytes was written")
                 os.fsync(file.fileno())
             except OSError:
-                file.truncate(before)
+                file.truncate(size_before)
                 raise
-
-
-def _ends_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def document_of(line: Mapping[str, Any]) -> str:
@@ -181,11 +237,23 @@ def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with reading(path, DataError, "give another file"):
-        lines = enumerate(read_file(path).decode("utf-8-sig").split("\n"), start=1)
-    for number, line in (one for one in lines if one[1].strip()):
+        content = read_file(path)
+        if is_cut_off(content.rpartition(b"\n")[2]):
+            raise ValueError("the last line is cut off; xmtc serve --annotations sets it aside")
+        lines = content.decode("utf-8-sig").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         with reading(f"{path}: line {number}", fix="give another file", what="not an annotation"):
             row = parse_json(line)
-        names = (row.get("id"), row.get("document") or "", row.get("by") or "") if isinstance(row, dict) else (None,)
-        if not all(isinstance(name, str) for name in names):
+        if not _is_annotation(row):
             raise DataError(f"{path}: line {number}: not an annotation; give another file")
         yield row
+
+
+def _is_annotation(row: object) -> bool:
+    """Whether a line is an object whose names are texts; other keys are checked by who needs them."""
+    if not isinstance(row, dict):
+        return False
+    names = (row.get("id"), row.get("document") or "", row.get("by") or "")
+    return all(isinstance(name, str) for name in names)

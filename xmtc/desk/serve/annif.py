@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from xmtc.desk.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.desk.serve.models import chosen, models_of
-from xmtc.desk.serve.routes import StrictRoute
-from xmtc.desk.serve.service import Service
+from xmtc.desk.serve.routes import StrictRoute, check_characters
+from xmtc.desk.serve.service import SentDocument, Service
 from xmtc.predict.predictions import Prediction
 
 MAX_DOCUMENTS = 32
@@ -105,8 +105,11 @@ async def suggest(
     language: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
     """Suggest labels for a text; the form may have `metadata_NAME`."""
-    form = (await request.form()).items()
-    metadata = {name.removeprefix(_METADATA): str(value) for name, value in form if name.startswith(_METADATA)}
+    metadata = {}
+    for name, value in (await request.form()).items():
+        check_characters("the form", f"{name}{value}")
+        if name.startswith(_METADATA):
+            metadata[name.removeprefix(_METADATA)] = str(value)
     document = AnnifText(text=text, metadata=metadata)
     (results,) = await _suggestions(service, [document], limit, threshold, language)
     return {"results": results}
@@ -129,7 +132,10 @@ async def suggest_batch(
 @annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
 async def learn(request: Request, service: Project, body: list[IndexedDocument]) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
-    documents = [(None, one.document(service), [subject.uri for subject in one.subjects]) for one in body]
+    documents = [
+        SentDocument(None, document.document(service), [subject.uri for subject in document.subjects])
+        for document in body
+    ]
     await service.save(documents, request)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

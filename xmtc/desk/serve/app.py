@@ -16,7 +16,7 @@ from xmtc.desk.serve.guard import Guard
 from xmtc.desk.serve.models import Models, chosen, models_of
 from xmtc.desk.serve.refusals import RESPONSES, RequestError, add_handlers
 from xmtc.desk.serve.routes import KnownQueryRoute
-from xmtc.desk.serve.service import Service
+from xmtc.desk.serve.service import SentDocument, Service
 
 _FILTER_ENTRIES = 10_000
 _ASSETS = Path(__file__).parent / "assets"
@@ -121,7 +121,7 @@ async def switch(request: Request, model: str, body: bodies.SwitchBody) -> bodie
 async def annotate(request: Request, body: bodies.AnnotationBody, service: Chosen) -> bodies.AnnotationAnswer:
     """Save a document with its correct labels."""
     review = None if body.review is None else body.review.model_dump()
-    (doc_id,), saved = await service.save([(body.id, body.text, body.labels)], request, review)
+    (doc_id,), saved = await service.save([SentDocument(body.id, body.text, body.labels)], request, review)
     return bodies.AnnotationAnswer(id=doc_id, saved=saved)
 
 

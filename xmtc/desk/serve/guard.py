@@ -183,7 +183,9 @@ def _without_body(send: Send) -> Send:
     """Send the headers of a response and nothing of its body."""
 
     async def send_headers(message: Message) -> None:
-        await send(message | {"body": b""} if message["type"] == "http.response.body" else message)
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
 
     return send_headers
 

@@ -41,7 +41,8 @@ class RequestError(HTTPException):
 def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Make the response for a problem. If the server is busy, it says when to try again."""
     busy = {"Retry-After": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    sendable = detail.encode(errors="backslashreplace").decode()  # it may quote half of a character
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": sendable}
     return JSONResponse(content, status, {**busy, **(headers or {})}, media_type=_MEDIA_TYPE)
 
 

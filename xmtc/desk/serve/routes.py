@@ -20,14 +20,34 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 class _StrictRequest(Request):
     @override
     async def json(self) -> Any:
+        body = await self.body()
         try:
-            return json.loads(await self.body(), object_pairs_hook=without_repeated_keys)
+            content = json.loads(body, object_pairs_hook=without_repeated_keys)
         except RepeatedKeyError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        if b"\\u" in body:
+            check_characters("the body", json.dumps(content, ensure_ascii=False))
+        return content
+
+
+def check_characters(what: str, text: str) -> None:
+    """Refuse text with half of a character, which no answer and no file could repeat.
+
+    Raises:
+        RequestError: the text holds one.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = f"{what} holds half of a character, such as \\ud83d of \\ud83d\\ude00: correct it"
+        raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, message) from None
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses a form where it reads JSON, JSON where it reads a form, and JSON with a key twice."""
+    """A route that refuses a form where it reads JSON, and JSON where it reads a form.
+
+    It also refuses JSON with a key twice, or with half of a character.
+    """
 
     @override
     def get_route_handler(self) -> Handler:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from joblib import cpu_count
 
 from xmtc.data.readers.columns import DocumentColumns
-from xmtc.desk.annotate.annotations import Annotations
+from xmtc.desk.annotate.annotations import AnnotatedDocument, Annotations
 from xmtc.desk.annotate.worklist import TOP_K, Worklist, order_by, read_documents
 from xmtc.desk.config import ServeConfig
 from xmtc.desk.serve.batcher import Batcher, PredictOptions
@@ -30,6 +31,21 @@ _TRIAL = "A text."
 _NOT_KEPT = "annotations are not kept: start the server with --annotations FILE"
 
 
+@dataclass(frozen=True)
+class SentDocument:
+    """A document with its labels, as a client sends it.
+
+    Attributes:
+        id: its identifier; None: it gets one.
+        text: its text, or its fields and categories.
+        labels: its labels.
+    """
+
+    id: str | None
+    text: str | Mapping[str, Any]
+    labels: Sequence[str]
+
+
 class Service:
     """A version of a model that is served.
 
@@ -44,7 +60,7 @@ class Service:
     Raises:
         ConfigError: the model does not support the shortlist.
         DataError: the annotations or queue file has the wrong content.
-        StorageError: the annotations cannot be written.
+        StorageError: the annotations cannot be written, or another server writes them.
     """
 
     def __init__(
@@ -57,9 +73,12 @@ class Service:
         stamp: object = None,
         beside: "Service | None" = None,
     ) -> None:
-        self.model, self.config, self.limits = model, config, config.limits
+        self.model = model
+        self.config = config
+        self.limits = config.limits
         self.name = re.sub(r"[^\w.-]+", "-", name or model.info.name)
-        self.version, self.stamp = version, stamp
+        self.version = version
+        self.stamp = stamp
         vocabulary = f"{model.info.vocabulary.rpartition('sha256:')[0]}{model.labels.version}"
         rule = model.decision.rule
         self.about = {"model": self.name, "version": version, "vocabulary": vocabulary, "rule": rule}
@@ -68,29 +87,34 @@ class Service:
             model.predict([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
-        self._ranking: asyncio.Task[None] | None = None
         self._dev_means = dev_means(model)
-        self.metrics = Metrics() if beside is None else beside.metrics
+        self._ranking: asyncio.Task[None] | None = None
         if beside is not None:
+            self.metrics = beside.metrics
             self.batcher = beside.batcher
             self.annotations = beside.annotations
             self.worklist = beside.worklist
             return
+        self.metrics = Metrics()
         self.batcher = Batcher(config, self.metrics, model.scorer.batches_at_once(cpu_count()))
-        self.annotations: Annotations | None = None
-        if config.annotations is not None:
-            one_label = model.info.task == "single_label"
-            self.annotations = Annotations(config.annotations, model.labels, one_label=one_label, columns=self._columns)
+        self.annotations = self._opened_annotations()
         self.worklist: Worklist | None = None
         if config.queue is not None:
             documents = read_documents(config.queue, self._columns)
             self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
 
+    def _opened_annotations(self) -> Annotations | None:
+        if self.config.annotations is None:
+            return None
+        one_label = self.model.info.task == "single_label"
+        return Annotations(self.config.annotations, self.model.labels, one_label=one_label, columns=self._columns)
+
     def take_over(self) -> None:
         """Accept the annotations from now on: they have this version's labels. Metrics have its figures of dev."""
         self.metrics.show_dev(self.name, self._dev_means)
         if self.annotations is not None:
-            self.annotations.labels, self.annotations.columns = self.model.labels, self._columns
+            self.annotations.labels = self.model.labels
+            self.annotations.columns = self._columns
             self.annotations.one_label = self.model.info.task == "single_label"
 
     @property
@@ -105,11 +129,13 @@ class Service:
             self._ranking = asyncio.create_task(self._rank(self.worklist))
 
     async def stop(self) -> None:
-        """Stop answering and ranking."""
+        """Stop answering and ranking, and let other processes write the annotations."""
         if self._ranking is not None:
             self._ranking.cancel()
             await asyncio.wait([self._ranking])
         await self.batcher.stop()
+        if self.annotations is not None:
+            self.annotations.close()
 
     async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
         """Find the labels of texts, after checking their number and lengths.
@@ -121,22 +147,20 @@ class Service:
         self.check_texts(texts)
         return await self.batcher.predict(self.model, texts, options)
 
-    def released(self, found: Sequence[Predictions]) -> list[bool]:
+    def released(self, predictions: Sequence[Predictions]) -> list[bool]:
         """Say which texts are released; empty without a bar."""
         if self.config.release is None:
             return []
-        return released(np.array([one.expected for one in found]), self.config.release).tolist()
+        expected = np.array([labels.expected for labels in predictions])
+        return released(expected, self.config.release).tolist()
 
     async def save(
-        self,
-        documents: Sequence[tuple[str | None, str | Mapping[str, Any], Sequence[str]]],
-        request: Request,
-        review: dict[str, Any] | None = None,
+        self, documents: Sequence[SentDocument], request: Request, review: dict[str, Any] | None = None
     ) -> tuple[list[str], int]:
         """Append documents to the annotations, if training can read them; see `Annotations.save`.
 
         Args:
-            documents: identifier or None, text or fields, and labels of each.
+            documents: documents with their labels.
             request: says who annotates: by a header that a proxy sets, or by the name of the token.
             review: what the person saw.
 
@@ -149,29 +173,40 @@ class Service:
         """
         if self.annotations is None:
             raise RequestError(HTTPStatus.FORBIDDEN, _NOT_KEPT)
-        texts = self.model.scorer.texts([document for _, document, _ in documents])
+        texts = self.model.scorer.texts([document.text for document in documents])
         self.check_texts(texts)
         if texts:
             await run_in_threadpool(self.model.scorer.tokenise, texts)  # refuses what training would refuse
+        annotated = [
+            AnnotatedDocument(document.id, text, document.labels)
+            for document, text in zip(documents, texts, strict=True)
+        ]
+        version = (review or {}).pop("version", None) or self.version
+        model = {"name": self.name, "version": version}
+        saving = self._save(self.annotations, annotated, model, self._person(request), review)
+        return await asyncio.shield(saving)
+
+    def _person(self, request: Request) -> str | None:
+        """Return the name of the person who sends a request, if it is known."""
+        if self.config.user_header is None:
+            return getattr(request.state, "by", None) or None
+        name = request.headers.get(self.config.user_header, "")
         # Headers are read as Latin-1, and proxies write UTF-8.
-        by = request.headers.get(self.config.user_header or "", "").encode("latin-1").decode(errors="backslashreplace")
-        by = by if self.config.user_header else getattr(request.state, "by", None)
-        shown = (review or {}).pop("version", None) or self.version
-        record = {"model": {"name": self.name, "version": shown}, "by": by or None, "review": review}
-        read = [(doc_id, text, labels) for (doc_id, _, labels), text in zip(documents, texts, strict=True)]
-        return await asyncio.shield(self._save(self.annotations, read, record))
+        return name.encode("latin-1").decode(errors="backslashreplace") or None
 
     async def _save(
         self,
         annotations: Annotations,
-        documents: Sequence[tuple[str | None, str, Sequence[str]]],
-        record: dict[str, Any],
+        documents: Sequence[AnnotatedDocument],
+        model: Mapping[str, str],
+        by: str | None,
+        review: Mapping[str, Any] | None,
     ) -> tuple[list[str], int]:
         """Append documents; this happens as a whole even if the client leaves."""
-        ids = await run_in_threadpool(annotations.save, documents, **record)
+        ids = await run_in_threadpool(annotations.save, documents, model=model, by=by, review=review)
         if self.worklist is not None:
-            for doc_id, _, _ in documents:
-                self.worklist.done(doc_id or "")
+            for document in documents:
+                self.worklist.done(document.id or "")
         return ids, len(annotations)
 
     def check_texts(self, texts: Sequence[str]) -> None:
@@ -191,25 +226,27 @@ class Service:
         rank = order_by(self.config.order, self.model.labels)
         documents = worklist.unranked()
         for start in range(0, len(documents), _RANKED_AT_ONCE):
-            some = documents[start : start + _RANKED_AT_ONCE]
-            answers = await asyncio.gather(*(self._predict_when_free(text) for _, text in some))
-            for (doc_id, _), best in zip(some, answers, strict=True):
-                if best is None or any(self.released([best])):
+            batch = documents[start : start + _RANKED_AT_ONCE]
+            answers = await asyncio.gather(*(self._predict_when_free(text) for _, text in batch))
+            for (doc_id, _), labels in zip(batch, answers, strict=True):
+                if labels is None or any(self.released([labels])):
                     worklist.leave_out(doc_id)
                 else:
-                    worklist.rank(doc_id, rank(best))
+                    worklist.rank(doc_id, rank(labels))
 
     async def _predict_when_free(self, text: str) -> Predictions | None:
         """Find the labels of a text once the queue has room; None if no client may send it, or the model fails."""
         while True:
             try:
-                return (await self.predict([text], PredictOptions(TOP_K)))[0]
-            except RequestError as refused:
-                if refused.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+                (labels,) = await self.predict([text], PredictOptions(TOP_K))
+            except RequestError as refusal:
+                if refusal.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
                     return None
                 await asyncio.sleep(RETRY_SECONDS)
             except XmtcError:
                 return None
+            else:
+                return labels
 
 
 def _gives_evidence(model: Model) -> bool:
