@@ -71,6 +71,7 @@ class LabelTable:
             of this table.
         alternatives: L tuples of other names, in any language, or None.
         translations: by language, such as `de`, L names; empty where there is none.
+        notations: L notations, such as the numbers of classes, empty where there is none; or None.
     """
 
     labels: list[str] | Strings
@@ -79,6 +80,7 @@ class LabelTable:
     parents: list[tuple[str, ...]] | None = None
     alternatives: list[tuple[str, ...]] | None = None
     translations: Mapping[str, list[str] | Strings] = field(default_factory=dict)
+    notations: list[str] | Strings | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -123,6 +125,7 @@ class LabelTable:
             parents=self.parents and [self.parents[label_id] for label_id in label_ids],
             alternatives=self.alternatives and [self.alternatives[label_id] for label_id in label_ids],
             translations=translations,
+            notations=self.notations and [self.notations[label_id] for label_id in label_ids],
         )
 
     def unknown(self, label: str) -> str:
@@ -190,7 +193,7 @@ class LabelTable:
         return hash_of_labels(zip(self.labels, self.names, self.parents or repeat(()), strict=False))
 
     def save(self, path: Path) -> None:
-        """Write as Arrow IPC: label, name, train_count and, if any, parents, alternatives and translations."""
+        """Write as Arrow IPC: label, name, train_count and, where there are any, the other attributes."""
         text = pa.string()
         columns: list[tuple[str, pa.DataType, Any]] = [
             ("label", text, self.labels),
@@ -201,6 +204,8 @@ class LabelTable:
             columns.append(("parents", pa.list_(text), self.parents))
         if self.alternatives is not None:
             columns.append(("alternatives", pa.list_(text), self.alternatives))
+        if self.notations is not None:
+            columns.append(("notation", text, self.notations))
         for language, names in self.translations.items():
             columns.append((f"{_NAME_IN}{language}", text, names))
         schema = pa.schema([(name, kind) for name, kind, _ in columns])
@@ -232,6 +237,7 @@ class LabelTable:
                 parents=_tuples(table, "parents"),
                 alternatives=_tuples(table, "alternatives"),
                 translations={language: Strings(table[f"{_NAME_IN}{language}"]) for language in languages},
+                notations=Strings(table["notation"]) if "notation" in table.column_names else None,
             )
 
 

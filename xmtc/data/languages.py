@@ -19,6 +19,12 @@ def languages_of(texts: Iterable[str]) -> Counter[str]:
     return Counter(map(_language_of, texts))
 
 
+def language_probabilities(text: str) -> dict[str, float]:
+    """Return the probability of each language that is known, by its code (ISO 639-1), the most probable first."""
+    ranked = _identifier().rank(text[:_LOOKED_AT])
+    return {language: float(probability) for language, probability in ranked}
+
+
 def _language_of(text: str) -> str:
     language, probability = _identifier().classify(text[:_LOOKED_AT])
     return language if probability >= _SURE else UNKNOWN_LANGUAGE

@@ -216,6 +216,7 @@ def _label_table(
         parents=[info.parents.get(label, ()) for label in labels] if info.parents else None,
         alternatives=[info.alternatives.get(label, ()) for label in labels] if info.alternatives else None,
         translations=translations,
+        notations=[info.notations.get(label, "") for label in labels] if info.notations else None,
     )
     return table, matrix, int(is_rare.sum())
 

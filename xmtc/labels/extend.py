@@ -159,11 +159,15 @@ def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Ca
 
 
 def _longer(labels: LabelTable, new: list[NewLabel]) -> LabelTable:
+    """Append labels, of which only identifier and name are known."""
+    nothing: list[tuple[str, ...]] = [()] * len(new)
+    no_name = [""] * len(new)
     return LabelTable(
-        [*labels.labels, *(label.label for label in new)],
-        [*labels.names, *(label.name for label in new)],
-        np.concatenate([labels.train_counts, np.zeros(len(new), np.int64)]),
-        labels.parents and [*labels.parents, *(() for _ in new)],
-        labels.alternatives and [*labels.alternatives, *(() for _ in new)],
-        {language: [*names, *("" for _ in new)] for language, names in labels.translations.items()},
+        labels=[*labels.labels, *(label.label for label in new)],
+        names=[*labels.names, *(label.name for label in new)],
+        train_counts=np.concatenate([labels.train_counts, np.zeros(len(new), np.int64)]),
+        parents=None if labels.parents is None else [*labels.parents, *nothing],
+        alternatives=None if labels.alternatives is None else [*labels.alternatives, *nothing],
+        translations={language: [*names, *no_name] for language, names in labels.translations.items()},
+        notations=None if labels.notations is None else [*labels.notations, *no_name],
     )

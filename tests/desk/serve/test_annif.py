@@ -4,12 +4,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
 from annif_client import AnnifClient
 from served import LABELS, TEXTS, running
 
 import xmtc
+from xmtc.artefact.profile import Profile
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +114,32 @@ def test_bad_requests_are_what_annif_says(server, path: str, options, status: in
     assert answer.status_code == status
     assert set(answer.json()) == {"type", "title", "status", "detail"}
     assert json.loads(answer.text)["status"] == status
+
+
+def test_notations_of_the_vocabulary_are_returned(server, annif: AnnifClient, model: xmtc.Model, monkeypatch) -> None:
+    notations = ["59", "", "59.1", "34", "34.5", "66"]
+    monkeypatch.setattr(model.scorer, "labels", replace(model.labels, notations=notations))
+    results = annif.suggest("sea-laws", TEXTS[0])
+    found = {one["uri"]: one["notation"] for one in results}
+    assert found == dict(zip(LABELS, ["59", "cod", "59.1", "34", "34.5", "66"], strict=True))
+
+
+def test_the_language_of_a_model_is_that_of_most_of_its_texts(annif: AnnifClient, model: xmtc.Model) -> None:
+    assert annif.projects[0]["language"] == "und"
+    try:
+        for languages, expected in (({"en": 80, "de": 20}, "en"), ({"en": 5, "de": 5}, "und"), ({"unknown": 9}, "und")):
+            model.profile = Profile(np.zeros(3, np.float32), {}, {"languages": languages})
+            assert annif.projects[0]["language"] == expected
+    finally:
+        model.profile = None
+
+
+def test_languages_are_detected(annif: AnnifClient) -> None:
+    text = "Die Fischerei auf Kabeljau wird in diesem Gesetz geregelt und besteuert."
+    results = annif.detect_language(text, ["en", "de", "fi"])["results"]
+    assert results[0]["language"] == "de"
+    assert results[0]["score"] > 0.9
+    assert {one["language"] for one in results} == {"en", "de", "fi", None}
+    assert sum(one["score"] for one in results) == pytest.approx(1, abs=1e-4)
+    with pytest.raises(requests.HTTPError):
+        annif.detect_language(text, ["xx"])

@@ -63,6 +63,7 @@ class LabelInfo:
         alternatives: label -> its other names, in any language.
         translations: language, such as `de` -> label -> its name.
         deprecated: deprecated label -> labels that replace it.
+        notations: label -> its notation, such as the number of a class (SKOS), where it is not the label itself.
         stated: version or date that the source states.
     """
 
@@ -72,6 +73,7 @@ class LabelInfo:
     alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     deprecated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notations: Mapping[str, str] = field(default_factory=dict)
     stated: str = ""
 
     @property

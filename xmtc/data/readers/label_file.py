@@ -63,6 +63,7 @@ def read_label_file(settings: "LabelFileConfig") -> LabelInfo:
         alternatives=rows.alternatives,
         translations=rows.translations,
         deprecated=rows.deprecated,
+        notations=rows.notations,
         stated=vocabulary.stated if vocabulary is not None else "",
     )
 
@@ -94,7 +95,7 @@ class _Rows:
     Attributes:
         settings: which columns say what.
         published: whether the file is a vocabulary that its readers cannot correct.
-        names, parents, alternatives, translations, deprecated: see `LabelInfo`.
+        names, parents, alternatives, translations, deprecated, notations: see `LabelInfo`.
         row_of: number of the row of each label.
         counts: how often what is worth knowing occurred, by what it is.
     """
@@ -106,6 +107,7 @@ class _Rows:
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
     translations: dict[str, dict[str, str]] = field(default_factory=dict)
     deprecated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notations: dict[str, str] = field(default_factory=dict)
     row_of: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -142,6 +144,9 @@ class _Rows:
             self.alternatives[label] = other_names
         for language, translation in _translations_in(cells):
             self.translations.setdefault(language, {})[label] = translation
+        notation = label_of(cells.get("notation"))
+        if notation and notation != label:
+            self.notations[label] = notation
         broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
         if broader:
             self.parents[label] = broader

@@ -6,6 +6,7 @@ The lock is on a small file beside the one that is written, which has the proces
 import logging
 import os
 import socket
+import weakref
 from pathlib import Path
 
 from xmtc.errors import StorageError
@@ -21,6 +22,9 @@ _READ_BYTES = 1 << 16
 class WriterLock:
     """The right to write into a file, until it is released or the process ends.
 
+    Attributes:
+        release: gives the right to others.
+
     Args:
         path: the file that is written.
 
@@ -31,20 +35,17 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         place = lock_of(path)
         with writing(place):
-            self._file = place.open("a+", encoding="utf-8")
-            if not take_lock(self._file, alone=True):
-                self._file.seek(0)
-                holder = self._file.read(200).strip() or "another process"
-                self._file.close()
+            file = place.open("a+", encoding="utf-8")
+            if not take_lock(file, alone=True):
+                with file:
+                    file.seek(0)
+                    holder = file.read(200).strip() or "another process"
                 message = f"{path}: {holder} writes annotations into it; stop that server, or give another file"
                 raise StorageError(message)
-            self._file.truncate(0)
-            self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            self._file.flush()
-
-    def release(self) -> None:
-        """Give the right to others."""
-        self._file.close()
+            self.release = weakref.finalize(self, file.close)
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
 
 
 def last_line_of(path: Path) -> bytes:

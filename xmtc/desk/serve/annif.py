@@ -11,8 +11,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Form, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from xmtc.data.languages import language_probabilities
+from xmtc.data.pretrained import UNKNOWN_LANGUAGE
 from xmtc.desk.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.desk.serve.models import chosen, models_of
+from xmtc.desk.serve.refusals import RequestError
 from xmtc.desk.serve.routes import StrictRoute, check_characters
 from xmtc.desk.serve.service import SentDocument, Service
 from xmtc.predict.predictions import Prediction
@@ -20,7 +23,10 @@ from xmtc.predict.predictions import Prediction
 MAX_DOCUMENTS = 32
 _LIMIT = 10
 _METADATA = "metadata_"
-_UNDETERMINED = "und"  # of BCP 47: a model does not know its language
+_UNDETERMINED = "und"
+"""Of BCP 47: the texts on which a model was tried had no one language, or it remembers none."""
+_MOST_TEXTS = 0.5
+"""Share of texts from which on their language is the model's."""
 Limit = Annotated[int, Field(ge=0)]
 Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -67,6 +73,13 @@ async def project(request: Request, project_id: str) -> Service:
     return await chosen(request, project_id)
 
 
+class LanguageQuestion(BaseModel):
+    """A text, and the languages that it may be in."""
+
+    text: str
+    languages: Annotated[list[Annotated[str, Field(max_length=20)]], Field(min_length=1, max_length=100)]
+
+
 Project = Annotated[Service, Depends(project)]
 annif_router = APIRouter(prefix="/v1", tags=["Annif"], route_class=StrictRoute)
 
@@ -81,6 +94,21 @@ def show_info() -> dict[str, str]:
 def list_vocabs(request: Request) -> dict[str, Any]:
     """List the vocabularies: the labels of each model."""
     return {"vocabs": [_vocabulary(service) for service in models_of(request).services.values()]}
+
+
+@annif_router.post("/detect-language")
+def detect_language(body: LanguageQuestion, request: Request) -> dict[str, Any]:
+    """Say how probable each of several languages is for a text; null stands for all others."""
+    models_of(request).first.check_texts([body.text])
+    probabilities = language_probabilities(body.text)
+    unknown = [language for language in body.languages if language not in probabilities]
+    if unknown:
+        message = f"languages: {unknown[0]!r} is not recognised; there are {', '.join(sorted(probabilities))}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, message)
+    asked: dict[str | None, float] = {language: probabilities[language] for language in body.languages}
+    asked[None] = max(0.0, 1 - sum(asked.values()))
+    ranked = sorted(asked.items(), key=lambda item: -item[1])
+    return {"results": [{"language": language, "score": round(score, 6)} for language, score in ranked]}
 
 
 @annif_router.get("/projects")
@@ -124,9 +152,11 @@ async def suggest_batch(
     language: Annotated[str | None, Query()] = None,
 ) -> list[dict[str, Any]]:
     """Suggest labels for up to 32 texts."""
-    found = await _suggestions(service, body.documents, limit, threshold, language)
-    pairs = zip(body.documents, found, strict=True)
-    return [{"document_id": document.document_id, "results": results} for document, results in pairs]
+    suggestions = await _suggestions(service, body.documents, limit, threshold, language)
+    return [
+        {"document_id": document.document_id, "results": results}
+        for document, results in zip(body.documents, suggestions, strict=True)
+    ]
 
 
 @annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
@@ -147,27 +177,47 @@ async def _suggestions(
         return []
     service.model.labels.names_in(language)
     options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
-    texts = service.model.scorer.texts([one.document(service) for one in documents])
-    found = service.model.translated(await service.predict(texts, options), language)
-    return [[_suggestion(one) for one in best[:limit]] for best in found]
+    texts = service.model.scorer.texts([document.document(service) for document in documents])
+    predictions = service.model.translated(await service.predict(texts, options), language)
+    return [[_suggestion(service, prediction) for prediction in labels[:limit]] for labels in predictions]
 
 
-def _suggestion(found: Prediction) -> dict[str, Any]:
-    notation = None if "://" in found.label else found.label
-    return {"uri": found.label, "label": found.name, "notation": notation, "score": found.score}
+def _suggestion(service: Service, prediction: Prediction) -> dict[str, Any]:
+    """Describe a suggested label as Annif does. A label that is no IRI is its own notation, unless it has one."""
+    table = service.model.labels
+    notation = "" if table.notations is None else table.notations[table.index(prediction.label)]
+    if not notation and "://" not in prediction.label:
+        notation = prediction.label
+    return {
+        "uri": prediction.label,
+        "label": prediction.name,
+        "notation": notation or None,
+        "score": prediction.score,
+    }
 
 
 def _project(service: Service) -> dict[str, Any]:
     return {
         "project_id": service.name,
         "name": service.name,
-        "language": _UNDETERMINED,
+        "language": _language_of(service),
         "backend": {"backend_id": "xmtc"},
         "vocab": _vocabulary(service),
         "vocab_language": None,
         "is_trained": True,
         "modification_time": None,
     }
+
+
+def _language_of(service: Service) -> str:
+    """Return the language of most texts on which the model was tried."""
+    profile = service.model.profile
+    languages = {} if profile is None else profile.kinds.get("languages", {})
+    if not languages:
+        return _UNDETERMINED
+    language = max(languages, key=lambda code: languages[code])
+    is_clear = language != UNKNOWN_LANGUAGE and languages[language] > _MOST_TEXTS * sum(languages.values())
+    return language if is_clear else _UNDETERMINED
 
 
 def _vocabulary(service: Service) -> dict[str, Any]:
