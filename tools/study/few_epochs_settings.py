@@ -32,12 +32,16 @@ class Backbone:
     Attributes:
         name: for `model.encoder.name`; a name without a colon is a folder of the weights.
         learning_rate: peak rate of its topmost layer.
+        tokens_per_micro_batch: padded tokens of one forward pass.
+        dev_documents: documents of dev that an epoch is measured on.
         lora: settings of adapters; None if all weights train.
         dtype: of the stored weights.
     """
 
     name: str
     learning_rate: float
+    tokens_per_micro_batch: int = 4096
+    dev_documents: int = 300
     lora: Mapping[str, Any] | None = None
     dtype: str = "float32"
 
@@ -55,7 +59,7 @@ LORA = {"r": 16, "alpha": 32, "dropout": 0.05, "target_modules": "all_linear"}
 BACKBONES = {
     "minilm": Backbone("packaged:all-MiniLM-L6-v2", 2e-4),
     "mpnet": Backbone("encoder", 1e-4),
-    "decoder": Backbone("decoder", 1e-3, LORA, "bfloat16"),
+    "decoder": Backbone("decoder", 1e-3, 2048, 150, LORA, "bfloat16"),
 }
 
 
@@ -66,19 +70,15 @@ class Corpus:
     Attributes:
         base: configuration file with the source and the scorers' fields.
         head: width, heads and dropout of the label attention.
-        dev: documents to calibrate, to choose a threshold and to choose parts on.
-        test: documents to measure on.
     """
 
     base: str
     head: Mapping[str, Any]
-    dev: int
-    test: int
 
 
 CORPORA = {
-    "laws": Corpus("eurlex57k_trained.yaml", {"width": 384, "heads": 6, "dropout": 0.2}, 1000, 1000),
-    "docstrings": Corpus("quickstart.yaml", {"width": 192, "heads": 4, "dropout": 0.1}, 500, 800),
+    "laws": Corpus("eurlex57k_trained.yaml", {"width": 384, "heads": 6, "dropout": 0.2}),
+    "docstrings": Corpus("quickstart.yaml", {"width": 192, "heads": 4, "dropout": 0.1}),
 }
 
 
@@ -90,6 +90,8 @@ class Setting:
         backbone: key of `BACKBONES`.
         corpus: key of `CORPORA`.
         documents: training documents.
+        dev: documents to calibrate, to choose a threshold and to choose parts on.
+        test: documents to measure on.
         random_rate: peak learning rate of a head that starts at random.
         planted_rate: peak learning rate of a planted head.
     """
@@ -97,16 +99,18 @@ class Setting:
     backbone: str
     corpus: str
     documents: int
+    dev: int
+    test: int
     random_rate: float
     planted_rate: float
 
 
 SETTINGS = {
-    "minilm-laws": Setting("minilm", "laws", 2000, 1.5e-2, 6e-3),
-    "minilm-docstrings": Setting("minilm", "docstrings", 2000, 1.5e-2, 4e-3),
-    "decoder-docstrings": Setting("decoder", "docstrings", 600, 1.5e-2, 4e-3),
-    "mpnet-laws": Setting("mpnet", "laws", 2000, 1.5e-2, 6e-3),
-    "mpnet-docstrings": Setting("mpnet", "docstrings", 2000, 1.5e-2, 4e-3),
+    "minilm-laws": Setting("minilm", "laws", 2000, 1000, 1000, 1.5e-2, 6e-3),
+    "minilm-docstrings": Setting("minilm", "docstrings", 2000, 500, 800, 1.5e-2, 4e-3),
+    "decoder-docstrings": Setting("decoder", "docstrings", 600, 300, 500, 4e-3, 4e-3),
+    "mpnet-laws": Setting("mpnet", "laws", 2000, 1000, 1000, 1.5e-2, 6e-3),
+    "mpnet-docstrings": Setting("mpnet", "docstrings", 2000, 500, 800, 1.5e-2, 4e-3),
 }
 
 
@@ -136,10 +140,11 @@ def _cells(settings: Sequence[str], starts: Sequence[str], epochs: Sequence[int]
 MINILM = ("minilm-laws", "minilm-docstrings")
 MPNET = ("mpnet-laws", "mpnet-docstrings")
 BLOCKS: Mapping[str, Sequence[Cell]] = {
-    "a": [*_cells(MINILM[:1], ("random", "rows"), (1,)), Cell("minilm-laws", "random", 2)],
-    "b": _cells(("decoder-docstrings",), ("random", "rows", "everything"), (1,)),
+    "a": _cells(MINILM[:1], ("random", "rows"), (1,)),
+    "a1": [Cell("minilm-laws", "random", 2)],
+    "b": _cells(("decoder-docstrings",), ("random", "rows"), (1,)),
     "a2": [Cell("minilm-laws", "rows", 2)],
-    "b2": [Cell("decoder-docstrings", "random", 2)],
+    "b2": [Cell("decoder-docstrings", "everything", 1), Cell("decoder-docstrings", "random", 2)],
     "c": [*_cells(MINILM[1:], ("random", "rows"), (1,)), Cell("minilm-docstrings", "random", 2)],
     "c2": [Cell("minilm-docstrings", "rows", 2)],
     "d": [*_cells(MINILM, ("everything", CHOSEN), (1, 2)), Cell("decoder-docstrings", CHOSEN, 1)],
@@ -182,7 +187,7 @@ def setting_config(name: str, data: Path, weights: Path, work: Path) -> RunConfi
         "name": name,
         "data.corpus": str(work / "corpora" / name),
         "data.max_length": 128,
-        "data.limit": {"train": setting.documents, "dev": corpus.dev, "test": corpus.test},
+        "data.limit": {"train": setting.documents, "dev": setting.dev, "test": setting.test},
         "track.directory": str(work / "runs"),
         "model.encoder": backbone.encoder(weights),
         "model.head": {"kind": "label_attention", **corpus.head},
@@ -192,11 +197,11 @@ def setting_config(name: str, data: Path, weights: Path, work: Path) -> RunConfi
         "plant.cache_hidden": False,
         "finetune.loss": {"kind": "binary_cross_entropy"},
         "finetune.batch_size": 32,
-        "finetune.tokens_per_micro_batch": 4096,
+        "finetune.tokens_per_micro_batch": backbone.tokens_per_micro_batch,
         "finetune.sampled_labels": None,
         "finetune.cache_hidden": False,
         "finetune.patience": 0,
-        "finetune.dev_documents": 300,
+        "finetune.dev_documents": backbone.dev_documents,
         "finetune.phases": [{"epochs": 1, "encoder_layers": -1, "encoder_learning_rate": backbone.learning_rate}],
         "distributed.threads": 1,
         "distributed.precision": "bf16",
