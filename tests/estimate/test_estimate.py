@@ -7,6 +7,7 @@ import pytest
 import tiny_runs
 from xmtc.config.load import load_config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
+from xmtc.errors import DataError
 from xmtc.estimate import estimate as module
 from xmtc.estimate.estimate import dry_run, estimate
 from xmtc.estimate.probe import HeadSpeed
@@ -81,3 +82,36 @@ def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
     assert "time, measured on this machine" in printed
     dry_run(tiny_runs.load(pretrained, "distributed.workers=2"))
     assert "time, measured on this machine" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "train.jsonl"),
+        ("{\n", "no document with text"),
+        ('{"text": "", "labels": ["a"]}\n', "no document with text"),
+    ],
+    ids=["missing", "damaged", "without text"],
+)
+def test_a_dry_run_assumes_no_source(tmp_path, content, words) -> None:
+    path = tiny_runs.write_config(tmp_path)
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.jsonl").unlink()
+        if content is not None:
+            (tmp_path / f"{split}.jsonl").write_text(content)
+    with pytest.raises(DataError, match=words):
+        dry_run(tiny_runs.load(path))
+
+
+def test_a_dry_run_with_a_price_gives_hours_and_costs_by_card(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    bag = {"kind": "bag", "embedding": {"width": 8}}
+    dry_run(tiny_runs.load(tiny_runs.write_config(tmp_path, model={"encoder": bag})), 2.5)
+    assert "the backbone has no products" in capsys.readouterr().out
+    shape = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    encoder = {"kind": "hugging_face", "name": "x", "from_config": shape | {"intermediate_size": 128}}
+    dry_run(tiny_runs.load(tiny_runs.write_config(tmp_path, model={"encoder": encoder})), 2.5)
+    printed = capsys.readouterr().out
+    assert "H200" in printed
+    assert "assumed" in printed
+    assert "T4" not in printed, "it has no instructions for bfloat16"

@@ -1,5 +1,6 @@
 """Which card a run has, and what estimates say of it."""
 
+import shlex
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,16 @@ import pytest
 import torch
 
 from xmtc.config.load import load_config
+from xmtc.distributed.cards import CARDS, card_named
 from xmtc.distributed.config import DistributedConfig
 from xmtc.estimate import memory
 from xmtc.estimate.estimate import Estimate, print_estimate
-from xmtc.estimate.memory import CARDS, gib_of, memory_of_worker
+from xmtc.estimate.memory import memory_of_worker
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
 
-QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "configs/quickstart.yaml"
 FOUND = Estimate(
     memory={"weights": 30 * 2**30},
     disk={},
@@ -48,7 +51,7 @@ def run(**distributed: object) -> RunConfig:
     ],
 )
 def test_names(name: str, found: str | None) -> None:
-    assert gib_of(name) == (None if found is None else CARDS[found])
+    assert card_named(name) == (None if found is None else CARDS[found])
 
 
 def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +75,10 @@ def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.Monkey
 def test_an_unknown_card_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     print_estimate(run(precision="bf16"), FOUND)
-    assert "accelerator_type:A100" in capsys.readouterr().out
+    advice = next(line for line in capsys.readouterr().out.splitlines() if "accelerator_type:A100" in line)
+    (pasted,) = [word for word in shlex.split(advice) if "accelerator_type" in word]
+    config = load_config(RunConfig, ROOT / "configs/smoke_llama.yaml", [pasted.rstrip(",")])
+    assert config.distributed.resources_per_worker == {"accelerator_type:A100": 0.001}
 
 
 def test_what_does_not_fit_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from xmtc.data.pretrained import pretrained_source
 from xmtc.data.windows import cut
+from xmtc.distributed.cards import card_named
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.rowwise_config import AdamWConfig
 from xmtc.errors import ConfigError
@@ -22,6 +23,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.pretrained import read_pretrained_config
 from xmtc.models.heads.base import ScoresByProduct
 from xmtc.models.kernels.products import CHUNK
+from xmtc.models.operations import products
 from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.training.unfreeze import trained_groups
@@ -31,7 +33,11 @@ _SHAPES: dict[str, dict[str, Any]] = read_json(Path(__file__).with_name("backbon
 """Published shapes of backbones whose files may not be on this machine."""
 _QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # per weight; NF4 with doubly quantised scales of blocks of 64
 _LOGIT_BYTES = 12  # float32: the logit, its gradient, and a value that the loss keeps for the backward pass
-TABLES, MOMENTS, LOGITS = "tables", "gradients and moments", "logits"
+TABLES = "tables"
+MOMENTS = "gradients and moments"
+LOGITS = "logits"
+CARD_RESOURCE = "accelerator_type:"
+"""Begins the name of the resource by which Ray knows a node's cards."""
 
 
 class UnknownShapeError(ConfigError):
@@ -143,12 +149,6 @@ def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Pa
         for p in classifier.parameters()
         if id(p) not in ours
     )
-
-
-def products(module: nn.Module) -> list[nn.Module]:
-    """List the layers that multiply every token by their weights, without adapters."""
-    kinds = nn.Linear | nn.Conv1d | nn.RNNBase
-    return [layer for name, layer in module.named_modules() if isinstance(layer, kinds) and "lora_" not in name]
 
 
 def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[str, float]:
@@ -286,13 +286,6 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
     return lines
 
 
-_RESOURCE = "accelerator_type:"
-
-
-CARDS: dict[str, float] = read_json(Path(__file__).with_name("cards.json"))
-"""GiB of known GPUs by name, as in Ray's `accelerator_type`. A name that contains another comes first."""
-
-
 def card_gib(distributed: DistributedConfig) -> float | None:
     """Find the memory of the card of a run's workers, which have one, in GiB; None if it is unknown.
 
@@ -300,13 +293,9 @@ def card_gib(distributed: DistributedConfig) -> float | None:
     machine's card.
     """
     for resource in distributed.resources_per_worker:
-        if resource.startswith(_RESOURCE):
-            return gib_of(resource.removeprefix(_RESOURCE))
+        if resource.startswith(CARD_RESOURCE):
+            card = card_named(resource.removeprefix(CARD_RESOURCE))
+            return None if card is None else card.gib
     if distributed.address is None and torch.cuda.is_available():
         return torch.cuda.get_device_properties(0).total_memory / GIB
     return None
-
-
-def gib_of(name: str) -> float | None:
-    """Find the memory of a card such as `A100` or `NVIDIA A100-SXM4-40GB`, in GiB; None if it is unknown."""
-    return next((gib for card, gib in CARDS.items() if card.lower() in name.lower()), None)

@@ -8,6 +8,7 @@ import typer
 from xmtc.commands.arguments import config_file, load_run, local_status
 from xmtc.commands.family import command
 from xmtc.commands.options import ConfigFile, Overrides, PrintConfig
+from xmtc.errors import ConfigError
 
 
 @command(panel="Train")
@@ -20,6 +21,10 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time that the run needs, and exit.")
     ] = False,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", min=0, help="With --dry-run: price of a GPU for an hour, for costs by card."),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a finished run whose data or first weights have changed since.")
     ] = False,
@@ -34,8 +39,10 @@ def train(
         from xmtc.preflight.configuration import check
 
         check(run)
-        estimate_run(run)
+        estimate_run(run, price)
         return
+    if price is not None:
+        raise ConfigError("--price is only of use with --dry-run; add it, or leave --price out")
     from xmtc.pipeline import train_run
 
     train_run(run, overwrite=overwrite, finish=finish)

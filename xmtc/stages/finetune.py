@@ -48,7 +48,8 @@ def _phase(worker: Worker, phase: PhaseConfig) -> Phase:
         return parameter_groups(classifier.parameter_groups(), phase, settings, tables)
 
     cached = settings.cache_hidden and phase.encoder_layers == 0
-    return Phase(phase.epochs, groups, worker.batches.collator(worker.train, cached=cached, crop=settings.crop))
+    collate = worker.batches.collator(worker.train, cached=cached, crop=settings.crop)
+    return Phase(phase.epochs, groups, collate, encodes=not cached)
 
 
 def _measure(worker: Worker, *, cached: bool) -> dict[str, float]:

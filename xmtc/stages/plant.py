@@ -135,7 +135,8 @@ class WorkerPasses(Passes):
             return parameter_groups({"head.attention": attention}, PhaseConfig(epochs=epochs), settings, queries)
 
         collate = worker.batches.collator(worker.train, cached=settings.cache_hidden)
-        train(worker, Stage.PLANT, _stage_1(worker), [Phase(epochs, groups, collate)], settings, METRIC)
+        phase = Phase(epochs, groups, collate, encodes=not settings.cache_hidden)
+        train(worker, Stage.PLANT, _stage_1(worker), [phase], settings, METRIC)
 
     def dev_macro_f1(self) -> float:
         """Measure the head as it is on some dev documents."""

@@ -16,6 +16,8 @@ _STEP_METRICS = (
     ("train/grad_norm", "grad norm {:.2f}"),
     ("perf/docs_per_s", "{:,.1f} docs/s"),
     ("perf/tokens_per_s", "{:,.0f} tokens/s"),
+    ("perf/tflop_per_s", "{:.2f} TFLOP/s"),
+    ("perf/mfu", "{:.0%} of the card's rate"),
     ("mem/peak_gib", "{:.1f} GiB"),
     ("mem/cuda_peak_gib", "{:.1f} GiB GPU"),
     ("time/data_wait_frac", "{:.0%} data wait"),

@@ -4,6 +4,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -11,14 +12,38 @@ import torch
 T = TypeVar("T")
 
 _GIB = 2**30
+_TERA = 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a token costs, and what the devices that share the tokens can do.
+
+    Attributes:
+        operations_per_token: floating-point operations; 0 if they are not counted.
+        workers: devices that share the tokens.
+        tflop_per_s: published rate of one device; None if it is unknown.
+    """
+
+    operations_per_token: float = 0.0
+    workers: int = 1
+    tflop_per_s: float | None = None
 
 
 class Throughput:
     """A meter of one rank. Feed it GLOBAL documents and tokens for the global rate, local ones for this rank's."""
 
-    def __init__(self, device: torch.device | None = None, clock: Callable[[], float] = time.perf_counter):
-        self._device, self._clock = device, clock
-        self._documents = self._tokens = 0
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        work: Work = Work(),
+    ):
+        self._device = device
+        self._clock = clock
+        self._work = work
+        self._documents = 0
+        self._tokens = 0
         self._waited_s = 0.0
         self._since = clock()
 
@@ -40,20 +65,35 @@ class Throughput:
         """Return rates and waiting share since the last read, and the memory peaks so far; start a new interval.
 
         Returns:
-            perf/tokens_per_s, perf/docs_per_s; mem/peak_gib (host, this process) and, on CUDA, mem/cuda_peak_gib;
-            time/data_wait_frac in [0, 1].
+            perf/tokens_per_s, perf/docs_per_s; perf/tflop_per_s of each device, where operations are counted, and its
+            share of the device's published rate, perf/mfu, where that is known; mem/peak_gib (host, this process) and,
+            on CUDA, mem/cuda_peak_gib; time/data_wait_frac in [0, 1].
         """
         now = self._clock()
         elapsed = max(now - self._since, 1e-9)
+        tokens_per_s = self._tokens / elapsed
         metrics = {
-            "perf/tokens_per_s": self._tokens / elapsed,
+            "perf/tokens_per_s": tokens_per_s,
             "perf/docs_per_s": self._documents / elapsed,
+            **self._rates(tokens_per_s),
             "time/data_wait_frac": min(self._waited_s / elapsed, 1.0),
             **memory_peaks(self._device),
         }
-        self._documents = self._tokens = 0
-        self._waited_s, self._since = 0.0, now
+        self._documents = 0
+        self._tokens = 0
+        self._waited_s = 0.0
+        self._since = now
         return metrics
+
+    def _rates(self, tokens_per_s: float) -> dict[str, float]:
+        """Compute the rate of each device, and its share of the published one."""
+        if not self._work.operations_per_token:
+            return {}
+        tflop_per_s = tokens_per_s * self._work.operations_per_token / self._work.workers / _TERA
+        rates = {"perf/tflop_per_s": tflop_per_s}
+        if self._work.tflop_per_s is not None:
+            rates["perf/mfu"] = tflop_per_s / self._work.tflop_per_s
+        return rates
 
 
 def memory_peaks(device: torch.device | None = None) -> dict[str, float]:

@@ -8,7 +8,7 @@ loop.
 import math
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from xmtc.data.collate import Batch
 from xmtc.data.loader import prefetch
 from xmtc.data.sampler import Sampler, Step
+from xmtc.distributed.cards import rate_of_device
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import TrainingError
+from xmtc.models.operations import training_operations
 from xmtc.track.console import print_line
-from xmtc.track.throughput import Throughput
+from xmtc.track.throughput import Throughput, Work
 from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import Callback
 from xmtc.training.checkpoint import Checkpoint, CheckpointStore
@@ -98,6 +100,7 @@ class Loop:
         self.best, self.callbacks = services.best, services.callbacks
         self.total_steps = sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
         self.peak_rates: list[float] = []
+        self.work = Work()
         self.last_save = time.monotonic()
         self.interruption = Interruption()
 
@@ -151,6 +154,7 @@ class Loop:
         self.peak_rates = [group.learning_rate for group in groups]
         wanted = {id(parameter) for group in groups for parameter in group.parameters}
         trained = {name: p for name, p in self.objective.named_parameters() if id(p) in wanted}
+        self.work = self._work(phase, wanted)
         module = self.strategy.prepare(self.objective, groups)
         for callback in self.callbacks:
             callback.begin_phase(trained)
@@ -162,8 +166,18 @@ class Loop:
             self._end_epoch(position)
         self.strategy.close()
 
+    def _work(self, phase: Phase, trained: Collection[int]) -> Work:
+        """Find out what a token of the phase costs; without the encoder, its cost is not counted."""
+        if not phase.encodes:
+            return Work()
+        return Work(
+            operations_per_token=training_operations(self.objective.classifier.encoder, trained),
+            workers=self.strategy.world_size,
+            tflop_per_s=rate_of_device(self.strategy.device),
+        )
+
     def _run_epoch(self, phase: Phase, module: nn.Module, position: Position) -> None:
-        meter = Throughput(self.strategy.device)
+        meter = Throughput(self.strategy.device, work=self.work)
         self.objective.train()
         for step, batches in self._batches(phase, position):
             for callback in self.callbacks:

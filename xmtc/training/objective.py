@@ -41,11 +41,19 @@ class Objective(nn.Module):
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a stage; the loop calls `groups` when the phase begins, and `collate` with a seed."""
+    """One phase of a stage.
+
+    Attributes:
+        epochs: passes over the training documents.
+        groups: makes what the optimizer trains; the loop calls it when the phase begins.
+        collate: makes a batch; the loop calls it with a seed.
+        encodes: whether batches run through the encoder, and do not bring cached hidden states.
+    """
 
     epochs: int
     groups: Callable[[], list[ParameterGroup]]
     collate: Callable[[MicroBatch, int], Batch]
+    encodes: bool = True
 
 
 @dataclass(frozen=True)
