@@ -44,7 +44,7 @@ def test_labels_and_texts_reach_the_terminal_without_escape_sequences(whole, cap
     evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
     model = package.Model.from_pretrained(whole.run / "model")
     labels = [f"{evil}{label}" for label in model.labels.labels]
-    model.labels = LabelTable(labels, labels, model.labels.train_counts)
+    model.scorer.labels = LabelTable(labels, labels, model.labels.train_counts)
     console = Console(file=io.StringIO(), width=200)
     print_sections(explain_text(model, f"lawery {evil} fishing", [], 2), console)
     print_line(evil, console)

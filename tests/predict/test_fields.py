@@ -231,3 +231,17 @@ def test_a_field_that_documents_lack_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="word_neighbours: fields: the documents have no field 'titel'; they have"):
         train_run(config)
     assert not RunPaths.of(config).corpus.exists()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_document_scores_the_same_in_any_batch_and_order(model: xmtc.Model, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    others = [fielded(row) | {"title": fielded(row)["head"]} for row in tiny_runs.documents(20, first=40)]
+    alone = [model.predict([document], top_k=6)[0] for document in DOCUMENTS]
+    numbers = rng.permutation(len(DOCUMENTS) + int(rng.integers(len(others))))
+    batch = [DOCUMENTS[at] if at < len(DOCUMENTS) else others[at - len(DOCUMENTS)] for at in numbers]
+    together = model.predict(batch, top_k=6)
+    for at, predictions in zip(numbers, together, strict=True):
+        if at < len(DOCUMENTS):
+            assert [one.label for one in predictions] == [one.label for one in alone[at]]
+            np.testing.assert_allclose([one.score for one in predictions], [one.score for one in alone[at]], atol=1e-5)

@@ -1,6 +1,6 @@
 """Search among centred vectors of unit length by inner product, with FAISS.
 
-Suffixes: N vectors, B queries, K found, D width.
+Suffixes: N vectors, B queries, K found, S searched, P pairs of a query and a vector, D width.
 """
 
 from pathlib import Path
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from xmtc.data.arrays import Floats
 from xmtc.errors import CheckpointError, StorageError
 from xmtc.files import reading, replacing_file
+from xmtc.scorers.ties import EQUAL, first_of_each
 
 MAX_EXACT = 200_000
 """With more vectors, the search visits only some inverted lists."""
 LISTS_SEARCHED = 32
 _VECTORS_A_LIST = 64  # that the lists are trained on
+_MORE = 16
+"""Vectors that are searched beyond those that are wanted."""
 COPY = "copy the whole model folder, or export it again"
 _UNTYPED: Any = faiss  # its stubs do not know the class
 _UNTYPED.cvar.distance_compute_blas_threshold = 1  # products of matrices also for few queries: a third of the time
@@ -51,12 +54,29 @@ def index_of(vectors_ND: Floats) -> Any:
 
 
 def nearest(index: Any, queries_BD: Floats, k: int) -> tuple[NDArray[np.int64], Floats]:
-    """Find rows and inner products (B, K) of the nearest vectors, nearest first; -1 pads."""
+    """Find rows and inner products (B, K) of the nearest vectors, nearest first, K = min(k, N); -1 pads rows.
+
+    Of equally near ones, those with the lower rows are chosen, see `xmtc.scorers.ties`. So more are searched than are
+    wanted, until the last one found is clearly less near than the last one wanted.
+    """
     parameters = None
     if isinstance(index, faiss.IndexIVF):
         parameters = _UNTYPED.SearchParametersIVF(nprobe=min(LISTS_SEARCHED, index.nlist))
-    products_BK, found_BK = index.search(queries_BD, min(k, index.ntotal), params=parameters)
-    return found_BK, products_BK
+    k = min(k, index.ntotal)
+    searched = min(k + _MORE, index.ntotal)
+    products_BS, rows_BS = index.search(queries_BD, searched, params=parameters)
+    while searched < index.ntotal and _may_go_on(rows_BS, products_BS, k):
+        searched = min(4 * searched, index.ntotal)
+        products_BS, rows_BS = index.search(queries_BD, searched, params=parameters)
+    query_P, place_P = np.nonzero(rows_BS >= 0)
+    at = query_P, place_P
+    return first_of_each(query_P, rows_BS[at], products_BS[at], len(queries_BD), k)
+
+
+def _may_go_on(rows_BS: NDArray[np.int64], products_BS: Floats, k: int) -> bool:
+    """Whether the last vector found for a query is about as near as the last one wanted, so that others may be, too."""
+    full_B = rows_BS[:, -1] >= 0
+    return bool((full_B & (products_BS[:, k - 1] - products_BS[:, -1] < 2 * EQUAL)).any())
 
 
 def vectors_at(index: Any, rows: NDArray[np.int64]) -> Floats:

@@ -18,10 +18,13 @@ from xmtc.data.words import Words
 from xmtc.scorers.base import Features, Training, field_weights
 from xmtc.scorers.config import WordNeighboursConfig
 from xmtc.scorers.gram import by_frequency
+from xmtc.scorers.ties import EQUAL, first_of_each
 from xmtc.scorers.votes import Votes
 
 _POWER = np.float32(4)
 _MAX_DENSE = 300
+_PAIRS = 1 << 16
+"""Pairs of documents whose words are multiplied at once."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,28 @@ class WordNeighbours(Votes):
 
     @override
     def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
+        """Finds the nearest documents that share a word; products find them roughly, and `_cosines` exactly."""
         words_BV = features.words.together(self.fields_F)
         frequent_F, rare_R, dense_NF, rare_RN = self._parts
-        cosines_BN = words_BV[:, frequent_F].toarray() @ dense_NF.T
-        cosines_BN += (words_BV[:, rare_R] @ rare_RN).toarray()
-        best_BK = torch.from_numpy(cosines_BN).topk(min(self.k, cosines_BN.shape[1]), dim=1).indices
-        found_BK = np.sort(best_BK.numpy(), axis=1)
-        values_BK = np.take_along_axis(cosines_BN, found_BK, axis=1)
-        order_BK = np.argsort(-values_BK, axis=1, kind="stable")
-        return np.take_along_axis(found_BK, order_BK, axis=1), np.take_along_axis(values_BK, order_BK, axis=1)
+        rough_BN = words_BV[:, frequent_F].toarray() @ dense_NF.T
+        rough_BN += (words_BV[:, rare_R] @ rare_RN).toarray()
+        best_BK = torch.from_numpy(rough_BN).topk(min(self.k, rough_BN.shape[1]), dim=1).values.numpy()
+        least_B1 = np.maximum(best_BK[:, -1:] - 2 * EQUAL, 0)
+        query_P, document_P = np.nonzero(rough_BN > least_B1)
+        cosine_P = self._cosines(words_BV, query_P, document_P)
+        return first_of_each(query_P, document_P, cosine_P, len(rough_BN), min(self.k, rough_BN.shape[1]))
+
+    def _cosines(
+        self, words_BV: Matrix, query_P: NDArray[np.integer], document_P: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        """Compute cosines of pairs, each alone and in the order of its terms, so that no other pair changes a bit."""
+        cosine_P = np.empty(len(query_P))
+        words_BV = words_BV.astype(np.float64)
+        for start in range(0, len(query_P), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            products_PV = words_BV[query_P[part]].multiply(self.words_NV[document_P[part]])
+            cosine_P[part] = np.asarray(products_PV.sum(axis=1)).ravel()
+        return cosine_P
 
     @override
     def closeness(self, words: Words) -> Floats:

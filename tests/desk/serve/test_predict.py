@@ -219,7 +219,7 @@ def test_documents_may_have_categories(served_folder: Path):
         assert client.get("/model").json()["categories"] == ["kind", "ward"]
         answers = client.post("/predict", {"texts": given}).json()["predictions"]
         bad = [client.post("/predict", {"texts": [one]}) for one in ({"text": 3}, document | {"kind": [[1]]})]
-    model.info = replace(model.info, categories=())
+    model.scorer.info = replace(model.info, categories=())
     plain, joined = model.predict(["fish of the sea", "law\n3\nTrue\nfish of the sea"], top_k=1)
     assert [(one[0]["label"], one[0]["score"]) for one in answers] == [
         (one[0].label, pytest.approx(one[0].score, abs=1e-6)) for one in (plain, joined, plain)
