@@ -14,7 +14,8 @@ import pytest
 from test_relabel import run
 
 from named_model import NAMES, TEXTS, export
-from xmtc.artefact.export import LABELS, load_model, open_model, write_model
+from xmtc.artefact.contract import LABELS
+from xmtc.artefact.export import load_model, open_model, write_model
 from xmtc.artefact.info import vocabulary_warning
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import LabelInfo

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from xmtc.artefact.export import LABELS, THRESHOLDS, read_outcomes, write_decision
+from xmtc.artefact.contract import LABELS
+from xmtc.artefact.export import THRESHOLDS, read_outcomes, write_decision
 from xmtc.artefact.info import check_same, model_digest, read_info
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError

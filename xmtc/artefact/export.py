@@ -30,9 +30,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
+from xmtc.artefact.contract import CALIBRATION, LABELS, OUTCOMES, SCORERS, check_arrays, check_labels
 from xmtc.artefact.info import STRICT, ModelInfo, check_same, model_digest, read_info, read_model_json, write_info
 from xmtc.artefact.output import HEAD, SMOKE, check_output, replacing
 from xmtc.artefact.profile import Profile
+from xmtc.data.array_contract import FIX
 from xmtc.data.labels import LabelTable
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
@@ -41,14 +43,13 @@ from xmtc.fusion.config import Rule
 from xmtc.fusion.decision import BEST, HALF, Decision, Outcomes
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import LabelIndex, LabelVectors
+from xmtc.mining.index import INDEX, LabelIndex, LabelVectors
 from xmtc.models.calibration import Calibration
 from xmtc.models.classifier import Classifier
 from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.module_files import load_weights, part, whole
 
-CALIBRATION, SCORERS, LABELS, THRESHOLDS = "calibration.safetensors", "scorers", "labels.arrow", "thresholds.json"
-OUTCOMES = "outcomes.safetensors"
+THRESHOLDS = "thresholds.json"
 
 
 _Probability = Annotated[float, Field(ge=0, le=1)]
@@ -173,16 +174,20 @@ def load_model(directory: Path) -> ModelParts:
     directory, digest = Path(directory), model_digest(directory)
     try:
         info = read_info(directory)
+        check_labels(directory / LABELS)
         labels = LabelTable.load(directory / LABELS)
         decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
-        outcomes = read_outcomes(directory)
         classifier = _read_classifier(directory, info, len(labels))
+        check_arrays(directory, info, len(labels), classifier.encoder.width)
+        outcomes = read_outcomes(directory)
         tokenizer = load_pretrained(str(directory / "tokenizer"))
         ensemble = None
         if info.model.scorers:
             has_head = info.model.head.scores
             ensemble = Ensemble.load(directory / SCORERS, info.model.scorers, info.model.fusion, has_head=has_head)
         index = LabelIndex.open(directory, len(labels))
+        if index is not None and index.width != LabelVectors.of(classifier.head).shape[1]:
+            raise CheckpointError(f"{directory / INDEX}: holds vectors of another width than the head's; {FIX}")
         profile = Profile.load(directory)
     finally:  # files of two models do not fit each other
         check_same(directory, digest)

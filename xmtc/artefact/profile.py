@@ -10,10 +10,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from safetensors import safe_open
 
+from xmtc.data.array_contract import FIX, Array, Arrays
 from xmtc.data.tensor_files import read_tensors, write_tensors
+from xmtc.errors import CheckpointError
+from xmtc.files import reading
 
 FILE = "profile.safetensors"
+_KINDS_OF = TypeAdapter(dict[str, dict[str, int]])
 MOST_LABELS = 200
 """Labels whose predictions on dev are remembered, the most frequent ones."""
 _KINDS, _TOKENS = "kinds", "token_bits"
@@ -55,5 +61,16 @@ class Profile:
         if not (folder / FILE).is_file():
             return None
         found = read_tensors(folder / FILE, (_TOKENS, _KINDS))
-        kinds = json.loads(found.pop(_KINDS).tobytes())
+        with reading(folder / FILE, CheckpointError, FIX):
+            kinds = _KINDS_OF.validate_json(found.pop(_KINDS).tobytes())
         return cls(found.pop(_TOKENS), found, kinds)
+
+
+def arrays_of_profile(path: Path) -> Arrays:
+    """Return what the arrays of a profile must be; a sample has its statistic's name, and any number of values."""
+    with reading(path, CheckpointError, FIX), safe_open(path, framework="numpy") as file:
+        samples = sorted(set(file.keys()) - {_TOKENS, _KINDS})
+    arrays: dict[str, Array] = {_TOKENS: Array("F16", "Z", least=0), _KINDS: Array("U8", "J")}
+    for number, name in enumerate(samples):
+        arrays[name] = Array("F32 F64", chr(ord("α") + number % 1000))
+    return arrays

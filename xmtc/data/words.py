@@ -16,19 +16,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 from scipy import sparse
+from typing_extensions import TypedDict
 
 from xmtc.data.analyzer import ANALYZER, word_spans, words_of
+from xmtc.data.array_contract import FIX, Array, Arrays
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.config import WordsConfig
 from xmtc.data.fields import ONE_FIELD, categories_of, field_parts
 from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
 from xmtc.errors import CheckpointError, DataError
-from xmtc.files import write_json
+from xmtc.files import reading, write_json
 
 logger = logging.getLogger(__name__)
 _CODE_CHARACTER = re.compile(r"[\d_]")
@@ -140,6 +143,17 @@ def count_words(texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE
     return WordCounts(list(ids), sparse.csr_array(parts, shape=(len(ends) - 1, len(ids))))
 
 
+class _StoredVocabulary(TypedDict):
+    """The content of `words.json`."""
+
+    analyzer: str
+    terms: list[str]
+    documents: Annotated[int, Field(ge=0)]
+    rules: tuple[Annotated[int, Field(ge=1, le=10)], Annotated[int, Field(ge=0, le=100)]]
+    fields: Annotated[tuple[str, ...], Field(min_length=1)]
+    categories: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Terms and what they weigh.
@@ -153,6 +167,7 @@ class Vocabulary:
         categories: names of the categories.
     """
 
+    ARRAYS: ClassVar[Arrays] = {"documents_V": Array("I64", "V", least=0)}
     terms: list[str]
     documents_V: NDArray[np.int64]
     documents: int
@@ -238,14 +253,18 @@ class Vocabulary:
                 f"{path}: the analyzer {analyzer!r} is unknown; this version of xmtc has {ANALYZER!r}: use the "
                 "version that wrote the file"
             )
+        with reading(path, CheckpointError, FIX):
+            stored = TypeAdapter(_StoredVocabulary).validate_python(plain)
+        if len(set(stored["terms"])) != len(stored["terms"]):
+            raise CheckpointError(f"{path}: a term occurs twice; {FIX}")
         tensors = read_tensors(folder / _COUNTS_FILE, ("documents_V",))
         return cls(
-            terms=plain["terms"],
+            terms=stored["terms"],
             documents_V=tensors["documents_V"],
-            documents=plain["documents"],
-            rules=TermRules(*plain["rules"]),
-            fields=tuple(plain["fields"]),
-            categories=tuple(plain["categories"]),
+            documents=stored["documents"],
+            rules=TermRules(*stored["rules"]),
+            fields=stored["fields"],
+            categories=stored["categories"],
         )
 
 

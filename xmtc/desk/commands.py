@@ -91,7 +91,7 @@ def annotations_sample(
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
     """Draw a sample to audit, stratified by expected quality and by the bin of the rarest label."""
-    from xmtc.artefact.export import LABELS
+    from xmtc.artefact.contract import LABELS
     from xmtc.artefact.info import read_description
     from xmtc.data.labels import LabelTable
     from xmtc.data.readers import Document

@@ -3,7 +3,7 @@
 Suffixes: N documents, K candidates, P pairs, X inputs (the last is 1), T trees, V nodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays
 from xmtc.errors import ConfigError
 from xmtc.fusion.combination import Combination, Floats
 from xmtc.fusion.config import CombinationKind
@@ -63,7 +64,14 @@ class BoostedTrees(Combination):
     start_1: Floats
 
     kind: ClassVar[CombinationKind] = "trees"
-    TENSORS: ClassVar[tuple[str, ...]] = ("roots_T", "input_V", "threshold_V", "children_V2", "value_V", "start_1")
+    ARRAYS: ClassVar[Arrays] = {
+        "input_V": Array("I32", "V", least=0, below="X"),
+        "threshold_V": Array("F64", "V", infinite=True),
+        "children_V2": Array("I32", "V2", least=0, below="V"),
+        "value_V": Array("F64", "V"),
+        "roots_T": Array("I32", "T", least=0, below="V", ascending=True),
+        "start_1": Array("F64", "1"),
+    }
 
     @classmethod
     def fit(cls, inputs_PX: Floats, right_P: NDArray[np.bool_], chance_P: Floats) -> Self:
@@ -119,6 +127,32 @@ class BoostedTrees(Combination):
             value_V,
             np.asarray(booster._baseline_prediction, np.float64).reshape(1),
         )
+
+    @classmethod
+    @override
+    def from_tensors(cls, tensors: Mapping[str, NDArray]) -> Self:
+        trees = super().from_tensors(tensors)
+        trees._check_shape()
+        return trees
+
+    def _check_shape(self) -> None:
+        """Raise ValueError unless the nodes are trees: children come after their parent, in the same tree."""
+        nodes = len(self.value_V)
+        if not nodes or not len(self.roots_T) or self.roots_T[0] != 0:
+            raise ValueError("the first tree does not begin with the first node")
+        is_leaf_V = self.children_V2[:, 0] == np.arange(nodes)
+        if (is_leaf_V != (self.children_V2[:, 1] == np.arange(nodes))).any():
+            raise ValueError("a node has one child")
+        tree_V = np.searchsorted(self.roots_T, np.arange(nodes), side="right") - 1
+        splits = np.flatnonzero(~is_leaf_V)
+        children = self.children_V2[splits]
+        parents = np.bincount(children.ravel(), minlength=nodes)
+        if (children <= splits[:, None]).any() or (tree_V[children] != tree_V[splits][:, None]).any():
+            raise ValueError("a node's child is before it, or in another tree")
+        if (parents[self.roots_T] != 0).any() or (np.delete(parents, self.roots_T) != 1).any():
+            raise ValueError("a node has no parent, or several")
+        if np.bincount(tree_V[is_leaf_V]).max() > _MOST_LEAVES:
+            raise ValueError(f"a tree has more than {_MOST_LEAVES} leaves")
 
     @override
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.data.array_contract import Arrays
 from xmtc.fusion.config import CombinationKind
 from xmtc.scorers.regrouping import Regrouping
 
@@ -20,11 +21,11 @@ class Combination(Protocol):
 
     Attributes:
         kind: its name in settings and files.
-        TENSORS: names of the arrays that it is saved as.
+        ARRAYS: the arrays that it is saved as; X is the number of inputs, L that of labels.
     """
 
     kind: ClassVar[CombinationKind]
-    TENSORS: ClassVar[tuple[str, ...]]
+    ARRAYS: ClassVar[Arrays]
 
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
         """Compute logits (N, K)."""
@@ -46,9 +47,13 @@ class Combination(Protocol):
 
     def tensors(self) -> dict[str, NDArray]:
         """Return the arrays that `from_tensors` restores the combination from, by name."""
-        return {name: getattr(self, name) for name in self.TENSORS}
+        return {name: getattr(self, name) for name in self.ARRAYS}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray]) -> Self:
-        """Restore a combination."""
-        return cls(**{name: tensors[name] for name in cls.TENSORS})
+        """Restore a combination.
+
+        Raises:
+            ValueError: its arrays do not fit each other.
+        """
+        return cls(**{name: tensors[name] for name in cls.ARRAYS})

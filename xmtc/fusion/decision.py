@@ -20,12 +20,13 @@ Shapes: N documents, K labels of a document, best first, L labels, P pairs, T th
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.array_contract import Array, Arrays
 from xmtc.data.bins import bin_masks
 from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.fusion.config import BINS
@@ -141,6 +142,13 @@ class Outcomes:
         documents: N.
     """
 
+    ARRAYS: ClassVar[Arrays] = {
+        "label_ids_P": Array("I32", "P", least=0, below="L"),
+        "scores_P": Array("F32", "P", least=0, most=1),
+        "right_P": Array("F32", "P", least=0, most=1),
+        "gold_L": Array("F32", "L", least=0),
+        "documents": Array("I64", least=0),
+    }
     label_ids_P: NDArray[np.int32]
     scores_P: NDArray[np.float32]
     right_P: NDArray[np.float32]

@@ -32,7 +32,8 @@ from xmtc.scorers.regrouping import Regrouping
 
 HEAD = "head"
 """Name of the head on the backbone in the fusion."""
-_DOCUMENTS = "documents.arrow"
+DOCUMENTS = "documents.arrow"
+"""File with the ids of the training documents."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,13 @@ class Ensemble:
         folder.mkdir(parents=True, exist_ok=True)
         self.vocabulary.save(folder)
         for number, (name, scorer) in enumerate(self.scorers.items()):
-            place = folder / _place(number, name)
+            place = folder_of_scorer(folder, number, name)
             place.mkdir(exist_ok=True)
             scorer.save(place)
         if self.fusion is not None:
             self.fusion.save(folder)
         table = pa.table({"doc_id": pa.array(self.doc_ids, pa.string())})
-        with replacing_file(folder / _DOCUMENTS) as partial:
+        with replacing_file(folder / DOCUMENTS) as partial:
             write_arrow(partial, table.schema, table.to_batches())
 
     @classmethod
@@ -154,11 +155,11 @@ class Ensemble:
             CheckpointError: a file is missing or damaged.
         """
         scorers = {
-            name: one.load(folder / _place(number, name))
+            name: one.load(folder_of_scorer(folder, number, name))
             for number, (name, one) in enumerate(zip(names_of(settings), settings, strict=True))
         }
         fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
-        path = folder / _DOCUMENTS
+        path = folder / DOCUMENTS
         with reading(path, CheckpointError, "copy it again"):
             doc_ids = read_arrow(path).column("doc_id").to_pylist()
         return cls(Vocabulary.load(folder), scorers, doc_ids, config, has_head, fusion)
@@ -171,5 +172,6 @@ def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
     return [f"{name} {number + 1}" if number else name for name, number in zip(names, earlier, strict=True)]
 
 
-def _place(number: int, name: str) -> str:
-    return f"{number}-{name.partition(' ')[0]}"
+def folder_of_scorer(folder: Path, number: int, name: str) -> Path:
+    """Return the folder of a scorer, given its number and its name among all."""
+    return folder / f"{number}-{name.partition(' ')[0]}"

@@ -14,15 +14,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 from scipy.special import expit
 
+from xmtc.data.array_contract import FIX, Array, Arrays
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_object, read_tensors, write_tensors
-from xmtc.files import write_json
+from xmtc.errors import CheckpointError
+from xmtc.files import reading, write_json
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.combination import Combination
 from xmtc.fusion.config import CombinationKind, FusionConfig
@@ -37,8 +40,10 @@ LEAST_FOR_TREES = 2_000
 """A fusion does not try trees with fewer right pairs."""
 _PER_SCORER = 4
 log = logging.getLogger(__name__)
-_FILE = "fusion.safetensors"
-_FIRST = "first"  # folder
+FUSION = "fusion.safetensors"
+"""File of a fusion's arrays."""
+FIRST = "first"
+"""Folder of the first fusion."""
 _COMBINATIONS: dict[str, type[Combination]] = {one.kind: one for one in (Logistic, BoostedTrees)}
 
 
@@ -124,10 +129,10 @@ class Fusion:
         tensors = self.combination.tensors()
         for number, one in enumerate(self.maps):
             tensors |= {f"scores.{number}": one.scores_Q, f"log_odds.{number}": one.log_odds_Q}
-        write_tensors(folder / _FILE, tensors)
+        write_tensors(folder / FUSION, tensors)
         self.occurrences.save(folder)
         if self.first is not None:
-            self.first.save(folder / _FIRST)
+            self.first.save(folder / FIRST)
 
     @classmethod
     def load(cls, folder: Path) -> "Fusion":
@@ -136,13 +141,41 @@ class Fusion:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        found = read_object(folder / "fusion.json", ("names", "kind"))
-        names, kind = tuple(found["names"]), _COMBINATIONS[found["kind"]]
-        keys = [f"{part}.{number}" for number in range(len(names)) for part in ("scores", "log_odds")]
-        tensors = read_tensors(folder / _FILE, (*kind.TENSORS, *keys))
+        names, kind = described(folder)
+        tensors = read_tensors(folder / FUSION, tuple(arrays_of(kind, len(names))))
         maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
-        first = cls.load(folder / _FIRST) if names[-1:] == (CO_OCCURRENCE,) else None
-        return cls(names, maps, kind.from_tensors(tensors), Occurrences.load(folder), first)
+        with reading(folder / FUSION, CheckpointError, FIX, "does not fit together"):
+            combination = kind.from_tensors(tensors)
+        first = cls.load(folder / FIRST) if names[-1] == CO_OCCURRENCE else None
+        return cls(names, maps, combination, Occurrences.load(folder), first)
+
+
+def described(folder: Path) -> tuple[tuple[str, ...], type[Combination]]:
+    """Read which scorers a saved fusion has, and the class of its combination.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    path = folder / "fusion.json"
+    content = read_object(path, ("names", "kind"))
+    with reading(path, CheckpointError, FIX):
+        names = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)]).validate_python(tuple(content["names"]))
+        return names, _COMBINATIONS[content["kind"]]
+
+
+def arrays_of(kind: type[Combination], scorers: int) -> Arrays:
+    """Return the arrays of a saved fusion of this many scorers: those of its combination, and two a map."""
+    arrays = dict(kind.ARRAYS)
+    for number in range(scorers):
+        knots = chr(ord("α") + number)  # each map has its own number of knots
+        arrays[f"scores.{number}"] = Array("F64", knots, ascending=True)
+        arrays[f"log_odds.{number}"] = Array("F64", knots, ascending=True)
+    return arrays
+
+
+def inputs_of(scorers: int) -> int:
+    """Return the number of inputs of a fusion of this many scorers, with the label's count and the intercept."""
+    return _PER_SCORER * scorers + 2
 
 
 def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrences: Occurrences) -> Pairs:

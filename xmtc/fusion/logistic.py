@@ -13,6 +13,7 @@ from scipy import optimize
 from scipy.special import expit
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays
 from xmtc.data.bins import nonempty_bins
 from xmtc.fusion.combination import Combination, Floats
 from xmtc.fusion.config import CombinationKind
@@ -39,7 +40,7 @@ class Logistic(Combination):
     bin_L: NDArray[np.int64]
 
     kind: ClassVar[CombinationKind] = "linear"
-    TENSORS: ClassVar[tuple[str, ...]] = ("coefficients_GX", "bin_L")
+    ARRAYS: ClassVar[Arrays] = {"coefficients_GX": Array("F64", "GX"), "bin_L": Array("I64", "L", least=0, below="G")}
 
     @classmethod
     def fit(

@@ -10,11 +10,13 @@ Suffixes: N documents, K candidates, L labels, M labels after regrouping.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.array_contract import Array, Arrays, SparseMatrix
 from xmtc.data.arrays import Matrix
 from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.scorers.regrouping import Regrouping
@@ -22,7 +24,7 @@ from xmtc.scorers.regrouping import Regrouping
 CO_OCCURRENCE = "co_occurrence"
 """Name of the score in a fusion."""
 _PSEUDO_DOCUMENTS = 2
-_FILE = "occurrences.safetensors"
+OCCURRENCES = "occurrences.safetensors"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Occurrences:
         together_LL: int32, documents of each pair; nothing on the diagonal.
     """
 
+    ARRAYS: ClassVar[Arrays] = {
+        "counts_L": Array("I64", "L", least=0),
+        "together_LL": SparseMatrix("I32", "LL", least=0),
+    }
     counts_L: NDArray[np.int64]
     together_LL: Matrix
 
@@ -104,7 +110,7 @@ class Occurrences:
 
     def save(self, folder: Path) -> None:
         """Write `occurrences.safetensors`."""
-        write_fields(folder / _FILE, self)
+        write_fields(folder / OCCURRENCES, self)
 
     @classmethod
     def load(cls, folder: Path) -> "Occurrences":
@@ -113,7 +119,7 @@ class Occurrences:
         Raises:
             CheckpointError: the file is missing or damaged.
         """
-        return read_fields(folder / _FILE, cls)
+        return read_fields(folder / OCCURRENCES, cls)
 
 
 def _without_diagonal(pairs_LL: Matrix) -> Matrix:

@@ -151,7 +151,7 @@ def _vocabulary_changes(model: Path, vocabulary: Path, **columns: str | None) ->
         vocabulary: label file.
         columns: column of `label`, `name` and `parents`; None: as in training.
     """
-    from xmtc.artefact.export import LABELS
+    from xmtc.artefact.contract import LABELS
     from xmtc.data.labels import LabelTable
     from xmtc.labels.vocabulary import changes_of, read_vocabulary
 

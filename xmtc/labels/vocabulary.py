@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal
 
-from xmtc.artefact.export import LABELS, open_model, write_model
+from xmtc.artefact.contract import LABELS
+from xmtc.artefact.export import open_model, write_model
 from xmtc.artefact.info import STRICT, read_description
 from xmtc.config.shape import adapter
 from xmtc.data.labels import LabelTable

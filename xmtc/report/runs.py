@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from xmtc.artefact.export import OUTCOMES, THRESHOLDS, read_decision
+from xmtc.artefact.contract import OUTCOMES
+from xmtc.artefact.export import THRESHOLDS, read_decision
 from xmtc.config.load import load_config
 from xmtc.data.corpus import Corpus
 from xmtc.data.labels import LabelTable

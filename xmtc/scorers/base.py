@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.array_contract import Arrays
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_fields, write_fields
 from xmtc.data.words import Vocabulary, Words
@@ -26,7 +27,6 @@ from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
 T = TypeVar("T")
-FILE = "scorer.safetensors"
 BLOCK = 512
 """Default number of documents scored at once."""
 CATEGORY = 0.5
@@ -211,6 +211,11 @@ class Scorer(Protocol):
 
     reads_states: ClassVar[bool] = False
     """Whether `Features.states_ND` must be given."""
+    FILE: ClassVar[str] = "scorer.safetensors"
+    """The file of its arrays in its folder."""
+    ARRAYS: ClassVar[Arrays | None] = None
+    """Its arrays in `FILE`: L labels, V terms, F fields and categories, C = F · V, N training documents, D width of
+    states. None: a scorer of another package, whose sparse matrices alone are checked."""
 
     @property
     def labels(self) -> int:
@@ -266,7 +271,7 @@ class Scorer(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the scorer: the arrays, sparse matrices and integers of a dataclass."""
-        write_fields(folder / FILE, self)
+        write_fields(folder / self.FILE, self)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -275,7 +280,7 @@ class Scorer(Protocol):
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        return read_fields(folder / FILE, cls)
+        return read_fields(folder / cls.FILE, cls)
 
 
 def field_weights(

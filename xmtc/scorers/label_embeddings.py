@@ -13,17 +13,28 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays
 from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import read_json, reading, write_json
-from xmtc.scorers.base import FILE, Contribution, Features, LabelNames, Scored, Scorer, Training
+from xmtc.scorers.base import Contribution, Features, LabelNames, Scored, Scorer, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
-from xmtc.scorers.vectors import centred_index, index_of, nearest, read_index, unit_rows, vectors_at, write_index
+from xmtc.scorers.vectors import (
+    centred_index,
+    check_index,
+    index_of,
+    nearest,
+    read_index,
+    unit_rows,
+    vectors_at,
+    write_index,
+)
 
 _INDEX, _TEXTS = "names.faiss", "names.json"
 _NAMES_A_LABEL = 4  # so many more names than labels are searched
@@ -41,6 +52,11 @@ class LabelEmbeddings(Scorer):
     """
 
     reads_states: ClassVar[bool] = True
+    ARRAYS: ClassVar[Arrays | None] = {
+        "owners_W": Array("I64", "W", least=0, below="L", ascending=True, complete=True),
+        "documents_D": Array("F32", "D"),
+        "names_D": Array("F32", "D"),
+    }
     index: Any
     texts: Sequence[str]
     owners_W: NDArray[np.int64]
@@ -114,8 +130,12 @@ class LabelEmbeddings(Scorer):
     @override
     def load(cls, folder: Path) -> Self:
         with reading(folder / _TEXTS, CheckpointError, "export the model again"):
-            texts = read_json(folder / _TEXTS)
-        return read_fields(folder / FILE, cls, index=read_index(folder / _INDEX), texts=texts)
+            texts = TypeAdapter(list[str]).validate_python(read_json(folder / _TEXTS))
+        scorer = read_fields(folder / cls.FILE, cls, index=read_index(folder / _INDEX), texts=texts)
+        check_index(folder / _INDEX, scorer.index, len(scorer.owners_W), len(scorer.names_D))
+        if len(texts) != len(scorer.owners_W):
+            raise CheckpointError(f"{folder / _TEXTS}: has {len(texts)} names, the scorer has {len(scorer.owners_W)}")
+        return scorer
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Suffixes: N documents, L labels, W names of labels, V terms.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.analyzer import words_of
+from xmtc.data.array_contract import Array, Arrays, SparseMatrix
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.labels import LabelTable
 from xmtc.data.words import Vocabulary, Words
@@ -81,6 +82,11 @@ class LabelText(WordWeights):
         owners_W: label of each name; every label has at least one.
     """
 
+    ARRAYS: ClassVar[Arrays | None] = {
+        "weights_WL": SparseMatrix("F32", "VW"),
+        "fields_F": Array("F32", "F", least=0),
+        "owners_W": Array("I64", "W", least=0, below="L", complete=True),
+    }
     owners_W: NDArray[np.int64]
 
     @property

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays, SparseMatrix
 from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import DataError
-from xmtc.scorers.base import FILE, Features, Training
+from xmtc.scorers.base import Features, Training
 from xmtc.scorers.config import StateNeighboursConfig
-from xmtc.scorers.vectors import centred_index, nearest, read_index, unit_rows, write_index
+from xmtc.scorers.vectors import centred_index, check_index, nearest, read_index, unit_rows, write_index
 from xmtc.scorers.votes import Votes
 
 _SHARPNESS = 20.0
@@ -33,6 +34,11 @@ class StateNeighbours(Votes):
     """
 
     reads_states: ClassVar[bool] = True
+    ARRAYS: ClassVar[Arrays | None] = {
+        "labels_NL": SparseMatrix("F32", "NL", least=0),
+        "k": Array("I64", least=1),
+        "mean_D": Array("F32", "D"),
+    }
     index: Any
     mean_D: Floats
 
@@ -67,4 +73,6 @@ class StateNeighbours(Votes):
     @classmethod
     @override
     def load(cls, folder: Path) -> Self:
-        return read_fields(folder / FILE, cls, index=read_index(folder / _INDEX))
+        scorer = read_fields(folder / cls.FILE, cls, index=read_index(folder / _INDEX))
+        check_index(folder / _INDEX, scorer.index, scorer.labels_NL.shape[0], len(scorer.mean_D))
+        return scorer

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import cpu_count
@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, TrainingError
@@ -34,7 +35,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
 }
 _BEAM = 30  # nodes that a search keeps on each level
 _FOUND = 100  # labels that a search returns
-_FILE, _FOLDER = "tree.safetensors", "omikuji"
+_FOLDER = "omikuji"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Tree(Scorer):
         new_ids: new ids of the labels that the tree was trained with, -1 for removed ones; empty if none was removed.
     """
 
+    FILE: ClassVar[str] = "tree.safetensors"
+    ARRAYS: ClassVar[Arrays | None] = {
+        "labels": Array("I64", "A", least=-1),
+        "fields": Array("F32", "F", least=0),
+    }
     model: Any
     size: int
     fields_F: Floats
@@ -95,6 +101,8 @@ class Tree(Scorer):
         columns = np.array([label for row in found for label, _ in row], np.int32)
         values = np.array([value for row in found for _, value in row], np.float32)
         shape = (len(features), len(self.new_ids) or self.size)
+        if len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]:
+            raise CheckpointError("the scorer `tree`: its trees have other labels; export the model again")
         scores_NL = sparse.csr_array((values, columns, starts), shape=shape)
         scores_NL.sort_indices()
         if self.new_ids:
@@ -124,7 +132,7 @@ class Tree(Scorer):
         with _quiet():
             self.model.save(str(folder / _FOLDER))
         labels = np.array([self.size, *self.new_ids], np.int64)
-        write_tensors(folder / _FILE, {"labels": labels, "fields": self.fields_F})
+        write_tensors(folder / self.FILE, {"labels": labels, "fields": self.fields_F})
 
     @classmethod
     @override
@@ -135,7 +143,7 @@ class Tree(Scorer):
             CheckpointError: a file is missing or damaged.
             ConfigError: omikuji is not installed.
         """
-        found = read_tensors(folder / _FILE, ("labels", "fields"))
+        found = read_tensors(folder / cls.FILE, ("labels", "fields"))
         labels, *new_ids = found["labels"].tolist()
         with reading(folder / _FOLDER, CheckpointError, "copy it again", "missing or damaged"), _quiet():
             model = _omikuji().Model.load(str(folder / _FOLDER))

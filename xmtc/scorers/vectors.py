@@ -68,6 +68,8 @@ def nearest(index: Any, queries_BD: Floats, k: int) -> tuple[NDArray[np.int64], 
     while searched < index.ntotal and _may_go_on(rows_BS, products_BS, k):
         searched = min(4 * searched, index.ntotal)
         products_BS, rows_BS = index.search(queries_BD, searched, params=parameters)
+    if rows_BS.max(initial=-1) >= index.ntotal:
+        raise CheckpointError(f"an index of {index.ntotal} vectors gives row {rows_BS.max()}; {COPY}")
     query_P, place_P = np.nonzero(rows_BS >= 0)
     at = query_P, place_P
     return first_of_each(query_P, rows_BS[at], products_BS[at], len(queries_BD), k)
@@ -97,6 +99,18 @@ def write_index(path: Path, index: Any) -> None:
             faiss.write_index(index, str(partial))
     except RuntimeError as error:
         raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error
+
+
+def check_index(path: Path, index: Any, number: int, width: int) -> None:
+    """Refuse an index that holds another number of vectors, or vectors of another width.
+
+    Raises:
+        CheckpointError: says which.
+    """
+    if (index.ntotal, index.d) != (number, width):
+        raise CheckpointError(
+            f"{path}: holds {index.ntotal} vectors of width {index.d}, where {number} of width {width} belong; {COPY}"
+        )
 
 
 def read_index(path: Path) -> Any:

@@ -5,7 +5,7 @@ Suffixes: B query documents, N training documents, K neighbours, V terms, F term
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays, SparseMatrix
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.words import Words
 from xmtc.scorers.base import Features, Training, field_weights
@@ -36,6 +37,12 @@ class WordNeighbours(Votes):
         fields_F: float32, weight of each field; 0 if it is not read.
     """
 
+    ARRAYS: ClassVar[Arrays | None] = {
+        "labels_NL": SparseMatrix("F32", "NL", least=0),
+        "k": Array("I64", least=1),
+        "words_NV": SparseMatrix("F32", "NV", least=0),
+        "fields_F": Array("F32", "F", least=0),
+    }
     words_NV: Matrix
     fields_F: Floats
 

@@ -5,12 +5,13 @@ Suffixes: N documents, L labels, F fields, V terms, C = F · V columns of words,
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from typing_extensions import override
 
+from xmtc.data.array_contract import Array, Arrays, SparseMatrix
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.words import Words
 from xmtc.distributed.collectives import all_gather_object
@@ -33,6 +34,10 @@ class WordWeights(Scorer):
         fields_F: float32, weight of each field; 0 if the scorer does not read it.
     """
 
+    ARRAYS: ClassVar[Arrays | None] = {
+        "weights_WL": SparseMatrix("F32", "CL"),
+        "fields_F": Array("F32", "F", least=0),
+    }
     weights_WL: Matrix
     fields_F: Floats
 
