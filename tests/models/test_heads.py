@@ -138,7 +138,7 @@ def test_autocast_gives_float32_logits_near_the_exact_ones(batch):
 def test_config_union_and_its_errors():
     adapter = TypeAdapter(HeadConfig)
     assert adapter.validate_json(json.dumps({"kind": "flat"})) == FlatConfig()
-    with pytest.raises(ValidationError, match="heads 5"):
+    with pytest.raises(ValidationError, match="heads: 5"):
         adapter.validate_json(json.dumps({"kind": "label_attention", "width": 256, "heads": 5}))
     with pytest.raises(ValidationError, match="kernel"):
         adapter.validate_json(json.dumps({"kind": "label_attention", "kernel": "fast"}))

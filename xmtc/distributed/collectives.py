@@ -21,17 +21,19 @@ def is_distributed() -> bool:
 
 def rank_and_world_size() -> tuple[int, int]:
     """Return (rank, world size); (0, 1) without a process group."""
-    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+    if not is_distributed():
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:
     """Sum a tensor over ranks into a new tensor on its device, on every rank; without gradient."""
-    result = value.detach().clone()
-    if is_distributed():
-        exchanged = result.to(_device())
-        dist.all_reduce(exchanged, op=dist.ReduceOp.SUM)
-        result = exchanged.to(value.device)
-    return result
+    summed = value.detach().clone()
+    if not is_distributed():
+        return summed
+    exchanged = summed.to(_device())
+    dist.all_reduce(exchanged, op=dist.ReduceOp.SUM)
+    return exchanged.to(value.device)
 
 
 def all_reduce_sum_floats(values: list[float]) -> list[float]:
@@ -75,12 +77,13 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     """
     if not is_distributed():
         return rows.to("cpu", copy=True)
-    result = torch.empty(sum(counts), *rows.shape[1:], dtype=rows.dtype)
-    for source, part in enumerate(result.split(list(counts))):
-        exchanged = (rows if source == dist.get_rank() else torch.empty_like(part)).to(_device()).contiguous()
+    all_rows = torch.empty(sum(counts), *rows.shape[1:], dtype=rows.dtype)
+    for source, rows_of_source in enumerate(all_rows.split(list(counts))):
+        to_exchange = rows if source == dist.get_rank() else torch.empty_like(rows_of_source)
+        exchanged = to_exchange.to(_device()).contiguous()
         dist.broadcast(exchanged, src=source)
-        part.copy_(exchanged)
-    return result
+        rows_of_source.copy_(exchanged)
+    return all_rows
 
 
 def broadcast_rows(rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype, source: int) -> Tensor:
@@ -88,7 +91,8 @@ def broadcast_rows(rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype
     if not is_distributed():
         assert rows is not None  # this rank is the source
         return rows.cpu()
-    exchanged = (torch.empty(*shape, dtype=dtype) if rows is None else rows).to(_device()).contiguous()
+    to_exchange = torch.empty(*shape, dtype=dtype) if rows is None else rows
+    exchanged = to_exchange.to(_device()).contiguous()
     dist.broadcast(exchanged, src=source)
     return exchanged.cpu()
 
@@ -115,10 +119,10 @@ def is_leader(directory: Path) -> bool:
     own = directory / f"{prefix}-{rank}"
     own.touch()
     barrier()
-    lowest = next(other for other in range(rank + 1) if (directory / f"{prefix}-{other}").exists())
+    ranks_here = [other for other in range(rank + 1) if (directory / f"{prefix}-{other}").exists()]
     barrier()
     own.unlink()
-    return lowest == rank
+    return ranks_here[0] == rank
 
 
 def run_collectively(
@@ -139,12 +143,13 @@ def run_collectively(
             failure = StorageError(str(error))
         except XmtcError as error:
             failure = error
-    failed = {rank: error for rank, error in enumerate(all_gather_object(failure)) if error is not None}
-    if failed and explain is None:
-        raise next(iter(failed.values()))
-    if failed and explain is not None:
-        messages = [f"rank {rank}: {error}" for rank, error in failed.items()]
-        raise broadcast_object(explain(messages))  # the message of one rank: the free space may differ between ranks
+    failures = {rank: error for rank, error in enumerate(all_gather_object(failure)) if error is not None}
+    if not failures:
+        return
+    if explain is None:
+        raise next(iter(failures.values()))
+    messages = [f"rank {rank}: {error}" for rank, error in failures.items()]
+    raise broadcast_object(explain(messages))  # the message of one rank: the free space may differ between ranks
 
 
 def _device() -> torch.device:

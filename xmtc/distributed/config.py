@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
+_BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # as PyTorch names them
 AtLeastOne = Annotated[int, Field(ge=1)]
 
 
@@ -33,7 +34,7 @@ def native_bfloat16(*, gpu: bool) -> bool:
     if gpu:
         return torch.cuda.get_device_capability()[0] >= 8
     capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16"))
+    return any(capabilities.get(name, False) for name in _BFLOAT16_INSTRUCTIONS)
 
 
 def default_device() -> "torch.device":
@@ -42,7 +43,8 @@ def default_device() -> "torch.device":
 
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 
 @config
@@ -75,15 +77,16 @@ class DistributedConfig:
     def __post_init__(self) -> None:
         """Refuse more workers than the strategy supports, and bounds in the wrong order; choose the precision."""
         if self.precision == "auto":  # a run's own configuration says what was chosen
-            native = self.gpus_per_worker > 0 or native_bfloat16(gpu=self.on_gpu)
-            object.__setattr__(self, "precision", "bf16" if native else "fp32")
+            has_bfloat16 = self.gpus_per_worker > 0 or native_bfloat16(gpu=self.on_gpu)
+            object.__setattr__(self, "precision", "bf16" if has_bfloat16 else "fp32")
         if self.min_workers > self.max_workers:
             raise ValueError(f"workers: [{self.min_workers}, {self.max_workers}]: give the smaller number first")
-        most = self.strategy.max_workers if self.strategy else None
-        if self.strategy and most is not None and self.max_workers > most:
+        limit = None if self.strategy is None else self.strategy.max_workers
+        if self.strategy is not None and limit is not None and self.max_workers > limit:
+            limit_in_words = "1 worker" if limit == 1 else f"{limit} workers"
             raise ValueError(
-                f"strategy {self.strategy.kind} supports at most {most} worker{'s' * (most > 1)}, not "
-                f"workers={self.max_workers}; use ddp or deepspeed"
+                f"strategy {self.strategy.kind} supports at most {limit_in_words}, not workers={self.max_workers}; "
+                "use ddp or deepspeed"
             )
 
     @property
@@ -115,13 +118,17 @@ class DistributedConfig:
         """Return the strategy to train with; always `single` with 0 workers."""
         if self.max_workers == 0:
             return SingleConfig()
-        return self.strategy or (SingleConfig() if self.max_workers == 1 else DDPConfig())
+        if self.strategy is not None:
+            return self.strategy
+        return SingleConfig() if self.max_workers == 1 else DDPConfig()
 
     def torch_threads(self) -> int | None:
         """Return the threads for `torch.set_num_threads`, or None to keep PyTorch's default."""
         if self.threads is not None:
             return self.threads
-        return None if self.max_workers == 0 else max(1, int(self.cpus_per_worker))
+        if self.max_workers == 0:
+            return None
+        return max(1, int(self.cpus_per_worker))
 
     def build_strategy(self, device: "torch.device | None" = None) -> "Strategy":
         """Build the strategy of this process. Call it in every worker, inside the process group.

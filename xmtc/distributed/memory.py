@@ -2,14 +2,16 @@
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 
 # The names and numbers are those of glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+_M_MMAP_MAX = -4
 _TOP_PAD = 64 * 1024**2
 _RETURNED = {
     _M_TRIM_THRESHOLD: 128 * 1024,
@@ -37,7 +39,8 @@ def release_freed_memory() -> None:
     would stay resident. The same holds for weights that are gathered for one layer after the other under ZeRO-3.
     """
     _set(_RETURNED)
-    if (trim := _of_glibc("malloc_trim")) is not None:
+    trim = _function_of_glibc("malloc_trim")
+    if trim is not None:
         trim(0)
     pa.default_memory_pool().release_unused()  # Arrow has an allocator that keeps freed memory as well
 
@@ -58,11 +61,15 @@ def freed_memory_returned(*, kept_again: bool) -> Iterator[None]:
 
 
 def _set(settings: dict[int, int]) -> None:
-    if (mallopt := _of_glibc("mallopt")) is not None:
-        for name, value in settings.items():
-            mallopt(name, value)
+    mallopt = _function_of_glibc("mallopt")
+    if mallopt is None:
+        return
+    for name, value in settings.items():
+        mallopt(name, value)
 
 
-def _of_glibc(name: str) -> Any:
+def _function_of_glibc(name: str) -> Callable[..., int] | None:
     """Find a function of the C library; None where it has none of this name."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None), name, None)

@@ -62,24 +62,30 @@ class RowShard(nn.Parameter):
         """Cut this rank's share from a table that every rank has in full."""
         rank, world = rank_and_world_size()
         first, end = share_of(rank, world, len(table_L))
-        rows = table_L.detach()[first:end]
-        return cls.placed(rows if world == 1 else rows.clone(), first, len(table_L), table_L.requires_grad)
+        rows_R = table_L.detach()[first:end]
+        if world > 1:
+            rows_R = rows_R.clone()  # a view would keep the whole table in memory
+        return cls.placed(rows_R, first, len(table_L), table_L.requires_grad)
 
     @classmethod
     def placed(cls, rows_R: Tensor, first: int, total: int, requires_grad: bool = True) -> "RowShard":
         """Make a shard of rows that begin at index `first` of a table of `total` rows."""
         shard = cls(rows_R, requires_grad=requires_grad)
-        shard.first, shard.total = first, total
+        shard.first = first
+        shard.total = total
         return shard
 
     def whole(self, rows_R: Tensor) -> Tensor:
         """Gather the whole table on every rank's CPU from rows that are split like this shard. Collective."""
-        return all_gather_rows(rows_R, [end - first for first, end in shares(self.total)])
+        counts = [end - first for first, end in shares(self.total)]
+        return all_gather_rows(rows_R, counts)
 
 
 def share_of(rank: int, world: int, rows: int) -> tuple[int, int]:
     """Return the first row of a rank, and the first row of the next rank."""
-    return rows * rank // world, rows * (rank + 1) // world
+    first = rows * rank // world
+    end = rows * (rank + 1) // world
+    return first, end
 
 
 def shares(rows: int) -> list[tuple[int, int]]:
@@ -91,12 +97,18 @@ def shares(rows: int) -> list[tuple[int, int]]:
 def blocks_of_all_ranks(shard: RowShard) -> Iterator[Tensor]:
     """Yield the rows of the whole table in order, in blocks on the CPU. Collective. A block is valid until the next."""
     rows_R = shard.detach()
-    step = max(1, _BLOCK * len(shard) // max(1, shard.numel()))
+    rows_per_block = _rows_per_block(shard)
     own_rank, _ = rank_and_world_size()
     for rank, (first, end) in enumerate(shares(shard.total)):
-        for start in range(first, end, step):
-            own = rows_R[start - shard.first : min(start + step, end) - shard.first] if own_rank == rank else None
-            yield broadcast_rows(own, (min(step, end - start), *shard.shape[1:]), shard.dtype, rank)
+        for start in range(first, end, rows_per_block):
+            stop = min(start + rows_per_block, end)
+            own_rows = rows_R[start - shard.first : stop - shard.first] if own_rank == rank else None
+            yield broadcast_rows(own_rows, (stop - start, *shard.shape[1:]), shard.dtype, rank)
+
+
+def _rows_per_block(table: Tensor) -> int:
+    """Return how many rows have about `_BLOCK` numbers, at least one."""
+    return max(1, _BLOCK * len(table) // max(1, table.numel()))
 
 
 def copy_rows(target_R: Tensor, path: Path, name: str, start: int) -> None:
@@ -104,9 +116,9 @@ def copy_rows(target_R: Tensor, path: Path, name: str, start: int) -> None:
 
     The file is opened for each block, because pages of an open file stay in memory.
     """
-    block = max(1, _BLOCK * len(target_R) // max(1, target_R.numel()))
-    for low in range(0, len(target_R), block):
-        high = min(low + block, len(target_R))
+    rows_per_block = _rows_per_block(target_R)
+    for low in range(0, len(target_R), rows_per_block):
+        high = min(low + rows_per_block, len(target_R))
         with safe_open(path, framework="pt") as file:
             target_R[low:high].copy_(file.get_slice(name)[start + low : start + high])
 
@@ -118,10 +130,10 @@ def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
         OSError: no space or no permission.
     """
     rank, world = rank_and_world_size()
-    first = next(iter(shards.values()))
-    metadata = {"first": str(first.first), "total": str(first.total)}
-    cpu = {key: tensor.cpu().contiguous() for key, tensor in _tensors(shards, states).items()}
-    save_tensors(cpu, directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors", metadata)
+    any_shard = next(iter(shards.values()))  # all tables have the same rows
+    metadata = {"first": str(any_shard.first), "total": str(any_shard.total)}
+    tensors = {key: tensor.cpu().contiguous() for key, tensor in _tensors(shards, states).items()}
+    save_tensors(tensors, directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors", metadata)
 
 
 def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -140,30 +152,38 @@ def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
 
 def _tensors(shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Name the rows and their optimizer state as in files."""
-    rows = {f"{VALUE}/{name}": shard.detach() for name, shard in shards.items()}
-    return rows | {f"{kind}/{name}": tensor for name, state in states.items() for kind, tensor in state.items()}
+    tensors: dict[str, Tensor] = {f"{VALUE}/{name}": shard.detach() for name, shard in shards.items()}
+    for name, state in states.items():
+        for kind, tensor in state.items():
+            tensors[f"{kind}/{name}"] = tensor
+    return tensors
 
 
 def saved_rows(directory: Path) -> list[Path]:
     """List a checkpoint's files of label rows, in the order of the rows."""
-    return sorted(path for path in directory.glob("label_rows-*") if re.search(r"-of-\d{5}\.safetensors$", path.name))
+    is_whole = re.compile(r"label_rows-\d{5}-of-\d{5}\.safetensors")  # not one that is still written
+    return sorted(path for path in directory.glob("label_rows-*") if is_whole.fullmatch(path.name))
 
 
 def _read_overlap(
     file: Any, path: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
     """Copy this rank's rows from one file."""
-    metadata, keys, targets = file.metadata(), set(file.keys()), _tensors(shards, states)
+    metadata = file.metadata()
+    keys = set(file.keys())
+    targets = _tensors(shards, states)
     totals = {shard.total for shard in shards.values()}
     if keys != targets.keys() or totals != {int(metadata["total"])}:
-        odd = sorted(keys ^ targets.keys()) or [f"{metadata['total']} rows"]
+        differences = sorted(keys ^ targets.keys()) or [f"{metadata['total']} rows"]
         raise CheckpointError(
-            f"{path}: label tables or optimizer differ from this run's ({odd[0]}); resume with the configuration that "
-            "the checkpoint was made with"
+            f"{path}: label tables or optimizer differ from this run's ({differences[0]}); resume with the "
+            "configuration that the checkpoint was made with"
         )
-    start = int(metadata["first"])
-    first = next(iter(shards.values())).first
+    first_in_file = int(metadata["first"])
+    first_here = next(iter(shards.values())).first
     for key, target_R in targets.items():
-        low, high = max(start, first), min(start + file.get_slice(key).get_shape()[0], first + len(target_R))
+        rows_in_file = file.get_slice(key).get_shape()[0]
+        low = max(first_in_file, first_here)
+        high = min(first_in_file + rows_in_file, first_here + len(target_R))
         if low < high:
-            copy_rows(target_R[low - first : high - first], path, key, low - start)
+            copy_rows(target_R[low - first_here : high - first_here], path, key, low - first_in_file)

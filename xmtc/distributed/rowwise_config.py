@@ -89,7 +89,10 @@ class SGDConfig(RowwiseSettings):
 
     @override
     def row_state_bytes(self, elements: int, *, bfloat16: bool) -> int:
-        return (2 if bfloat16 else 4) * elements if self.momentum else 0
+        if self.momentum == 0:
+            return 0
+        bytes_per_element = 2 if bfloat16 else 4
+        return bytes_per_element * elements
 
     @override
     def build(self, parameters: "Iterable[Tensor]") -> "RowSGD":

@@ -27,12 +27,13 @@ def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     A shortlist contains popular labels many times. torch's coalesce() sums bf16 in bf16; this function sums in fp32.
     The public `indices()` and `values()` refuse gradients that are not coalesced.
     """
+    rows_P = gradient._indices()[0]
+    values_PD = gradient._values()
     if gradient.is_coalesced():
-        return gradient._indices()[0], gradient._values().float()
-    rows_P, values = gradient._indices()[0], gradient._values()
-    rows_R, position_P = rows_P.unique(return_inverse=True)
-    sums = torch.zeros(len(rows_R), *values.shape[1:], dtype=torch.float32, device=values.device)
-    return rows_R, sums.index_add_(0, position_P, values.float())
+        return rows_P, values_PD.float()
+    rows_R, positions_P = rows_P.unique(return_inverse=True)
+    sums_RD = torch.zeros(len(rows_R), *values_PD.shape[1:], dtype=torch.float32, device=values_PD.device)
+    return rows_R, sums_RD.index_add_(0, positions_P, values_PD.float())
 
 
 def coalesce(table: Tensor) -> Tensor | None:
@@ -40,19 +41,19 @@ def coalesce(table: Tensor) -> Tensor | None:
     gradient = table.grad
     if gradient is None or not gradient.is_sparse:
         return gradient
-    rows_R, values = touched_rows(gradient)
-    values = values.to(gradient.dtype)
+    rows_R, values_RD = touched_rows(gradient)
+    values_RD = values_RD.to(gradient.dtype)
     table.grad = torch.sparse_coo_tensor(
-        rows_R[None], values, gradient.shape, is_coalesced=True, check_invariants=False
+        rows_R[None], values_RD, gradient.shape, is_coalesced=True, check_invariants=False
     )
     return table.grad._values()
 
 
 def chunks_of(table: Tensor) -> Iterator[slice]:
     """Yield slices that cover a table's rows."""
-    rows = max(1, _CHUNK * len(table) // max(1, table.numel()))
-    for start in range(0, len(table), rows):
-        yield slice(start, min(start + rows, len(table)))
+    rows_per_chunk = max(1, _CHUNK * len(table) // max(1, table.numel()))
+    for start in range(0, len(table), rows_per_chunk):
+        yield slice(start, min(start + rows_per_chunk, len(table)))
 
 
 def rounding_noise(shape: torch.Size, device: torch.device) -> Tensor:
@@ -104,9 +105,9 @@ class RowwiseOptimizer(Optimizer):
         for rows in chunks_of(table):
             bounds = torch.tensor([rows.start, rows.stop], device=rows_R.device)
             first, last = torch.searchsorted(rows_R, bounds).tolist()
-            dense = torch.zeros(rows.stop - rows.start, *table.shape[1:], device=table.device)
-            dense[rows_R[first:last] - rows.start] = gradient_RD[first:last]
-            self.update(table, rows, dense)
+            chunk_RD = torch.zeros(rows.stop - rows.start, *table.shape[1:], dtype=torch.float32, device=table.device)
+            chunk_RD[rows_R[first:last] - rows.start] = gradient_RD[first:last]
+            self.update(table, rows, chunk_RD)
 
     @torch.no_grad()
     def update(self, table: Tensor, rows: Rows, gradient_RD: Tensor) -> None:
@@ -118,13 +119,16 @@ class RowwiseOptimizer(Optimizer):
             gradient_RD: gradient of these rows, fp32.
         """
         self.make_state(table)
-        settings, state = self.param_groups[0], self.state[table]
-        parts = {kind: _read(tensor, rows) for kind, tensor in state.items()}
-        direction_RD = self.direction(parts, gradient_RD)
+        state = self.state[table]
+        state_of_rows = {kind: _read(tensor, rows) for kind, tensor in state.items()}
+        direction_RD = self.direction(state_of_rows, gradient_RD)
+        learning_rate = self.param_groups[0]["lr"]
+        weight_decay = self.param_groups[0]["weight_decay"]
         values_RD = _read(table, rows)
-        values_RD.mul_(1 - settings["lr"] * settings["weight_decay"]).sub_(direction_RD, alpha=settings["lr"])
-        for kind, part in parts.items():
-            self._write(state[kind], rows, part)
+        values_RD.mul_(1 - learning_rate * weight_decay)
+        values_RD.sub_(direction_RD, alpha=learning_rate)
+        for kind, values in state_of_rows.items():
+            self._write(state[kind], rows, values)
         self._write(table, rows, values_RD)
 
     def _write(self, table: Tensor, rows: Rows, values_RD: Tensor) -> None:
@@ -142,9 +146,9 @@ class RowwiseOptimizer(Optimizer):
         """
         if not isinstance(rows, slice):
             return rounding_noise(values_RD.shape, values_RD.device)
-        shape = values_RD.shape
-        if rows.start == 0 or self._noise is None or self._noise.shape[1:] != shape[1:]:
-            self._noise = rounding_noise(shape, values_RD.device)
+        begins_table = rows.start == 0
+        if begins_table or self._noise is None or self._noise.shape[1:] != values_RD.shape[1:]:
+            self._noise = rounding_noise(values_RD.shape, values_RD.device)
         return self._noise[: len(values_RD)]
 
     def make_state(self, table: Tensor) -> None:
@@ -159,7 +163,7 @@ class RowwiseOptimizer(Optimizer):
     def resume(self) -> None:
         """Derive from the state, which has been loaded, what is not kept for each label. Collective."""
 
-    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
+    def direction(self, state: dict[str, Tensor], gradient_RD: Tensor) -> Tensor:
         """Compute what to subtract from the rows, per unit of learning rate.
 
         Args:
@@ -171,8 +175,8 @@ class RowwiseOptimizer(Optimizer):
 
 def _read(table: Tensor, rows: Rows) -> Tensor:
     """Read rows for arithmetic: floats in fp32. Returns a view if `rows` is a slice of an fp32 table."""
-    part = table[rows]
-    return part.float() if part.dtype == torch.bfloat16 else part
+    values = table[rows]
+    return values.float() if values.dtype == torch.bfloat16 else values
 
 
 class RowwiseAdagrad(RowwiseOptimizer):
@@ -184,8 +188,10 @@ class RowwiseAdagrad(RowwiseOptimizer):
         return {"sum": torch.zeros(len(table), dtype=torch.float32, device=table.device)}
 
     @override
-    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        squares_R = gradient_RD.square().flatten(1).mean(1) if gradient_RD.dim() > 1 else gradient_RD.square()
+    def direction(self, state: dict[str, Tensor], gradient_RD: Tensor) -> Tensor:
+        squares_R = gradient_RD.square()
+        if gradient_RD.dim() > 1:
+            squares_R = squares_R.flatten(1).mean(1)
         scale_R = state["sum"].add_(squares_R).sqrt().add_(1e-10)
         return gradient_RD / _by_row(scale_R, gradient_RD)
 
@@ -198,15 +204,20 @@ class RowAdamW(RowwiseOptimizer):
     @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`mean` and `square` in fp32 of the table's shape, `steps` int32 (L,)."""
-        moments = {kind: torch.zeros(table.shape, device=table.device) for kind in ("mean", "square")}
-        return moments | {"steps": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
+        return {
+            "mean": torch.zeros(table.shape, dtype=torch.float32, device=table.device),
+            "square": torch.zeros(table.shape, dtype=torch.float32, device=table.device),
+            "steps": torch.zeros(len(table), dtype=torch.int32, device=table.device),
+        }
 
     @override
-    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
+    def direction(self, state: dict[str, Tensor], gradient_RD: Tensor) -> Tensor:
         steps = _by_row(state["steps"].add_(1), gradient_RD).float()
         mean_RD = state["mean"].lerp_(gradient_RD, 0.1)
         square_RD = state["square"].lerp_(gradient_RD.square(), 0.001)
-        return (mean_RD / (1 - 0.9**steps)) / ((square_RD / (1 - 0.999**steps)).sqrt_().add_(1e-8))
+        unbiased_mean_RD = mean_RD / (1 - 0.9**steps)
+        unbiased_square_RD = square_RD / (1 - 0.999**steps)
+        return unbiased_mean_RD / unbiased_square_RD.sqrt_().add_(1e-8)
 
 
 class LazyAdam(RowAdamW):
@@ -229,7 +240,8 @@ class LazyAdam(RowAdamW):
     @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`last` int32 (L,), the step that touched a row last."""
-        return super().fresh_state(table) | {"last": torch.zeros(len(table), dtype=torch.int32, device=table.device)}
+        last_L = torch.zeros(len(table), dtype=torch.int32, device=table.device)
+        return super().fresh_state(table) | {"last": last_L}
 
     @override
     def step(self, closure: None = None) -> None:
@@ -243,13 +255,15 @@ class LazyAdam(RowAdamW):
         (self.clock,) = all_reduce_max_ints([max(newest, default=0)])
 
     @override
-    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
+    def direction(self, state: dict[str, Tensor], gradient_RD: Tensor) -> Tensor:
         steps = _by_row(state["steps"].add_(1), gradient_RD).float()
         passed = _by_row(self.clock - state["last"], gradient_RD).float()
         state["last"].fill_(self.clock)
         mean_RD = state["mean"].lerp_(gradient_RD, 0.1)
         square_RD = state["square"].mul_(0.999**passed).addcmul_(gradient_RD, gradient_RD, value=0.001)
-        return (mean_RD / (1 - 0.9**steps)) / ((square_RD / (1 - 0.999**self.clock)).sqrt_().add_(1e-8))
+        unbiased_mean_RD = mean_RD / (1 - 0.9**steps)
+        unbiased_square_RD = square_RD / (1 - 0.999**self.clock)
+        return unbiased_mean_RD / unbiased_square_RD.sqrt_().add_(1e-8)
 
 
 class RowSGD(RowwiseOptimizer):
@@ -267,12 +281,18 @@ class RowSGD(RowwiseOptimizer):
     @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`momentum` of the table's shape and dtype."""
-        return {"momentum": torch.zeros_like(table, requires_grad=False)} if self.momentum else {}
+        if self.momentum == 0:
+            return {}
+        return {"momentum": torch.zeros_like(table, requires_grad=False)}
 
     @override
-    def direction(self, state: dict[str, Any], gradient_RD: Tensor) -> Tensor:
-        return state["momentum"].mul_(self.momentum).add_(gradient_RD) if self.momentum else gradient_RD
+    def direction(self, state: dict[str, Tensor], gradient_RD: Tensor) -> Tensor:
+        if self.momentum == 0:
+            return gradient_RD
+        return state["momentum"].mul_(self.momentum).add_(gradient_RD)
 
 
 def _by_row(values_R: Tensor, like_RD: Tensor) -> Tensor:
-    return values_R.view(-1, *[1] * (like_RD.dim() - 1))
+    """Reshape one value per row so that it multiplies rows of `like_RD`, which may have no dimension D."""
+    further_dimensions = [1] * (like_RD.dim() - 1)
+    return values_R.view(-1, *further_dimensions)

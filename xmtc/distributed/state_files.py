@@ -21,7 +21,8 @@ from xmtc.files import read_json, reading
 
 FIX = "resume from an earlier checkpoint"
 """What to do about a damaged file of a checkpoint."""
-VALUE, MOMENTS = "parameter", ("exp_avg", "exp_avg_sq")
+VALUE = "parameter"
+MOMENTS = ("exp_avg", "exp_avg_sq")
 State = Mapping[str, Tensor]
 """One parameter's whole value and AdamW moments, on the CPU, by these names."""
 _FORMAT = 1
@@ -30,13 +31,18 @@ _INDEX = "optimizer.json"
 
 def plan_parts(sizes: Sequence[int], part_bytes: int) -> list[range]:
     """Divide parameters of the given sizes in bytes into ranges of at most `part_bytes` (or one parameter)."""
-    parts, start, filled = [], 0, 0
-    for i, size in enumerate(sizes):
-        if i > start and filled + size > part_bytes:
-            parts.append(range(start, i))
-            start, filled = i, 0
-        filled += size
-    return [*parts, range(start, len(sizes))] if sizes else parts
+    parts: list[range] = []
+    start = 0
+    bytes_so_far = 0
+    for place, size in enumerate(sizes):
+        if place > start and bytes_so_far + size > part_bytes:
+            parts.append(range(start, place))
+            start = place
+            bytes_so_far = 0
+        bytes_so_far += size
+    if sizes:
+        parts.append(range(start, len(sizes)))
+    return parts
 
 
 def part_name(index: int, parts: int) -> str:
@@ -50,8 +56,11 @@ def write_part(path: Path, states: Mapping[str, State]) -> None:
     Raises:
         OSError: no space, no permission.
     """
-    named = ((f"{kind}/{name}", tensor) for name, state in states.items() for kind, tensor in state.items())
-    save_tensors({name: tensor.contiguous() for name, tensor in named}, path)
+    tensors = {}
+    for name, state in states.items():
+        for kind, tensor in state.items():
+            tensors[f"{kind}/{name}"] = tensor.contiguous()
+    save_tensors(tensors, path)
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -84,7 +93,10 @@ def read_index(directory: Path) -> tuple[int, int]:
     with reading(path, CheckpointError, FIX):
         index: dict[str, Any] = read_json(path)
         if index.get("format") != _FORMAT:
-            raise CheckpointError(f"{path}: format {index.get('format')}, but this version reads format {_FORMAT}")
+            raise CheckpointError(
+                f"{path}: format {index.get('format')}, but this version of xmtc reads format {_FORMAT}; resume with "
+                "the version that wrote it"
+            )
         return index["parts"], index["steps"]
 
 
@@ -114,18 +126,26 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
 
 
 def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> None:
-    found: set[str] = set()
+    names: set[str] = set()
     for i in range(parts):
         path = directory / part_name(i, parts)
         with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
-            found.update(_names(file))
-    if missing := sorted(set(shapes) - found):
-        first = f"first {missing[0]}"
-        raise CheckpointError(f"{directory}: {len(missing)} trained parameters are missing, {first}")
-    if unknown := sorted(found - set(shapes)):
-        raise CheckpointError(f"{directory}: {len(unknown)} parameters in it are not trained now, first {unknown[0]}")
+            names.update(_names(file))
+    missing = sorted(shapes.keys() - names)
+    if missing:
+        raise CheckpointError(
+            f"{directory}: {len(missing)} trained parameters are missing, first {missing[0]}; resume with the "
+            "configuration that the checkpoint was made with"
+        )
+    untrained = sorted(names - shapes.keys())
+    if untrained:
+        raise CheckpointError(
+            f"{directory}: {len(untrained)} parameters in it are not trained now, first {untrained[0]}; resume with "
+            "the configuration that the checkpoint was made with"
+        )
 
 
 def _names(file: Any) -> list[str]:  # safetensors does not export the type of an open file
     keys: list[str] = file.keys()
-    return sorted(key.removeprefix(f"{VALUE}/") for key in keys if key.startswith(f"{VALUE}/"))
+    prefix = f"{VALUE}/"
+    return sorted(key.removeprefix(prefix) for key in keys if key.startswith(prefix))

@@ -85,12 +85,14 @@ class BlockGathering:
 
     def __init__(self, model: nn.Module, blocks: Iterable[nn.Module]) -> None:
         self.enabled = True
-        self._ids = {id(p) for p in model.parameters() if is_partitioned(p)}
+        self._ids = {id(parameter) for parameter in model.parameters() if is_partitioned(parameter)}
         self._open: dict[nn.Module, Any] = {}
         units = list(blocks)
-        inside = {id(module) for unit in units for module in unit.modules()}
-        rest = (module for module in model.modules() if id(module) not in inside)
-        units += [module for module in rest if next(module.parameters(recurse=False), None) is not None]
+        modules_of_blocks = {id(module) for block in units for module in block.modules()}
+        for module in model.modules():
+            has_own_parameters = next(module.parameters(recurse=False), None) is not None
+            if has_own_parameters and id(module) not in modules_of_blocks:
+                units.append(module)
         for unit in units:
             unit.register_forward_pre_hook(self._gather)
             unit.register_forward_hook(self._release, always_call=True)
@@ -106,7 +108,7 @@ class BlockGathering:
             return
         import deepspeed
 
-        parameters = [p for p in module.parameters() if id(p) in self._ids]
+        parameters = [parameter for parameter in module.parameters() if self.holds(parameter)]
         self._open[module] = deepspeed.zero.GatheredParameters(parameters)
         self._open[module].__enter__()
 
@@ -118,8 +120,8 @@ class BlockGathering:
 
 def gatherings(model: nn.Module) -> list[BlockGathering]:
     """Find the `BlockGathering` of each part of a model whose weights were loaded partitioned."""
-    found = (vars(module).get("gathering") for module in model.modules())
-    return [one for one in found if isinstance(one, BlockGathering)]
+    attributes = (vars(module).get("gathering") for module in model.modules())
+    return [gathering for gathering in attributes if isinstance(gathering, BlockGathering)]
 
 
 def is_partitioned(parameter: torch.Tensor) -> bool:

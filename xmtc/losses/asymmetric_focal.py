@@ -49,25 +49,29 @@ class AsymmetricFocal(BinaryLoss):
         generator: torch.Generator | None = None,
     ) -> LossOutput:
         """Compute the sum; see `Loss`. `hard_negatives` has no effect on sampled columns (`importance_BC`)."""
-        hard, sampled = self.config.hard_negatives, self.config.sampled_negatives
+        hardest = self.config.hard_negatives
+        sampled = self.config.sampled_negatives
         labels = logits_BC.shape[1] if targets.others is None else targets.others.total
-        if hard is None or importance_BC is not None or hard + sampled >= labels:
+        if hardest is None or importance_BC is not None or hardest + sampled >= labels:
             return super().forward(logits_BC, targets, importance_BC)
-        columns_BS, importance_BS = draw_negatives(logits_BC.detach(), targets, hard, sampled, generator)
-        nothing = targets.rows_P[:0]
-        negatives = Targets(nothing, nothing, targets.weight_B)
-        on_negatives = super().forward(logits_BC.gather(1, columns_BS), negatives, importance_BS)
+        columns_BS, importance_BS = draw_negatives(logits_BC.detach(), targets, hardest, sampled, generator)
+        no_pairs = targets.rows_P[:0]
+        only_negatives = Targets(no_pairs, no_pairs, targets.weight_B)
+        negative_loss = super().forward(logits_BC.gather(1, columns_BS), only_negatives, importance_BS)
         # One pair per row, so that the positives need nothing but their own logits.
         logits_P1 = logits_BC[targets.rows_P, targets.columns_P].unsqueeze(1)
-        pairs = torch.arange(len(logits_P1), device=logits_BC.device)
+        pairs_P = torch.arange(len(logits_P1), device=logits_BC.device)
         weight_P = targets.weight_B[targets.rows_P]
-        on_positives = super().forward(logits_P1, Targets(pairs, torch.zeros_like(pairs), weight_P))
-        return LossOutput(on_negatives.sum + on_positives.sum, on_negatives.count)
+        only_positives = Targets(pairs_P, torch.zeros_like(pairs_P), weight_P)
+        positive_loss = super().forward(logits_P1, only_positives)
+        return LossOutput(negative_loss.sum + positive_loss.sum, negative_loss.count)
 
     def negative(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Compute L− and its derivative."""
-        gamma, margin = self.config.gamma_negative, self.config.margin
-        p, q = torch.sigmoid(logits), torch.sigmoid(-logits)
+        gamma = self.config.gamma_negative
+        margin = self.config.margin
+        p = torch.sigmoid(logits)
+        q = torch.sigmoid(-logits)
         if margin == 0:
             log_q = -F.softplus(logits)
             ratio = p  # p(1−p)/(1−p_m); also where 1−p underflows
@@ -81,17 +85,21 @@ class AsymmetricFocal(BinaryLoss):
         power = _power(p_m, gamma)
         # d/dx p_m^γ · −ln(1−p_m); −ln(1−p_m)/p_m → 1 for p_m → 0, where the quotient itself would be 0/0
         quotient = -log_q / p_m.clamp(min=torch.finfo(p.dtype).tiny)
-        return -power * log_q, power * (gamma * quotient * p * q + ratio)
+        slope = power * (gamma * quotient * p * q + ratio)
+        return -power * log_q, slope
 
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Compute L+ and its derivative."""
         gamma = self.config.gamma_positive
-        p, q = torch.sigmoid(logits), torch.sigmoid(-logits)
+        p = torch.sigmoid(logits)
+        q = torch.sigmoid(-logits)
         log_p = -F.softplus(-logits)
         power = _power(q, gamma)
         return -power * log_p, power * (gamma * p * log_p - q)
 
 
 def _power(base: Tensor, exponent: float) -> Tensor:
-    """Compute base^exponent, for usual small whole exponents without calling pow for each element."""
-    return base.square().square_() if exponent == 4 else base.pow(exponent)
+    """Compute base^exponent; for the default exponent, without calling pow for each element, which takes far longer."""
+    if exponent == 4:
+        return base.square().square_()
+    return base.pow(exponent)

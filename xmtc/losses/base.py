@@ -64,10 +64,13 @@ class Targets:
 
     def to(self, device: torch.device) -> "Targets":
         """Copy the targets to `device`, without waiting for it."""
-        rows_P, columns_P, weight_B = (
-            tensor.to(device, non_blocking=True) for tensor in (self.rows_P, self.columns_P, self.weight_B)
+        return replace(
+            self,
+            rows_P=self.rows_P.to(device, non_blocking=True),
+            columns_P=self.columns_P.to(device, non_blocking=True),
+            weight_B=self.weight_B.to(device, non_blocking=True),
+            original=self.on_host,
         )
-        return replace(self, rows_P=rows_P, columns_P=columns_P, weight_B=weight_B, original=self.on_host)
 
 
 class Loss(Protocol):

@@ -64,7 +64,8 @@ class _Sum(torch.autograd.Function):
     ) -> Tensor:
         gradient_BC = torch.empty_like(logits_BC) if ctx.needs_input_grad[0] else None
         total = _all_as_negatives(loss, logits_BC, weight_B, importance_BC, gradient_BC)
-        total = total + _corrected_positives(loss, logits_BC, (rows_P, columns_P), weight_B, importance_BC, gradient_BC)
+        pairs = (rows_P, columns_P)
+        total = total + _corrected_positives(loss, logits_BC, pairs, weight_B, importance_BC, gradient_BC)
         if gradient_BC is not None:
             ctx.save_for_backward(gradient_BC)
         return total
@@ -79,15 +80,18 @@ class _Sum(torch.autograd.Function):
 def _all_as_negatives(
     loss: BinaryLoss, logits_BC: Tensor, weight_B: Tensor, importance_BC: Tensor | None, gradient_BC: Tensor | None
 ) -> Tensor:
-    rows, columns = logits_BC.shape
-    width = max(1, _BLOCK.get(logits_BC.device.type, _BLOCK["cuda"]) // max(1, rows))
+    documents, columns = logits_BC.shape
+    logits_per_block = _BLOCK.get(logits_BC.device.type, _BLOCK["cuda"])
+    width = max(1, logits_per_block // max(1, documents))
     dtype = compute_dtype(logits_BC)
     weight_B1 = weight_B.to(dtype).unsqueeze(1)
     total = torch.zeros((), dtype=dtype, device=logits_BC.device)
     for start in range(0, columns, width):
         block = slice(start, start + width)
         value, slope = loss.negative(logits_BC[:, block].to(dtype))
-        scale = weight_B1 if importance_BC is None else weight_B1 * importance_BC[:, block].to(dtype)
+        scale = weight_B1
+        if importance_BC is not None:
+            scale = weight_B1 * importance_BC[:, block].to(dtype)
         total += (value * scale).sum()
         if gradient_BC is not None:
             gradient_BC[:, block] = slope * scale
@@ -102,12 +106,15 @@ def _corrected_positives(
     importance_BC: Tensor | None,
     gradient_BC: Tensor | None,
 ) -> Tensor:
+    """Compute what positives add to the sum that counted them as negatives, and overwrite their gradients."""
+    rows_P, _ = pairs
     logits_P = logits_BC[pairs].to(compute_dtype(logits_BC))
-    weight_P = weight_B[pairs[0]].to(logits_P.dtype)
-    counted_P, _ = loss.negative(logits_P)
+    weight_P = weight_B[rows_P].to(logits_P.dtype)
+    loss_as_negative_P, _ = loss.negative(logits_P)
     if importance_BC is not None:
-        counted_P = counted_P * importance_BC[pairs].to(logits_P.dtype)
+        loss_as_negative_P = loss_as_negative_P * importance_BC[pairs].to(logits_P.dtype)
     loss_P, slope_P = loss.positive(logits_P)
     if gradient_BC is not None:
         gradient_BC[pairs] = (slope_P * weight_P).to(gradient_BC.dtype)
-    return ((loss_P - counted_P) * weight_P).sum()
+    correction_P = loss_P - loss_as_negative_P
+    return (correction_P * weight_P).sum()

@@ -37,4 +37,6 @@ class BinaryCrossEntropy(BinaryLoss):
 
     def positive(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Compute L+ and its derivative."""
-        return self.positive_weight * F.softplus(-logits), -self.positive_weight * torch.sigmoid(-logits)
+        loss = self.positive_weight * F.softplus(-logits)
+        slope = -self.positive_weight * torch.sigmoid(-logits)
+        return loss, slope

@@ -128,7 +128,8 @@ LossConfig = Annotated[
 
 def kinds_for(task: Task) -> list[str]:
     """List the losses that fit a task, by kind."""
-    return [kind for kind, member in FAMILIES["xmtc.losses"].all.items() if getattr(member, "task", None) == task]
+    losses = FAMILIES["xmtc.losses"].all
+    return [kind for kind, settings in losses.items() if getattr(settings, "task", None) == task]
 
 
 class RankingLossSettings(Protocol):

@@ -1,4 +1,4 @@
-"""Pairwise learning to rank with nDCG weights. Suffixes: N lists, T items, P graded items of a list."""
+"""Pairwise learning to rank with nDCG weights. Suffixes: N lists, T items, P best-graded items, K ranks."""
 
 import torch
 from torch import Tensor, nn
@@ -37,20 +37,24 @@ class LambdaRank(nn.Module):
         discounts_NT, ideal_N1 = self._discounts(scores_NT.detach(), gains_NT)
         best_NP = gains_NT.topk(min(self.config.graded_items, gains_NT.shape[1])).indices
 
-        def pairs(values_NT: Tensor) -> Tensor:
+        def differences(values_NT: Tensor) -> Tensor:
+            """Subtract the value of each item from those of the best-graded items: (N, P, T)."""
             return values_NT.gather(1, best_NP).unsqueeze(2) - values_NT.unsqueeze(1)
 
-        gain_gap_NPT = pairs(gains_NT)
-        weight_NPT = gain_gap_NPT.clamp(min=0) * pairs(discounts_NT).abs() / ideal_N1.unsqueeze(2)
-        weight_NPT = weight_NPT * mask_NT.unsqueeze(1)
-        return (weight_NPT * F.softplus(-pairs(scores_NT))).sum((1, 2))
+        better_by_NPT = differences(gains_NT).clamp(min=0)
+        change_of_ndcg_NPT = better_by_NPT * differences(discounts_NT).abs() / ideal_N1.unsqueeze(2)
+        weight_NPT = change_of_ndcg_NPT * mask_NT.unsqueeze(1)
+        loss_NPT = F.softplus(-differences(scores_NT))
+        return (weight_NPT * loss_NPT).sum((1, 2))
 
     def _discounts(self, scores_NT: Tensor, gains_NT: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute each item's discount at its current rank (N, T), and the DCG of the ideal order (N, 1)."""
         count = scores_NT.shape[1]
         positions_T = torch.arange(1, count + 1, device=scores_NT.device, dtype=torch.float32)
         by_rank_T = torch.where(positions_T <= self.config.cutoff, 1 / torch.log2(1 + positions_T), 0.0)
         order_NT = scores_NT.argsort(1, descending=True)
         discounts_NT = torch.empty_like(scores_NT).scatter_(1, order_NT, by_rank_T.expand_as(scores_NT))
         k = min(self.config.cutoff, count)
-        ideal_N1 = (gains_NT.topk(k).values * by_rank_T[:k]).sum(1, keepdim=True)
+        best_gains_NK = gains_NT.topk(k).values
+        ideal_N1 = (best_gains_NK * by_rank_T[:k]).sum(1, keepdim=True)
         return discounts_NT, ideal_N1.clamp(min=1e-9)

@@ -18,7 +18,9 @@ class ListNet(nn.Module):
 
     def forward(self, scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor) -> Tensor:
         """Compute the loss of each list (N,), in fp32; 0 if nothing in it is graded. Arguments as `LambdaRank`."""
-        log_p_NT = scores_NT.float().masked_fill(~mask_NT, -1e4).log_softmax(1)
+        scores_NT = scores_NT.float().masked_fill(~mask_NT, -1e4)
+        log_p_NT = scores_NT.log_softmax(1)
         gains_NT = torch.exp2(grades_NT.float()).sub(1).masked_fill(~mask_NT, 0)
-        target_NT = gains_NT / gains_NT.sum(1, keepdim=True).clamp(min=1e-9)
+        sums_N1 = gains_NT.sum(1, keepdim=True)
+        target_NT = gains_NT / sums_N1.clamp(min=1e-9)
         return -(target_NT * log_p_NT).sum(1)

@@ -67,24 +67,25 @@ class StrategyBase(Strategy):
 
     @override
     def save(self, directory: Path) -> None:
-        named = list(self._trained.items())
-        parts = files.plan_parts([self._bytes(parameter) for _, parameter in named], self.part_bytes)
-        failed: OSError | None = None
-        for i, part in enumerate(parts):
-            mine = i % self.world_size == self.rank
+        parameters = list(self._trained.items())
+        sizes = [self._bytes(parameter) for _, parameter in parameters]
+        parts = files.plan_parts(sizes, self.part_bytes)
+        failure: OSError | None = None
+        for number, part in enumerate(parts):
+            writes = number % self.world_size == self.rank
             states = {}
-            for name, parameter in (named[k] for k in part):
+            for name, parameter in parameters[part.start : part.stop]:
                 state = self._full_state(parameter)
                 _check_not_empty(name, state[files.VALUE])
-                if mine:
+                if writes:
                     states[name] = state
-            if mine and failed is None:
+            if writes and failure is None:
                 try:
-                    files.write_part(directory / files.part_name(i, len(parts)), states)
+                    files.write_part(directory / files.part_name(number, len(parts)), states)
                 except OSError as error:  # other ranks still gather: to raise here would hang them
-                    failed = error
-        if failed is not None:
-            raise failed
+                    failure = error
+        if failure is not None:
+            raise failure
         if self.rank == 0:
             files.write_index(directory, len(parts), self._steps)
 
@@ -98,11 +99,12 @@ class StrategyBase(Strategy):
 
     @override
     def gather_trainable(self) -> dict[str, Tensor]:
-        full = {}
+        gathered = {}
         for name, parameter in self._trained.items():
-            full[name] = self._full_parameter(parameter).detach().to("cpu", copy=True)
-            _check_not_empty(name, full[name])
-        return full
+            value = self._full_parameter(parameter).detach().to("cpu", copy=True)
+            _check_not_empty(name, value)
+            gathered[name] = value
+        return gathered
 
     @override
     def checkpoint_bytes(self) -> int:
@@ -115,29 +117,33 @@ class StrategyBase(Strategy):
 
     @override
     def close(self) -> None:
-        self._model, self._trained = None, {}
+        self._model = None
+        self._trained = {}
 
     def _shape(self, parameter: nn.Parameter) -> torch.Size:
         return parameter.shape
 
     def _bytes(self, parameter: nn.Parameter) -> int:
-        return math.prod(self._shape(parameter)) * (parameter.element_size() + 8)
+        bytes_of_moments = 8  # two in float32
+        return math.prod(self._shape(parameter)) * (parameter.element_size() + bytes_of_moments)
 
     def _choose_trained(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> None:
         """Freeze the parameters that are in no group, and check those that are."""
-        wanted = {id(p) for group in groups for p in group.parameters}
-        if empty := [group.name for group in groups if not group.parameters]:
-            raise ConfigError(f"parameter group {empty[0]!r} has no parameters")
-        if tables := [group.name for group in groups if group.optimizer is not None]:
-            raise ConfigError(f"{tables[0]}: row-wise optimizers are for label rows; leave the optimizer out")
+        for group in groups:
+            if not group.parameters:
+                raise ConfigError(f"parameter group {group.name!r} has no parameters")
+            if group.optimizer is not None:
+                raise ConfigError(f"{group.name}: row-wise optimizers are for label rows; leave the optimizer out")
+        ids = {id(parameter) for group in groups for parameter in group.parameters}
         self._model = model
         for parameter in model.parameters():
-            parameter.requires_grad_(id(parameter) in wanted)
-        self._trained = {name: p for name, p in model.named_parameters() if id(p) in wanted}
-        if not self._trained or len(self._trained) != sum(len(group.parameters) for group in groups):
+            parameter.requires_grad_(id(parameter) in ids)
+        self._trained = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in ids}
+        count = sum(len(group.parameters) for group in groups)
+        if not self._trained or len(self._trained) != count:
             raise ConfigError(
-                f"{sum(len(g.parameters) for g in groups)} parameters to train, {len(self._trained)} of them in the "
-                "model: every one must belong to the model and to exactly one group"
+                f"{count} parameters to train, {len(self._trained)} of them in the model: every one must belong to the "
+                "model and to exactly one group"
             )
         for name, parameter in self._trained.items():
             if parameter.dtype != torch.float32:
@@ -153,13 +159,11 @@ def adamw(groups: Sequence[ParameterGroup]) -> torch.optim.AdamW:
     The fused version makes one pass over parameters, gradients and moments. It is several times as fast as the default
     on CPU and CUDA.
     """
-    return torch.optim.AdamW(
-        [
-            {"params": list(group.parameters), "lr": group.learning_rate, "weight_decay": group.weight_decay}
-            for group in groups
-        ],
-        fused=True,
-    )
+    settings = [
+        {"params": list(group.parameters), "lr": group.learning_rate, "weight_decay": group.weight_decay}
+        for group in groups
+    ]
+    return torch.optim.AdamW(settings, fused=True)
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float]) -> None:

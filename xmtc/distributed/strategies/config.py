@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
+# DeepSpeed's keys for what this section sets.
 _MANAGED = {"stage", "offload_optimizer", "offload_param"}
+_REFUSAL_OF_QUANTIZED = (
+    "distributed.strategy.stage: 3 exclude each other: ZeRO-3 partitions quantised weights wrongly, and trains wrongly "
+    "without an error; use stage 2"
+)
 _BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
 
 
@@ -69,8 +74,12 @@ class DeepSpeedConfig(StrategySettings):
 
     def __post_init__(self) -> None:
         """Refuse keys that this section sets, and offloading that the stage does not support."""
-        if managed := sorted(_MANAGED & set(self.zero_optimization)):
-            raise ValueError(f"zero_optimization must not set {', '.join(managed)}: other keys of this section do")
+        managed = sorted(_MANAGED & self.zero_optimization.keys())
+        if managed:
+            raise ValueError(
+                f"zero_optimization must not set {', '.join(managed)}: stage, offload_optimizer and "
+                "offload_parameters of distributed.strategy do"
+            )
         if self.offload_optimizer and self.stage == 0:
             raise ValueError("offload_optimizer needs stage 1, 2 or 3")
         if self.offload_parameters and self.stage != 3:
@@ -86,29 +95,33 @@ class DeepSpeedConfig(StrategySettings):
         """Stage 3 adds some."""
         if self.stage < 3:
             return {}
-        reasons = {
-            Demand.LABEL_TEXTS: "label texts go through the encoder outside the module that gathers its "
-            "parameters; use stage 2",
-            Demand.QUANTIZED_WEIGHTS: "ZeRO-3 partitions quantised weights wrongly, and trains wrongly without an "
-            "error; use stage 2",
+        return {
+            Demand.LABEL_TEXTS: (
+                "distributed.strategy.stage: 3 exclude each other: label texts go through the encoder outside the "
+                "module that gathers its parameters; use stage 2"
+            ),
+            Demand.QUANTIZED_WEIGHTS: _REFUSAL_OF_QUANTIZED,
         }
-        return {demand: f"distributed.strategy.stage: 3 exclude each other: {why}" for demand, why in reasons.items()}
 
     @override
     def weight_bytes(self, size: float, workers: int) -> float:
-        return 0.0 if self.offload_parameters else super().weight_bytes(size, workers)
+        if self.offload_parameters:
+            return 0.0
+        return super().weight_bytes(size, workers)
 
     @override
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
         """From stage 1, AdamW also updates a flat copy of the parameters."""
         if self.stage == 0:
             return super().training_bytes(trained, workers)
-        share, zero = trained / workers, self.zero_optimization
-        buffers = 2 if zero.get("overlap_comm", self.stage == 3) else 1
+        share = trained / workers
+        overlaps = self.zero_optimization.get("overlap_comm", self.stage == 3)
+        numbers_in_bucket = self.zero_optimization.get("reduce_bucket_size", _BUCKET)
+        buffers = 2 if overlaps else 1
         return TrainingBytes(
-            gradients=4 * (share if self.stage >= 2 else trained),
-            optimizer_state=0.0 if self.offload_optimizer else 12 * share,
-            exchange_buffers=4.0 * zero.get("reduce_bucket_size", _BUCKET) * buffers,
+            gradients=4.0 * (share if self.stage >= 2 else trained),
+            optimizer_state=0.0 if self.offload_optimizer else 12.0 * share,
+            exchange_buffers=4.0 * numbers_in_bucket * buffers,
         )
 
     @override
@@ -117,7 +130,8 @@ class DeepSpeedConfig(StrategySettings):
         from xmtc.distributed.strategies.deepspeed_support import import_deepspeed
 
         import_deepspeed(device)
-        return (ZeroStage0Strategy if self.stage == 0 else ZeroStrategy)(self, precision, device)
+        strategy = ZeroStage0Strategy if self.stage == 0 else ZeroStrategy
+        return strategy(self.stage, self.engine_config(precision), precision, device)
 
     @override
     def loading(self, precision: Precision) -> AbstractContextManager[object]:

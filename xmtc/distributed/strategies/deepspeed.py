@@ -8,7 +8,7 @@ xmtc handles learning rates, clipping, accumulation and checkpoints, so all stra
 checkpoints cannot be loaded with another number of ranks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,24 +20,33 @@ from typing_extensions import override
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.distributed.state_files import MOMENTS, VALUE, State
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
-from xmtc.distributed.strategies.config import DeepSpeedConfig
 from xmtc.distributed.strategies.deepspeed_support import Attributes, counted_in, gathered, share_timeout
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy, fresh_moments
-from xmtc.distributed.strategies.settings import Demand, Precision
+from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.distributed.zero3 import gatherings
 from xmtc.errors import ConfigError
 
 
 class _EngineStrategy(StrategyBase):
-    """Base of all stages: wraps the model in an engine."""
+    """Base of all stages: wraps the model in an engine.
 
-    def __init__(self, config: DeepSpeedConfig, precision: Precision, device: torch.device) -> None:
+    Args:
+        stage: what is partitioned: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters.
+        engine_config: DeepSpeed's configuration.
+        precision: whether products are computed in bfloat16.
+        device: device of this process.
+    """
+
+    def __init__(
+        self, stage: int, engine_config: Mapping[str, Any], precision: Precision, device: torch.device
+    ) -> None:
         super().__init__(precision, device)
-        self._config = config
+        self._stage = stage
+        self._engine_config = dict(engine_config)
         self._engine: Any = None
         self._attributes = Attributes()
-        if config.stage == 3 and device.type == "cpu":
+        if stage == 3 and device.type == "cpu":
             # The holes between gathered weights would take more memory than the weights.
             self.keeps_freed_memory = False
             release_freed_memory()
@@ -57,29 +66,34 @@ class _EngineStrategy(StrategyBase):
     def close(self) -> None:
         self._stop()
         if self._model is not None:
-            for parameter in self._made_whole() if self._config.stage == 3 else ():
-                full = self._full_parameter(parameter)
-                parameter.data = full
+            if self._stage == 3:
+                for parameter in self._made_whole():
+                    parameter.data = self._full_parameter(parameter)
             self._attributes.restore(self._model)
         super().close()
 
     def _made_whole(self) -> list[nn.Parameter]:
         """List the parameters that are whole before and after training."""
         assert self._model is not None
-        arrived = gatherings(self._model)
-        return [p for p in self._model.parameters() if not any(one.holds(p) for one in arrived)]
+        gathered_by_block = gatherings(self._model)
+
+        def stays_partitioned(parameter: nn.Parameter) -> bool:
+            return any(gathering.holds(parameter) for gathering in gathered_by_block)
+
+        return [parameter for parameter in self._model.parameters() if not stays_partitioned(parameter)]
 
     def _gather_blocks(self, *, enabled: bool) -> None:
         """Let `BlockGathering` gather weights that were loaded partitioned, or leave it to the engine."""
-        for one in gatherings(self._model) if self._model is not None else ():
-            one.enabled = enabled
+        if self._model is None:
+            return
+        for gathering in gatherings(self._model):
+            gathering.enabled = enabled
 
     def _start(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
         import deepspeed
 
         self._attributes.note(model)
-        engine_config = self._config.engine_config(self._precision)
-        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=engine_config)
+        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=self._engine_config)
         share_timeout(self.device)
         self._gather_blocks(enabled=False)
         return self._engine
@@ -122,8 +136,12 @@ class ZeroStrategy(_EngineStrategy):
         """Under stage 3, parameters stay partitioned from the first call."""
         self._stop()
         self._choose_trained(model, groups)
-        if self._config.stage == 3 and (odd := [n for n, p in model.named_parameters() if not p.is_floating_point()]):
-            raise ConfigError(f"{odd[0]} (quantised) and {self._config.refusals()[Demand.QUANTIZED_WEIGHTS]}")
+        for name, parameter in model.named_parameters():
+            if self._stage == 3 and not parameter.is_floating_point():
+                raise ConfigError(
+                    f"{name} is quantised, and distributed.strategy.stage: 3 partitions quantised weights wrongly, and "
+                    "trains wrongly without an error; use stage 2"
+                )
         model.zero_grad(set_to_none=True)
         self._optimizer = adamw(groups)
         self._linked = False
@@ -144,7 +162,7 @@ class ZeroStrategy(_EngineStrategy):
     @contextmanager
     @override
     def whole(self) -> Iterator[None]:
-        if self._config.stage != 3 or self._engine is None:
+        if self._stage != 3 or self._engine is None:
             yield
             return
         import deepspeed
@@ -156,7 +174,8 @@ class ZeroStrategy(_EngineStrategy):
             # The hooks would partition the parameters again. DeepSpeed has no public call to remove or register them.
             for hook in (*offload.forward_hooks, *offload.backward_hooks):
                 hook.remove()
-            offload.forward_hooks, offload.backward_hooks = [], []
+            offload.forward_hooks = []
+            offload.backward_hooks = []
             self._gather_blocks(enabled=True)
             try:
                 yield
@@ -175,10 +194,11 @@ class ZeroStrategy(_EngineStrategy):
     def _full_state(self, parameter: nn.Parameter) -> State:
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        full: dict[str, Any] = {VALUE: self._full_parameter(parameter)}
+        tensors: dict[str, Any] = {VALUE: self._full_parameter(parameter)}
         self._link_moments()
-        full |= {kind: safe_get_full_optimizer_state(parameter, kind) for kind in MOMENTS}
-        return {kind: tensor.detach().to("cpu", copy=True) for kind, tensor in full.items()}
+        for kind in MOMENTS:
+            tensors[kind] = safe_get_full_optimizer_state(parameter, kind)
+        return {kind: tensor.detach().to("cpu", copy=True) for kind, tensor in tensors.items()}
 
     def _set_full_state(self, parameter: nn.Parameter, state: State) -> None:
         from deepspeed.utils import (
@@ -191,7 +211,7 @@ class ZeroStrategy(_EngineStrategy):
         self._link_moments()
         with gathered(parameter, modifier_rank=0), torch.no_grad():
             parameter.copy_(state[VALUE])
-        if self._config.stage == 3:
+        if self._stage == 3:
             safe_set_local_fp32_param(parameter, self._partition(parameter, state[VALUE]))
             for kind in MOMENTS:
                 safe_set_local_optimizer_state(parameter, self._partition(parameter, state[kind]), kind)
@@ -203,13 +223,16 @@ class ZeroStrategy(_EngineStrategy):
     def _partition(self, parameter: nn.Parameter, full: Tensor) -> Tensor:
         """Cut this rank's share of a stage-3 parameter, padded with zeros like DeepSpeed's."""
         size = parameter.ds_tensor.numel()  # pyright: ignore[reportAttributeAccessIssue]
-        flat = F.pad(full.flatten(), (0, size * self.world_size - full.numel()))
+        padding = size * self.world_size - full.numel()
+        flat = F.pad(full.flatten(), (0, padding))
         return flat[self.rank * size : (self.rank + 1) * size]
 
     def _flats(self) -> list[Tensor]:
         """List this rank's flattened float32 partitions, which AdamW updates."""
         zero = self._engine.optimizer
-        return zero.fp32_partitioned_groups_flat if self._config.stage == 3 else zero.single_partition_of_fp32_groups
+        if self._stage == 3:
+            return zero.fp32_partitioned_groups_flat
+        return zero.single_partition_of_fp32_groups
 
     def _link_moments(self) -> None:
         """Create the state that AdamW would create at its first step, and link it to DeepSpeed's parameters."""
@@ -219,7 +242,7 @@ class ZeroStrategy(_EngineStrategy):
         for flat in self._flats():
             if not zero.optimizer.state[flat]:
                 zero.optimizer.state[flat] = fresh_moments(flat)
-        if self._config.stage != 3:
+        if self._stage != 3:
             # After its first step, DeepSpeed links only the first group.
             zero._hp_optimizer_states_linked = False
             zero._lazy_init_hp_params_optimizer_state()
@@ -227,7 +250,8 @@ class ZeroStrategy(_EngineStrategy):
 
     @property
     def _steps(self) -> int:
-        state = self._engine.optimizer.optimizer.state[self._flats()[0]]
+        states = self._engine.optimizer.optimizer.state
+        state = states[self._flats()[0]]
         return int(state["step"].item()) if state else 0
 
     @_steps.setter

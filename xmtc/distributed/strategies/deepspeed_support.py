@@ -20,10 +20,11 @@ _COMPILING_S = 600  # longer than DeepSpeed's extensions take to compile
 
 def import_deepspeed(device: torch.device) -> None:
     """Import DeepSpeed without its warnings, prepare its compiler, and join the process group."""
-    tools = str(Path(sys.executable).parent)
-    if tools not in os.environ.get("PATH", "").split(os.pathsep):
+    programs = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", "")
+    if programs not in path.split(os.pathsep):
         # DeepSpeed calls `ninja` by name, but an environment that is not activated is not on the path.
-        os.environ["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", "")])
+        os.environ["PATH"] = os.pathsep.join([programs, path])
     if os.access(sys.prefix, os.W_OK):
         # One cache per environment: a shared cache would mix versions of PyTorch.
         os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / ".torch_extensions"))
@@ -32,7 +33,8 @@ def import_deepspeed(device: torch.device) -> None:
     import deepspeed
     from torch.utils.cpp_extension import get_default_build_root
 
-    wait_for_compilers(Path(os.environ.get("TORCH_EXTENSIONS_DIR", get_default_build_root())))
+    extensions = os.environ.get("TORCH_EXTENSIONS_DIR", get_default_build_root())
+    wait_for_compilers(Path(extensions))
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         # DeepSpeed calls two collectives by names that PyTorch 2.13 deprecates, which logs thousands of lines.
@@ -79,15 +81,16 @@ def counted_in(zero: Any, outside_norm: float) -> Iterator[None]:
     groups.
     """
     name = "_get_norm_groups" if hasattr(zero, "_get_norm_groups") else "scaled_global_norm"
-    norms = getattr(zero, name)
+    original = getattr(zero, name)
 
-    def together(*args: Any, **kwargs: Any) -> Any:
-        found = norms(*args, **kwargs)
-        if isinstance(found, list):
-            return [*found, torch.full_like(torch.as_tensor(found[0]), outside_norm)]
-        return torch.hypot(torch.as_tensor(found), torch.full_like(torch.as_tensor(found), outside_norm))
+    def with_outside_norm(*args: Any, **kwargs: Any) -> list[Any] | torch.Tensor:
+        own = original(*args, **kwargs)
+        if isinstance(own, list):
+            return [*own, torch.full_like(torch.as_tensor(own[0]), outside_norm)]
+        own_norm = torch.as_tensor(own)
+        return torch.hypot(own_norm, torch.full_like(own_norm, outside_norm))
 
-    setattr(zero, name, together)
+    setattr(zero, name, with_outside_norm)
     try:
         yield
     finally:
@@ -102,14 +105,14 @@ class Attributes:
 
     def note(self, model: nn.Module) -> None:
         """Record the attributes before DeepSpeed first sees the model."""
-        for thing in (*model.modules(), *model.parameters()):
-            self._before.setdefault(id(thing), set(vars(thing)))
+        for owner in (*model.modules(), *model.parameters()):
+            self._before.setdefault(id(owner), set(vars(owner)))
 
     def restore(self, model: nn.Module) -> None:
         """Remove all other attributes, and make every module's dictionary of parameters a plain one."""
-        things = (*model.modules(), *model.parameters())
-        for thing in things:
-            for name in set(vars(thing)) - self._before[id(thing)]:
-                del vars(thing)[name]
-            if isinstance(thing, nn.Module):
-                thing._parameters = dict(thing._parameters.items())
+        owners = (*model.modules(), *model.parameters())
+        for owner in owners:
+            for name in vars(owner).keys() - self._before[id(owner)]:
+                del vars(owner)[name]
+            if isinstance(owner, nn.Module):
+                owner._parameters = dict(owner._parameters.items())

@@ -49,21 +49,23 @@ class ReplicatedStrategy(StrategyBase):
             if parameter.grad is None:
                 # AdamW would skip it, and its step count would fall behind; ZeRO does not skip it either.
                 parameter.grad = torch.zeros_like(parameter)
-        norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-        norm = norm.hypot(torch.full_like(norm, outside_norm))
-        value = norm.item()  # the host waits once
-        if math.isfinite(value):
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        own_norm = get_total_norm(gradients)
+        norm = own_norm.hypot(torch.full_like(own_norm, outside_norm))
+        norm_on_host = norm.item()  # the host waits once
+        if math.isfinite(norm_on_host):
             clip_grads_with_norm_(parameters, max_grad_norm, norm)
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return value
+        return norm_on_host
 
     def _full_parameter(self, parameter: nn.Parameter) -> Tensor:
         return parameter
 
     def _full_state(self, parameter: nn.Parameter) -> State:
-        found = {VALUE: parameter, **(self._optimizer.state[parameter] or fresh_moments(parameter))}
-        return {kind: found[kind].detach().to("cpu", copy=True) for kind in (VALUE, *MOMENTS)}
+        moments = self._optimizer.state[parameter] or fresh_moments(parameter)
+        tensors = {VALUE: parameter, **moments}
+        return {kind: tensors[kind].detach().to("cpu", copy=True) for kind in (VALUE, *MOMENTS)}
 
     def _set_full_state(self, parameter: nn.Parameter, state: State) -> None:
         moments = fresh_moments(parameter)
@@ -75,8 +77,9 @@ class ReplicatedStrategy(StrategyBase):
 
     @property
     def _steps(self) -> int:
-        first = self._optimizer.state[next(iter(self._trained.values()))]
-        return int(first["step"].item()) if first else 0
+        any_parameter = next(iter(self._trained.values()))
+        state = self._optimizer.state[any_parameter]
+        return int(state["step"].item()) if state else 0
 
     @_steps.setter
     def _steps(self, steps: int) -> None:
@@ -89,7 +92,8 @@ class SingleStrategy(ReplicatedStrategy):
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
         super().__init__(precision, device)
-        self.rank, self.world_size = 0, 1
+        self.rank = 0
+        self.world_size = 1
 
 
 def fresh_moments(parameter: Tensor) -> dict[str, Tensor]:

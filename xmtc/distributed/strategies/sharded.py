@@ -34,7 +34,9 @@ class ShardedRowsStrategy(Strategy):
     """
 
     def __init__(self, inside: Strategy) -> None:
-        self.rank, self.world_size, self.device = inside.rank, inside.world_size, inside.device
+        self.rank = inside.rank
+        self.world_size = inside.world_size
+        self.device = inside.device
         self.loss_scale = inside.loss_scale
         self.keeps_freed_memory = inside.keeps_freed_memory
         self._inside = inside
@@ -50,18 +52,23 @@ class ShardedRowsStrategy(Strategy):
         self._show()
         model.to(self.device)
         model.zero_grad(set_to_none=True)
-        wanted = {id(p) for group in groups for p in group.parameters}
-        self._shards = {n: p for n, p in model.named_parameters() if isinstance(p, RowShard) and id(p) in wanted}
-        own, rest = _split(groups, shards=True), _split(groups, shards=False)
-        self._own_groups, self._inside_groups = [i for i, _ in own], [i for i, _ in rest]
-        self._optimizers = [_optimizer(group) for _, group in own]
+        trained = {id(parameter) for group in groups for parameter in group.parameters}
+        self._shards = {}
+        for name, parameter in model.named_parameters():
+            if isinstance(parameter, RowShard) and id(parameter) in trained:
+                self._shards[name] = parameter
+        groups_of_shards = _reduced(groups, to_shards=True)
+        other_groups = _reduced(groups, to_shards=False)
+        self._own_groups = list(groups_of_shards)
+        self._inside_groups = list(other_groups)
+        self._optimizers = [_optimizer(group) for group in groups_of_shards.values()]
         self._hide(model)
-        if rest:
-            model = self._inside.prepare(model, [group for _, group in rest])
+        if other_groups:
+            model = self._inside.prepare(model, list(other_groups.values()))
         else:
             model.requires_grad_(False)
         for _, _, shard in self._hidden:
-            shard.requires_grad_(id(shard) in wanted)
+            shard.requires_grad_(id(shard) in trained)
         return model
 
     @override
@@ -82,9 +89,9 @@ class ShardedRowsStrategy(Strategy):
     @override
     def set_learning_rates(self, rates: Sequence[float]) -> None:
         if self._inside_groups:
-            self._inside.set_learning_rates([rates[i] for i in self._inside_groups])
-        for optimizer, i in zip(self._optimizers, self._own_groups, strict=True):
-            set_learning_rates(optimizer, [rates[i]])
+            self._inside.set_learning_rates([rates[place] for place in self._inside_groups])
+        for optimizer, place in zip(self._optimizers, self._own_groups, strict=True):
+            set_learning_rates(optimizer, [rates[place]])
 
     @override
     def step(self, max_grad_norm: float, outside_norm: float = 0.0) -> float:
@@ -92,21 +99,19 @@ class ShardedRowsStrategy(Strategy):
         if not self._optimizers:
             return self._inside.step(max_grad_norm, outside_norm)
         deferred = self._deferred()
-        parts = self._gradients()
-        norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
-        norms += [torch.where(one.finite(), 0.0, math.inf) for one in deferred]
-        squares = sum(norm**2 for norm in torch.stack(norms).tolist()) if norms else 0.0  # the host waits once
-        norm = math.hypot(math.sqrt(all_reduce_sum_floats([squares])[0]), outside_norm)
+        gradients = self._gradients()
+        norm = math.hypot(_norm_over_ranks(gradients, deferred), outside_norm)
         if self._inside_groups:
             norm = self._inside.step(max_grad_norm, norm)
         if math.isfinite(norm):
-            for part in parts:
-                part.mul_(min(1.0, max_grad_norm / (norm + 1e-6)))
+            factor = min(1.0, max_grad_norm / (norm + 1e-6))
+            for gradient in gradients:
+                gradient.mul_(factor)
             self._update(deferred)
         for shard in self._shards.values():
             shard.grad = None
-        for one in deferred:
-            one.discard()
+        for source in deferred:
+            source.discard()
         return norm
 
     @override
@@ -132,12 +137,13 @@ class ShardedRowsStrategy(Strategy):
 
     @override
     def checkpoint_bytes(self) -> int:
-        rows = sum(
-            tensor.nbytes // max(1, len(shard)) * shard.total
-            for name, shard in self._shards.items()
-            for tensor in (shard, *self._states()[name].values())
-        )
-        return rows + (self._inside.checkpoint_bytes() if self._inside_groups else 0)
+        total = self._inside.checkpoint_bytes() if self._inside_groups else 0
+        states = self._states()
+        for name, shard in self._shards.items():
+            for tensor in (shard, *states[name].values()):
+                bytes_per_row = tensor.nbytes // max(1, len(shard))
+                total += bytes_per_row * shard.total
+        return total
 
     @override
     def whole(self) -> AbstractContextManager[None]:
@@ -150,34 +156,39 @@ class ShardedRowsStrategy(Strategy):
         if self._inside_groups:
             self._inside.close()
         self._show()
-        self._shards, self._optimizers, self._inside_groups = {}, [], []
+        self._shards = {}
+        self._optimizers = []
+        self._inside_groups = []
 
     def _deferred(self) -> list[DeferredGradient]:
-        found = {id(shard.deferred): shard.deferred for shard in self._shards.values() if shard.deferred is not None}
-        return list(found.values())
+        """List the sources of gradients, each once: several shards can share one."""
+        sources = (shard.deferred for shard in self._shards.values())
+        return list({id(source): source for source in sources if source is not None}.values())
 
     def _gradients(self) -> list[Tensor]:
         """Collect the shards' gradients, without the inner strategy's `loss_scale`."""
-        found = [part for shard in self._shards.values() if (part := coalesce(shard)) is not None]
-        return [part.div_(self.loss_scale) for part in found]
+        gradients = [coalesce(shard) for shard in self._shards.values()]
+        return [gradient.div_(self.loss_scale) for gradient in gradients if gradient is not None]
 
     def _update(self, deferred: Sequence[DeferredGradient]) -> None:
-        of = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.tables}
         for shard in self._shards.values():
             if shard.grad is None and shard.deferred is None:  # none of this rank's rows was scored
-                nothing = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
-                shard.grad = torch.sparse_coo_tensor(nothing, shard.detach()[:0], shard.shape, check_invariants=False)
+                no_rows = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
+                no_values = shard.detach()[:0]
+                shard.grad = torch.sparse_coo_tensor(no_rows, no_values, shard.shape, check_invariants=False)
         for optimizer in self._optimizers:
             optimizer.step()
-        for one in deferred:
-            for rows, gradients in one.chunks(1 / self.loss_scale):
-                for shard, gradient in zip(one.shards, gradients, strict=True):
-                    if id(shard) in of:
-                        of[id(shard)].update(shard, rows, gradient)
+        optimizers = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.tables}
+        for source in deferred:
+            for rows, gradients in source.chunks(1 / self.loss_scale):
+                for shard, gradient in zip(source.shards, gradients, strict=True):
+                    if id(shard) in optimizers:
+                        optimizers[id(shard)].update(shard, rows, gradient)
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
         """Collect the optimizers' state by table name; create it if there was no step yet."""
-        names, states = {id(shard): name for name, shard in self._shards.items()}, {}
+        names = {id(shard): name for name, shard in self._shards.items()}
+        states = {}
         for optimizer in self._optimizers:
             for shard in optimizer.tables:
                 optimizer.make_state(shard)
@@ -205,7 +216,23 @@ def _optimizer(group: ParameterGroup) -> RowwiseOptimizer:
     return replace(settings, learning_rate=group.learning_rate, weight_decay=group.weight_decay).build(group.parameters)
 
 
-def _split(groups: Sequence[ParameterGroup], *, shards: bool) -> list[tuple[int, ParameterGroup]]:
-    """Reduce the groups to their shards, or to their other parameters. Returns each with its index."""
-    parts = [[p for p in group.parameters if isinstance(p, RowShard) is shards] for group in groups]
-    return [(i, replace(groups[i], parameters=part)) for i, part in enumerate(parts) if part]
+def _reduced(groups: Sequence[ParameterGroup], *, to_shards: bool) -> dict[int, ParameterGroup]:
+    """Reduce the groups to their shards, or to their other parameters: those that have some, by their place."""
+    reduced = {}
+    for place, group in enumerate(groups):
+        parameters = [parameter for parameter in group.parameters if isinstance(parameter, RowShard) is to_shards]
+        if parameters:
+            reduced[place] = replace(group, parameters=parameters)
+    return reduced
+
+
+def _norm_over_ranks(gradients: Sequence[Tensor], deferred: Sequence[DeferredGradient]) -> float:
+    """Compute the norm of all ranks' gradients; infinite if a deferred gradient is not finite. Collective."""
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+    norms += [torch.where(source.finite(), 0.0, math.inf) for source in deferred]
+    sum_of_squares = 0.0
+    if norms:
+        norms_on_host = torch.stack(norms).tolist()  # the host waits once
+        sum_of_squares = sum(norm**2 for norm in norms_on_host)
+    (total,) = all_reduce_sum_floats([sum_of_squares])
+    return math.sqrt(total)

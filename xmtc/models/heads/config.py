@@ -6,7 +6,7 @@ inherits from `HeadSettings` and has a `kind` and a `build`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
 from typing_extensions import override
@@ -89,7 +89,7 @@ class HeadSettings(Protocol):
 class _Pooled(HeadSettings):
     """A head that pools the tokens of a document into one vector."""
 
-    pooling: Any
+    pooling: PoolingConfig
 
     @property
     def first_token(self) -> FirstToken:
@@ -127,7 +127,7 @@ class LabelAttentionConfig(HeadSettings):
     def __post_init__(self) -> None:
         """Raise ValueError if the heads do not divide the width."""
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
+            raise ValueError(f"heads: {self.heads} does not divide width {self.width}; give a divisor of the width")
 
     def options(self) -> Options:
         """Return the options of the kernels."""
@@ -185,15 +185,21 @@ class TwoTowerConfig(_Pooled):
 
     def refusals(self, use: HeadUse) -> Iterator[str]:
         """Refuse features that need trained rows, or the texts of all labels at every step."""
-        two = "model.head.kind: two_tower"
+        head = "model.head.kind: two_tower"
         if not use.draws_labels:
-            yield f"{two} embeds the labels of a micro-batch; give finetune.sampled_labels or finetune.mining"
-        unfit = {
-            "model.label_text (this head always reads names)": use.label_text,
-            "finetune.label_optimizer (its rows are not trained)": use.row_optimizer,
-        }
-        for setting in (setting for setting, given in unfit.items() if given):
-            yield f"{two} and {setting} exclude each other; leave one of them out"
+            yield (
+                f"{head} embeds the texts of a micro-batch's labels, not those of all; give finetune.sampled_labels or "
+                "finetune.mining"
+            )
+        if use.label_text:
+            yield (
+                f"{head} and model.label_text (this head always reads names) exclude each other; leave one of them out"
+            )
+        if use.row_optimizer:
+            yield (
+                f"{head} and finetune.label_optimizer (its rows are not trained) exclude each other; leave one of them "
+                "out"
+            )
 
     @override
     def build(self, hidden_width: int, labels: int) -> "TwoTowerHead":

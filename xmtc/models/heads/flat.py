@@ -1,6 +1,7 @@
 """The flat head: one vector per document and one classifier row per label, for comparison and millions of labels.
 
 Suffixes: B documents, T tokens, L labels, S shortlisted labels, P width of document vectors, K fixed poolings.
+Of a member: U width of its part of the vector, R documents that train it.
 """
 
 import torch
@@ -20,15 +21,17 @@ class FlatHead(ScoresByProduct, GivesEvidence):
     def __init__(self, settings: FlatConfig | TwoTowerConfig, pooling: Pooling, labels: int) -> None:
         super().__init__(settings)
         self.pooling = pooling
-        self.dropout, self.dropped = Dropout(settings.dropout), settings.dropout
-        rows = torch.empty(labels, pooling.width, dtype=getattr(torch, settings.row_dtype))
-        self.weights = nn.Parameter(rows.normal_(std=pooling.width**-0.5))
+        self.dropout = Dropout(settings.dropout)
+        self.dropped = settings.dropout
+        rows_LP = torch.empty(labels, pooling.width, dtype=getattr(torch, settings.row_dtype))
+        self.weights = nn.Parameter(rows_LP.normal_(std=pooling.width**-0.5))
         self.bias = nn.Parameter(torch.zeros(labels))
 
     @override
     def read(self, hidden_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, ...]:
         """The pooled vector, after dropout."""
-        return (self.dropout(self.pooling(hidden_BTD, mask_BT)),)
+        pooled_BP = self.pooling(hidden_BTD, mask_BT)
+        return (self.dropout(pooled_BP),)
 
     @override
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -42,7 +45,8 @@ class FlatHead(ScoresByProduct, GivesEvidence):
 
     @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        return self.pooling.contributions(hidden_BTD.float(), mask_BT, self.weights[shortlist_BS].float())
+        rows_BSP = self.weights[shortlist_BS].float()
+        return self.pooling.contributions(hidden_BTD.float(), mask_BT, rows_BSP)
 
 
 class SummaryHead(FlatHead, ReadsPooled):
@@ -63,15 +67,18 @@ class SummaryHead(FlatHead, ReadsPooled):
     def _logits_of_members(self, pooled_BP: Tensor) -> Tensor:
         """Compute the logits (B, L) without the products of parts that are zero."""
         logits_BL = self.bias.repeat(len(pooled_BP), 1)
-        members = self.members
-        for part_BP, weights_LP in zip(pooled_BP.chunk(members, 1), self.weights.chunk(members, 1), strict=True):
-            rows_R = part_BP.any(dim=1).nonzero()[:, 0]
-            logits_BL.index_add_(0, rows_R, F.linear(part_BP[rows_R], weights_LP.to(part_BP.dtype)).float())
+        parts = pooled_BP.chunk(self.members, 1)
+        weights_of_parts = self.weights.chunk(self.members, 1)
+        for part_BU, weights_LU in zip(parts, weights_of_parts, strict=True):
+            documents_R = part_BU.any(dim=1).nonzero()[:, 0]
+            logits_RL = F.linear(part_BU[documents_R], weights_LU.to(part_BU.dtype))
+            logits_BL.index_add_(0, documents_R, logits_RL.float())
         return logits_BL
 
     @override
     def read_pooled(self, fixed_BKD: Tensor) -> tuple[Tensor, ...]:
-        return (self.dropout(self.pooling.of_fixed(fixed_BKD)),)
+        pooled_BP = self.pooling.of_fixed(fixed_BKD)
+        return (self.dropout(pooled_BP),)
 
     @override
     def init_from_documents(self, fixed_NKD: Tensor) -> None:

@@ -41,13 +41,14 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
     def __init__(self, settings: LabelAttentionConfig, hidden_width: int, labels: int) -> None:
         super().__init__(settings)
         self.options = settings.options()
-        width, dtype = settings.width, getattr(torch, settings.row_dtype)
+        width = settings.width
         self.dropout = Dropout(settings.dropout)
         self.key_projection = CentredLinear(hidden_width, width)
         self.value_projection = CentredLinear(hidden_width, width)
         self.key_gain = nn.Parameter(torch.ones(width)) if settings.normalize else None
-        self.queries = nn.Parameter(torch.empty(labels, width, dtype=dtype).normal_(std=width**-0.5))
-        self.weights = nn.Parameter(torch.empty(labels, width, dtype=dtype).normal_(std=width**-0.5))
+        dtype = getattr(torch, settings.row_dtype)
+        self.queries = _random_rows(labels, width, dtype)
+        self.weights = _random_rows(labels, width, dtype)
         self.bias = nn.Parameter(torch.zeros(labels))
 
     @override
@@ -59,39 +60,45 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
     @override
     def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
         keys_BTd, values_BTd = read
-        tensors, tables = (keys_BTd, values_BTd, mask_BT), (self.queries, self.weights, self.bias)
+        documents = (keys_BTd, values_BTd, mask_BT)
+        tables = (self.queries, self.weights, self.bias)
         if shortlist is None:
-            return label_attention(*tensors, *tables, self.options)
+            return label_attention(*documents, *tables, self.options)
         sparse = self.sparse_gradients
         if shortlist.ndim == 1:
             queries_Sd, weights_Sd, bias_S = (gather_rows(table, shortlist, sparse=sparse) for table in tables)
-            return label_attention(*tensors, queries_Sd, weights_Sd, bias_S, self.options)
-        return label_attention_shortlist(*tensors, *tables, shortlist, self.options, sparse=sparse)
+            return label_attention(*documents, queries_Sd, weights_Sd, bias_S, self.options)
+        return label_attention_shortlist(*documents, *tables, shortlist, self.options, sparse=sparse)
 
     @override
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
         """The mean value (B, d) of a document's tokens, which gives the logits of uniform attention."""
         values_BTd = at_least_fp32(read[1])
-        return (values_BTd * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True).clamp(min=1)
+        sum_Bd = (values_BTd * mask_BT[..., None]).sum(1)
+        lengths_B1 = mask_BT.sum(1, keepdim=True)
+        return sum_Bd / lengths_B1.clamp(min=1)
 
     def keys(self, hidden_BTD: Tensor) -> Tensor:
         """Compute the projected and, with `normalize`, normalised keys (B, T, d), in the dtype of the projection."""
         projected_BTd = self.key_projection(hidden_BTD)
         if self.key_gain is None:
             return projected_BTd
-        return (normalise_rows(projected_BTd, self.options.heads) * self.key_gain).to(projected_BTd.dtype)
+        normalised_BTd = normalise_rows(projected_BTd, self.options.heads) * self.key_gain
+        return normalised_BTd.to(projected_BTd.dtype)
 
     @override
     def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        keys_BTd, queries_Sd = self.keys(hidden_BTD), self._query_rows(label_ids_S)
+        keys_BTd = self.keys(hidden_BTD)
+        queries_Sd = self._query_rows(label_ids_S)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             scores_BHST = attention_scores(at_least_fp32(keys_BTd), queries_Sd, self.options.heads)
         return scores_BHST.transpose(1, 2)
 
     @override
     def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        scores_BSHT = self.attention_scores(hidden_BTD, mask_BT, label_ids_S)
-        return attention_weights(scores_BSHT.transpose(1, 2), mask_BT, self.options.normaliser).transpose(1, 2)
+        scores_BHST = self.attention_scores(hidden_BTD, mask_BT, label_ids_S).transpose(1, 2)
+        attention_BHST = attention_weights(scores_BHST, mask_BT, self.options.normaliser)
+        return attention_BHST.transpose(1, 2)
 
     @override
     def contexts(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
@@ -106,13 +113,16 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
         """Σ_m a[b,l,m,t]·⟨w[l,m], V[b,t,m]⟩."""
         heads = self.options.heads
-        keys_BTd, values_BTd = self.keys(hidden_BTD), self.value_projection(hidden_BTD)
+        keys_BTd = self.keys(hidden_BTD)
+        values_BTd = self.value_projection(hidden_BTD)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             scores_BHST = attention_scores(at_least_fp32(keys_BTd), self._query_rows(shortlist_BS), heads)
             attention_BHST = attention_weights(scores_BHST, mask_BT, self.options.normaliser)
             weights_BSd = at_least_fp32(gather_rows(self.weights, shortlist_BS, sparse=False))
+            weights_BHSE = split_heads(weights_BSd, heads)
             values_BHET = split_heads(at_least_fp32(values_BTd), heads).transpose(-1, -2)
-            return (attention_BHST * (split_heads(weights_BSd, heads) @ values_BHET)).sum(1)
+            gains_BHST = weights_BHSE @ values_BHET
+            return (attention_BHST * gains_BHST).sum(1)
 
     @override
     def attention_parameters(self) -> Iterator[nn.Parameter]:
@@ -126,8 +136,11 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
     @override
     def plant_queries(self, queries_Ld: Tensor) -> None:
         """With `normalize`, at the length of random queries; else such that each head's scores have variance 1."""
-        unit = self.options.normalise_queries
-        self.queries.copy_(F.normalize(queries_Ld, dim=1) if unit else queries_Ld * queries_Ld.shape[1] ** 0.5)
+        if self.options.normalise_queries:
+            planted_Ld = F.normalize(queries_Ld, dim=1)
+        else:
+            planted_Ld = queries_Ld * queries_Ld.shape[1] ** 0.5
+        self.queries.copy_(planted_Ld)
 
     @override
     def label_tables(self) -> Mapping[str, nn.Parameter]:
@@ -135,7 +148,8 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
 
     @override
     def document_vectors(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return self.vectors((hidden_BTD, self.value_projection(hidden_BTD)), mask_BT)
+        values_BTd = self.value_projection(hidden_BTD)
+        return self.vectors((hidden_BTD, values_BTd), mask_BT)  # a vector needs no keys
 
     @override
     def rows_from_names(self, texts_ND: Tensor) -> dict[str, Tensor]:
@@ -143,5 +157,12 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
         return {"queries": self.keys(texts_ND).float()}
 
     def _query_rows(self, labels: Tensor) -> Tensor:
-        rows = at_least_fp32(gather_rows(self.queries, labels, sparse=self.sparse_gradients))
-        return normalise_rows(rows, self.options.heads) if self.options.normalise_queries else rows
+        rows_Sd = at_least_fp32(gather_rows(self.queries, labels, sparse=self.sparse_gradients))
+        if not self.options.normalise_queries:
+            return rows_Sd
+        return normalise_rows(rows_Sd, self.options.heads)
+
+
+def _random_rows(labels: int, width: int, dtype: torch.dtype) -> nn.Parameter:
+    rows_Ld = torch.empty(labels, width, dtype=dtype)
+    return nn.Parameter(rows_Ld.normal_(std=width**-0.5))

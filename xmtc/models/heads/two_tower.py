@@ -5,7 +5,8 @@ logit[b,l] = s · cos(P pool(hidden[b]), Q mean(hidden of the text of l)) + bias
 In training, the texts of a micro-batch's labels are embedded with gradient, and there is no table. Everywhere else, the
 rows are the latest vectors of the texts: for scoring, index and export, this is a flat head with these rows.
 
-Suffixes: B documents, T tokens, L labels, S labels of a micro-batch, D encoder width, P width of the towers.
+Suffixes: B documents, T tokens, L labels, S labels of a micro-batch, D encoder width, X width of the pooling,
+P width of the towers.
 """
 
 import math
@@ -33,7 +34,8 @@ class DocumentTower(Pooling):
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         pooled_BX = self.pooling(hidden_BTD, mask_BT)
-        return F.normalize(self.projection(pooled_BX).float(), dim=1) * self.log_scale.exp()
+        unit_BP = F.normalize(self.projection(pooled_BX).float(), dim=1)
+        return unit_BP * self.log_scale.exp()
 
     @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -42,9 +44,11 @@ class DocumentTower(Pooling):
     @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """Exact for the given length of the vector."""
-        length_B = self.projection(self.pooling(hidden_BTD, mask_BT)).norm(dim=1).clamp(min=1e-12)
-        through_BSD = rows_BSD @ self.projection.weight * (self.log_scale.exp() / length_B)[:, None, None]
-        return self.pooling.contributions(hidden_BTD, mask_BT, through_BSD)
+        pooled_BX = self.pooling(hidden_BTD, mask_BT)
+        length_B = self.projection(pooled_BX).norm(dim=1).clamp(min=1e-12)
+        factor_B = self.log_scale.exp() / length_B
+        rows_before_projection_BSX = rows_BSD @ self.projection.weight * factor_B[:, None, None]
+        return self.pooling.contributions(hidden_BTD, mask_BT, rows_before_projection_BSX)
 
 
 class TwoTowerHead(FlatHead, ReadsLabelTexts):
@@ -68,7 +72,8 @@ class TwoTowerHead(FlatHead, ReadsLabelTexts):
     @override
     def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
         (pooled_BP,) = read
-        return F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype)).float() + self.bias[labels_S]
+        products_BS = F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype))
+        return products_BS.float() + self.bias[labels_S]
 
     @torch.no_grad()
     @override

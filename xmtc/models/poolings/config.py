@@ -43,16 +43,19 @@ class PlainPoolingConfig(_Pools):
     @property
     def first_token(self) -> FirstToken:
         """See `_Pools`."""
-        roles: dict[str, FirstToken] = {"first": "alone", "max": "as_others"}
-        return roles.get(self.kind, "hardly")
+        if self.kind == "first":
+            return "alone"
+        return "as_others" if self.kind == "max" else "hardly"
 
     def build(self, width: int) -> "Pooling":
         """Build the pooling for hidden states of this width."""
         from xmtc.models.poolings.pooling import Max, Mean, OneToken
 
-        if self.kind in ("first", "last"):
-            return OneToken(width, last=self.kind == "last")
-        return Mean(width) if self.kind == "mean" else Max(width)
+        if self.kind == "mean":
+            return Mean(width)
+        if self.kind == "max":
+            return Max(width)
+        return OneToken(width, last=self.kind == "last")
 
 
 @config

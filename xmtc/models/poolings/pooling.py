@@ -2,7 +2,8 @@
 
 Every pooling also reports how much each token counts (`weights`); `xmtc explain` shows this for pooled models.
 
-Suffixes: B documents, T tokens, D width, H heads, K fixed poolings, P units of a layer.
+Suffixes: B documents, S labels, T tokens, D width, H heads, d width of a head (D/H), K fixed poolings, X = K·D inputs
+of a layer, P its units. Of members of a layer: M members, U units of one, R documents that train it.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from typing_extensions import override
 from xmtc.models.kernels.options import Normaliser
 from xmtc.models.kernels.reference import attention_weights
 
-_LEAD = 64  # tokens that have a separate mean
+_LEAD_TOKENS = 64  # first tokens of a document, which have a separate mean
 _MIN_SPREAD = 1e-3  # minimum standard deviation of an input, so that constant dimensions stay small
 
 
@@ -41,7 +42,9 @@ class Pooling(nn.Module, ABC):
 
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """Compute each token's contribution to ⟨row, pooled vector⟩, (B, S, T); they sum to this product."""
-        return (rows_BSD @ hidden_BTD.transpose(1, 2)) * self.weights(hidden_BTD, mask_BT).unsqueeze(1)
+        products_BST = rows_BSD @ hidden_BTD.transpose(1, 2)
+        weights_B1T = self.weights(hidden_BTD, mask_BT).unsqueeze(1)
+        return products_BST * weights_B1T
 
 
 class OneToken(Pooling):
@@ -53,18 +56,21 @@ class OneToken(Pooling):
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        rows_B = torch.arange(mask_BT.shape[0], device=mask_BT.device)
-        return hidden_BTD[rows_B, self._position(mask_BT)] * mask_BT.any(1, keepdim=True)
+        documents_B = torch.arange(mask_BT.shape[0], device=mask_BT.device)
+        states_BD = hidden_BTD[documents_B, self._position(mask_BT)]
+        return states_BD * mask_BT.any(1, keepdim=True)
 
     @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        chosen_B1 = self._position(mask_BT).unsqueeze(1)
-        return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(1, chosen_B1, 1) * mask_BT
+        position_B1 = self._position(mask_BT).unsqueeze(1)
+        weights_BT = torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(1, position_B1, 1)
+        return weights_BT * mask_BT
 
     def _position(self, mask_BT: Tensor) -> Tensor:
         if not self.last:
             return mask_BT.long().argmax(1)
-        return (mask_BT * torch.arange(mask_BT.shape[1], device=mask_BT.device)).argmax(1)
+        positions_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
+        return (mask_BT * positions_T).argmax(1)
 
 
 class Mean(Pooling):
@@ -72,11 +78,13 @@ class Mean(Pooling):
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return (self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1) @ hidden_BTD).squeeze(1)
+        weights_B1T = self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1)
+        return (weights_B1T @ hidden_BTD).squeeze(1)
 
     @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return mask_BT / mask_BT.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1)
+        lengths_B1 = mask_BT.sum(1, keepdim=True, dtype=torch.float32)
+        return mask_BT / lengths_B1.clamp(min=1)
 
 
 class Max(Pooling):
@@ -84,25 +92,30 @@ class Max(Pooling):
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return self._unpadded(hidden_BTD, mask_BT).amax(1) * mask_BT.any(1, keepdim=True)
+        greatest_BD = self._without_padding(hidden_BTD, mask_BT).amax(1)
+        return greatest_BD * mask_BT.any(1, keepdim=True)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the share of the dimensions whose maximum is at the token."""
-        winner_BD = self._unpadded(hidden_BTD, mask_BT).argmax(1)
-        share_BD = torch.full(winner_BD.shape, 1 / self.width, device=mask_BT.device)
-        return torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, winner_BD, share_BD) * mask_BT
+        position_BD = self._without_padding(hidden_BTD, mask_BT).argmax(1)
+        share_BD = torch.full(position_BD.shape, 1 / self.width, dtype=torch.float32, device=mask_BT.device)
+        weights_BT = torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, position_BD, share_BD)
+        return weights_BT * mask_BT
 
     @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """Each dimension's product counts for the token with the maximum."""
-        greatest = self._unpadded(hidden_BTD, mask_BT).max(1)
-        products_BSD = rows_BSD * (greatest.values * mask_BT.any(1, keepdim=True)).unsqueeze(1)
+        greatest = self._without_padding(hidden_BTD, mask_BT).max(1)
+        pooled_BD = greatest.values * mask_BT.any(1, keepdim=True)
+        products_BSD = rows_BSD * pooled_BD.unsqueeze(1)
+        positions_BSD = greatest.indices.unsqueeze(1).expand_as(products_BSD)
         shares_BST = products_BSD.new_zeros(*rows_BSD.shape[:2], mask_BT.shape[1])
-        return shares_BST.scatter_add_(2, greatest.indices.unsqueeze(1).expand_as(products_BSD), products_BSD)
+        return shares_BST.scatter_add_(2, positions_BSD, products_BSD)
 
-    def _unpadded(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Set padding to the lowest number."""
-        return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), torch.finfo(hidden_BTD.dtype).min)
+    def _without_padding(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Set padding to the lowest number, so that it is never the maximum."""
+        lowest = torch.finfo(hidden_BTD.dtype).min
+        return hidden_BTD.masked_fill(~mask_BT.unsqueeze(2), lowest)
 
 
 class AttentionPooling(Pooling):
@@ -123,7 +136,8 @@ class AttentionPooling(Pooling):
         """Compute pooled vectors (B, width)."""
         values_BHTd = hidden_BTD.unflatten(2, (self.heads, -1)).transpose(1, 2)
         weights_BH1T = self.head_weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(2)
-        return (weights_BH1T @ values_BHTd).flatten(1)
+        pooled_BH1d = weights_BH1T @ values_BHTd
+        return pooled_BH1d.flatten(1)
 
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the mean attention (B, T) of the heads."""
@@ -134,13 +148,16 @@ class AttentionPooling(Pooling):
         """Head by head, each for its part of the dimensions."""
         values_BHdT = hidden_BTD.unflatten(2, (self.heads, -1)).permute(0, 2, 3, 1)
         rows_BHSd = rows_BSD.unflatten(2, (self.heads, -1)).transpose(1, 2)
-        return (rows_BHSd @ values_BHdT * self.head_weights(hidden_BTD, mask_BT).unsqueeze(2)).sum(1)
+        weights_BH1T = self.head_weights(hidden_BTD, mask_BT).unsqueeze(2)
+        shares_BHST = rows_BHSd @ values_BHdT * weights_BH1T
+        return shares_BHST.sum(1)
 
     def head_weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute attention (B, H, T), in at least fp32."""
         keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
         scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
-        return attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser).squeeze(2)
+        weights_BH1T = attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser)
+        return weights_BH1T.squeeze(2)
 
 
 class Lead(Mean):
@@ -152,7 +169,8 @@ class Lead(Mean):
 
     @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        return super().weights(hidden_BTD, mask_BT & (mask_BT.cumsum(1) <= self.tokens))
+        is_lead_BT = mask_BT.cumsum(1) <= self.tokens
+        return super().weights(hidden_BTD, mask_BT & is_lead_BT)
 
 
 class FixedPoolings(nn.Module):
@@ -166,7 +184,7 @@ class FixedPoolings(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.mean = Mean(width)
-        self.others = nn.ModuleList([Max(width), OneToken(width, last=False), Lead(width, _LEAD)])
+        self.others = nn.ModuleList([Max(width), OneToken(width, last=False), Lead(width, _LEAD_TOKENS)])
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the poolings, float32 (B, K, D), the mean first; zero for a document with only padding.
@@ -199,22 +217,26 @@ class SummaryLayer(nn.Module):
 
     def forward(self, fixed_BKD: Tensor) -> Tensor:
         """Compute the layer's units, zero for a document with only padding."""
-        return F.relu(F.linear(self._inputs(fixed_BKD), self.weight_PX)) * _filled(fixed_BKD)
+        units_BP = F.relu(F.linear(self._inputs(fixed_BKD), self.weight_PX))
+        return units_BP * _has_tokens(fixed_BKD)
 
     def of_turns(self, fixed_BKD: Tensor, members: int) -> Tensor:
         """Compute only the units of document b's member, b mod `members`; those of the other members are zero."""
         inputs_BX = self._inputs(fixed_BKD)
-        units_BMU = inputs_BX.new_zeros(len(inputs_BX), members, len(self.weight_PX) // members)
+        units_of_member = len(self.weight_PX) // members
+        units_BMU = inputs_BX.new_zeros(len(inputs_BX), members, units_of_member)
         for member, weight_UX in enumerate(self.weight_PX.chunk(members)):
-            turns = slice(member, None, members)
-            units_BMU[turns, member] = F.relu(F.linear(inputs_BX[turns], weight_UX)).to(units_BMU.dtype)
-        return units_BMU.flatten(1) * _filled(fixed_BKD)
+            documents = slice(member, None, members)
+            units_RU = F.relu(F.linear(inputs_BX[documents], weight_UX))
+            units_BMU[documents, member] = units_RU.to(units_BMU.dtype)
+        return units_BMU.flatten(1) * _has_tokens(fixed_BKD)
 
     def _inputs(self, fixed_BKD: Tensor) -> Tensor:
-        return ((fixed_BKD.to(self.weight_PX.dtype) - self.centres_KD) * self.gains_KD).flatten(1)
+        centred_BKD = fixed_BKD.to(self.weight_PX.dtype) - self.centres_KD
+        return (centred_BKD * self.gains_KD).flatten(1)
 
 
-def _filled(fixed_BKD: Tensor) -> Tensor:
+def _has_tokens(fixed_BKD: Tensor) -> Tensor:
     """Mark the documents that have tokens, (B, 1)."""
     return (fixed_BKD != 0).flatten(1).any(1, keepdim=True)
 
@@ -249,24 +271,27 @@ class Summary(Pooling):
     @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """The mean share that a token has in the fixed poolings."""
-        return torch.stack([pooling.weights(hidden_BTD, mask_BT) for pooling in self.fixed]).mean(0)
+        shares = [pooling.weights(hidden_BTD, mask_BT) for pooling in self.fixed]
+        return torch.stack(shares).mean(0)
 
     @override
     def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
         """By the units that the ReLU keeps for this document."""
         layer = self.layer
-        kept_BP = self(hidden_BTD, mask_BT) > 0
-        products_BSX = (rows_BSD * kept_BP.unsqueeze(1) / self.members) @ layer.weight_PX.to(rows_BSD.dtype)
-        shares = zip(self.fixed, layer.centres_KD, layer.gains_KD, products_BSX.chunk(self.fixed.count, 2), strict=True)
-        return torch.stack(
-            [
-                pooling.contributions(hidden_BTD - centre_D, mask_BT, part_rows_BSD * gain_D)
-                for pooling, centre_D, gain_D, part_rows_BSD in shares
-            ]
-        ).sum(0)
+        active_BP = self(hidden_BTD, mask_BT) > 0
+        rows_of_units_BSP = rows_BSD * active_BP.unsqueeze(1) / self.members
+        rows_of_inputs_BSX = rows_of_units_BSP @ layer.weight_PX.to(rows_BSD.dtype)
+        rows_by_pooling = rows_of_inputs_BSX.chunk(self.fixed.count, 2)
+        shares = []
+        for pooling, centre_D, gain_D, rows_of_pooling_BSD in zip(
+            self.fixed, layer.centres_KD, layer.gains_KD, rows_by_pooling, strict=True
+        ):
+            shares.append(pooling.contributions(hidden_BTD - centre_D, mask_BT, rows_of_pooling_BSD * gain_D))
+        return torch.stack(shares).sum(0)
 
     @torch.no_grad()
     def init_from_documents(self, fixed_NKD: Tensor) -> None:
         """Initialise centres and gains from the fixed poolings of a sample of N training documents."""
         self.layer.centres_KD.copy_(fixed_NKD.mean(0))
-        self.layer.gains_KD.copy_(1 / fixed_NKD.std(0, correction=0).clamp(min=_MIN_SPREAD))
+        spread_KD = fixed_NKD.std(0, correction=0).clamp(min=_MIN_SPREAD)
+        self.layer.gains_KD.copy_(1 / spread_KD)
