@@ -1,11 +1,11 @@
-"""`xmtc decide` and `xmtc push`."""
+"""`xmtc decide`, `xmtc push` and `xmtc model`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from xmtc.commands.family import command
+from xmtc.commands.family import Command, command
 from xmtc.commands.options import ModelDir
 
 
@@ -36,3 +36,25 @@ def push(
     from xmtc.artefact.hub import push as push_model
 
     print(push_model(model, repository, public=public))
+
+
+model_app = typer.Typer(no_args_is_help=True, help="Change the weights of an exported model, without training.")
+model = Command("model", "Change", model_app)
+
+
+@model_app.command("merge")
+def model_merge(
+    model: ModelDir,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
+    ],
+) -> None:
+    """Fold a model's LoRA adapters into its backbone, for programs that know no adapters."""
+    from xmtc.artefact.merge import merge_adapters
+    from xmtc.predict.smoke import write_answers
+    from xmtc.run.copies import published_model
+
+    with published_model(output) as folder:
+        change = merge_adapters(model, folder)
+        write_answers(folder)
+    print(f"{output}: adapters folded into encoder/; hidden states changed by at most {change:.1e} of the largest")

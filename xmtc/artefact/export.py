@@ -274,11 +274,11 @@ def write_model(model: Path, output: Path, changed: ModelParts, note: str, index
                 shutil.copyfile(path, folder / name)  # without its rights: the model may be read-only
         check_same(model, changed.digest)
         write_label_parts(folder, changed, index)
-        _add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
+        add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
         write_info(folder, replace(changed.info, dev={}))
 
 
-def _add_note(card: Path, note: str) -> None:
+def add_note(card: Path, note: str) -> None:
     """Add a line to the model card, if there is one, because its results are those of the original model."""
     if card.is_file():
         text = card.read_text(encoding="utf-8").rstrip("\n")

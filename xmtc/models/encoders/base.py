@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 FOLDER = "encoder"
 """Folder of an encoder's weights in an exported model."""
+ADAPTER = "adapter"
+"""Folder of an encoder's adapters, in PEFT's layout."""
 WEIGHTS = "model.safetensors"
-"""File of the weights in this folder."""
+"""File of the weights in the folder of an encoder."""
 
 
 class Encoder(nn.Module, ABC):

@@ -16,7 +16,7 @@ from typing_extensions import override
 from xmtc.data.pretrained import PACKAGED, pretrained_source
 from xmtc.errors import CheckpointError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
-from xmtc.models.encoders.base import FOLDER, Encoder
+from xmtc.models.encoders.base import ADAPTER, FOLDER, Encoder
 from xmtc.models.encoders.causality import is_causal
 from xmtc.models.encoders.lora import add_lora
 from xmtc.models.encoders.pretrained import blocks_of
@@ -25,7 +25,7 @@ from xmtc.models.module_files import part, read_weights, whole
 
 # The architectures that read all windows as one row of tokens; a test tries each of them.
 _PACKED = ("gpt2", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3")
-_ADAPTER = "adapter/adapter_model.safetensors"  # in PEFT's layout; `encoder/` has Transformers'
+_ADAPTER_WEIGHTS = f"{ADAPTER}/adapter_model.safetensors"
 
 
 class HuggingFaceBackbone(Encoder):
@@ -127,7 +127,7 @@ class HuggingFaceBackbone(Encoder):
         """Adapters, and the backbone unless it is an unchanged pretrained model."""
         prefix = "model."
         if isinstance(self.model, PeftModel):
-            _save_adapter(model / _ADAPTER, self.model, tensors, self.name)
+            _save_adapter(model / _ADAPTER_WEIGHTS, self.model, tensors, self.name)
             prefix = "model.base_model.model."
         changed = any("lora_" not in name for name in trained)
         if not changed and self.name is not None:
@@ -139,12 +139,19 @@ class HuggingFaceBackbone(Encoder):
             self.transformer.save_pretrained(model / FOLDER, state_dict=weights)
         return True
 
+    def merge_adapters(self) -> None:
+        """Fold the adapters into the weights, in place: W + (alpha / r) · B A, in the dtype of W."""
+        assert isinstance(self.model, PeftModel)
+        merged = self.model.merge_and_unload()
+        assert isinstance(merged, PreTrainedModel)
+        self.model = merged
+
     @override
     def load(self, model: Path) -> None:
         """Adapters; the backbone was loaded when it was built."""
         if not isinstance(self.model, PeftModel):
             return
-        path = model / _ADAPTER
+        path = model / _ADAPTER_WEIGHTS
         adapter = read_weights(path)
         present = get_peft_model_state_dict(self.model, save_embedding_layers=False)
         if _shapes(present) != _shapes(adapter):
