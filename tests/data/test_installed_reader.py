@@ -35,7 +35,7 @@ class LinesReader(Reader):
     def provides(self) -> frozenset[str]:
         return frozenset({"train", "dev"})
 
-    def read(self, map_unordered, progress) -> Iterator[Document | Rejected]:
+    def read(self, map_unordered, progress, longest) -> Iterator[Document | Rejected]:
         with open(self._path) as file:
             for number, line in enumerate(file):
                 label, _, text = line.strip().partition(": ")

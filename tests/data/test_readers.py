@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import re
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corpora import serial, write_jsonl
 from xmtc.data.readers import Document, ReaderConfig, Rejected, files
+from xmtc.data.readers.arrow_table import ParquetTable
 from xmtc.data.readers.columns import category_terms
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.pydocs import docstrings, python_files
@@ -510,3 +512,45 @@ def test_line_breaks_in_cells_are_no_rows(tmp_path, monkeypatch, block):
         csv.writer(file, lineterminator="\n").writerows([["text"], *([cell] for cell in cells)])
     assert files.line_count(path, quotes=True) == 1 + len(cells)
     assert files.line_count(path) == 1 + len(cells) + 3
+
+
+@pytest.mark.parametrize("name", ["long.jsonl", "long.csv", "long.parquet", "long.arrow"])
+def test_a_document_has_a_size(name, tmp_path):
+    path = tmp_path / name
+    longest = 1_000
+    columns = ["d", "text", "labels"]
+    rows = [["0", "short", "a"], ["1", "x" * (longest + 1), "a"], ["2", "y" * 2_000_000, "a"], ["3", "short", "b"]]
+    table = pa.table({column: [row[place] for row in rows] for place, column in enumerate(columns)})
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    elif path.suffix == ".csv":
+        path.write_text("".join(",".join(row) + "\n" for row in [columns, *rows]))
+    elif path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
+    source = reader(kind=path.suffix[1:], files={"train": str(path)}, columns={"id": "d"})
+    documents = source.read(serial, Progress(enabled=False), longest)
+    assert next(documents).text == "short"
+    long_text = next(documents)
+    assert "1,001 characters; data.longest_document is 1,000" in long_text.reason
+    if path.suffix == ".csv":  # rows after such a line cannot be told apart
+        with pytest.raises(DataError, match=r"long\.csv:4: the row has more than .* raise data.longest_document"):
+            next(documents)
+        return
+    assert "the row has more than" in next(documents).reason
+    assert next(documents).labels == ("b",)
+
+
+def test_long_strings_of_a_dictionary_are_read_a_few_at_a_time(tmp_path):
+    text = "word " * 1_000_000
+    table = pa.table({"text": [text] * 100, "labels": ["a"] * 100})
+    pq.write_table(table, tmp_path / "repeated.parquet")
+    del table
+    rows = ParquetTable().rows(tmp_path / "repeated.parquet", None)
+    tracemalloc.start()
+    assert sum(len(row.cells["text"]) for row in rows) == 100 * len(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200_000_000  # of 500 MB

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, ReaderSettings, Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, SPLITS, Document, LabelInfo, Reader, ReaderSettings, Rejected
 from xmtc.track.progress import Progress
 
 _BLOCK = 4096
@@ -74,7 +74,9 @@ class SyntheticReader(Reader):
         return frozenset(split for split, count in zip(SPLITS, self._counts(), strict=True) if count)
 
     @override
-    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+    def read(
+        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Document | Rejected]:
         del map_unordered
         counts = self._counts()
         with progress.task("make documents", sum(counts), "documents") as task:

@@ -56,8 +56,9 @@ def field_ends(text: str, fields: int) -> tuple[int, ...]:
     Raises:
         DataError: it has another number of fields.
     """
-    has_fields = isinstance(text, FieldText) and fields > 1
-    ends = text.ends if has_fields else (len(text),)
+    ends = (len(text),)
+    if isinstance(text, FieldText) and fields > 1:
+        ends = text.ends
     if len(ends) not in (1, fields):
         raise DataError(f"a document has {len(ends)} fields, but the model has {fields}; give as many as the model has")
     empty_fields = (0,) * (fields - len(ends))

@@ -182,8 +182,9 @@ class _Work:
 
     def _read(self, reader: Reader, info: LabelInfo, spool: Spool) -> Selection:
         """Read all documents into the spool, and select those of the corpus."""
-        with self.progress.task("read documents") as task:
-            spool.fill(reader.read(self.map, self.progress), info, config=self.config, task=task)
+        with self.progress.task("read documents", reader.count()) as task:
+            rows = reader.read(self.map, self.progress, self.config.longest_document)
+            spool.fill(rows, info, config=self.config, task=task)
         return select(spool, info, reader.provides(), self.config)
 
     def _vocabulary(self, spool: Spool, train: NDArray[np.int64], reader: Reader) -> Vocabulary:

@@ -17,7 +17,7 @@ from scipy import sparse
 from xmtc.data.arrow_files import read_batch, write_arrow
 from xmtc.data.config import DataConfig
 from xmtc.data.fields import categories_of, field_ends
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, quoted_cell
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, check_length, quoted_cell
 from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.data.shards import SPOOL_SCHEMA, Piece
 from xmtc.errors import DataError
@@ -47,7 +47,6 @@ class Spool:
         read: rows read.
         absent_labels: null, NaN or blank labels left out.
         dropped_bare: documents without labels left out (`without_labels: drop`).
-        repeated_ids: documents whose doc_id an earlier document of the same split has.
         labels: all labels, by provisional id.
     """
 
@@ -68,11 +67,10 @@ class Spool:
         self._label_offsets = array("q", [0])
         self._label_ids = array("i")
         self._provisional_ids: dict[str, int] = {}
-        self._doc_id_hashes: set[int] = set()  # identifiers themselves would take several times the memory
+        self._doc_id_hashes = array("Q")  # identifiers themselves would take many times the memory
         self.read = 0
         self.rejected = 0
         self.first_rejected = ""
-        self.repeated_ids = 0
         self.absent_labels = 0
         self.dropped_bare = 0
 
@@ -118,10 +116,7 @@ class Spool:
         self.rejected += 1
 
     def _add(self, document: Document) -> None:
-        doc_id_hash = xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode())
-        if doc_id_hash in self._doc_id_hashes:
-            self.repeated_ids += 1
-        self._doc_id_hashes.add(doc_id_hash)
+        self._doc_id_hashes.append(xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode()))
         self.absent_labels += document.absent_labels
         self._doc_ids.append(document.doc_id)
         self._texts.append(document.text)
@@ -153,6 +148,12 @@ class Spool:
         self._doc_ids = []
         self._texts = []
         self._characters = 0
+
+    @property
+    def repeated_ids(self) -> int:
+        """Number of documents whose doc_id an earlier document of the same split has."""
+        hashes = np.array(self._doc_id_hashes, dtype=np.uint64)
+        return len(hashes) - len(np.unique(hashes))
 
     @property
     def splits(self) -> NDArray[np.int8]:
@@ -217,6 +218,10 @@ def _checked(row: Document, spellings: _Spellings, info: LabelInfo, config: Data
     where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
+    try:
+        check_length(row.text, config.longest_document)
+    except ValueError as problem:
+        return Rejected(where, str(problem))
     if not row.labels and config.without_labels != "drop":
         if config.one_label:
             return Rejected(where, "no labels, but data.task is single_label (without_labels: drop leaves it out)")

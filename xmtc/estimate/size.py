@@ -184,7 +184,7 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     counted = _Counted(random.Random(_SEED), config)
     begun, whole = None, True
     with progress.task("look at documents") as task:
-        for row in reader.read(lambda function, items: map(function, items), progress):
+        for row in reader.read(lambda function, items: map(function, items), progress, config.longest_document):
             begun = time.perf_counter() if begun is None else begun
             counted.add(row)
             task.advance()

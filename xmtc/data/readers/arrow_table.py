@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from typing_extensions import override
 
-from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, Rejected, longest_row, row_too_long
 from xmtc.data.readers.cells import named
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import check_columns, check_file
@@ -20,6 +23,8 @@ from xmtc.files import reading
 
 _ROWS = 1024
 """Rows of a batch of a Parquet file."""
+_PART_BYTES = 64 << 20
+"""Bytes of strings that are converted to Python's at once."""
 _FILE_MAGIC = b"ARROW1"
 """How an Arrow file begins; a stream begins with its first message."""
 
@@ -34,15 +39,22 @@ class ArrowTable(TableFormat):
     counts_exactly = True
 
     @override
-    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+    def rows(
+        self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Row | Rejected]:
         with self._opened(path) as (schema, batches):
             names = _columns_to_read(path, schema, columns)
             names_of_classes = class_names(schema)
             number = 0
             for batch in batches(names):
-                for cells in _cells(path, batch, number):
-                    number += 1
-                    yield _row(cells, names_of_classes, f"{path}: row {number}", number)
+                for part in _parts(batch, longest_row(longest)):
+                    if part is None:
+                        number += 1
+                        yield row_too_long(f"{path}: row {number}", longest)
+                        continue
+                    for cells in _cells(path, part, number):
+                        number += 1
+                        yield _row(cells, names_of_classes, f"{path}: row {number}", number)
 
     @override
     def count(self, path: Path) -> int | None:
@@ -70,13 +82,63 @@ class ParquetTable(ArrowTable):
     @override
     @contextmanager
     def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
-        with reading(path, what="cannot be read as Parquet"), pq.ParquetFile(check_file(path)) as file:
-            yield file.schema_arrow, lambda names: file.iter_batches(_ROWS, columns=names)
+        """Strings that the file has in a dictionary stay there: a few bytes may stand for millions of long texts."""
+        with reading(path, what="cannot be read as Parquet"):
+            schema = pq.read_schema(check_file(path))
+            strings = [field.name for field in schema if _is_string(field.type)]
+            with pq.ParquetFile(path, read_dictionary=strings) as file:
+                yield schema, lambda names: file.iter_batches(_ROWS, columns=names)
+
+    @override
+    def count(self, path: Path) -> int | None:
+        with reading(path, what="cannot be read as Parquet"):
+            return pq.read_metadata(check_file(path)).num_rows
 
 
 def _batches_of_file(file: "pa.ipc.RecordBatchFileReader", names: list[str]) -> Iterator[pa.RecordBatch]:
     for place in range(file.num_record_batches):
         yield file.get_batch(place).select(names)
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _parts(batch: pa.RecordBatch, longest: int) -> Iterator[pa.RecordBatch | None]:
+    """Divide a batch so that the strings of a part have at most some 64 MiB; None for a row longer than `longest`."""
+    start = 0
+    part_bytes = 0
+    for row, row_bytes in enumerate(_string_bytes(batch).tolist()):
+        is_too_long = row_bytes > longest
+        if row > start and (is_too_long or part_bytes + row_bytes > _PART_BYTES):
+            yield batch.slice(start, row - start)
+            start = row
+            part_bytes = 0
+        if is_too_long:
+            yield None
+            start = row + 1
+        else:
+            part_bytes += row_bytes
+    if start < batch.num_rows:
+        yield batch.slice(start)
+
+
+def _lengths(strings: pa.Array) -> Any:
+    return pc.call_function("binary_length", [strings])  # pyarrow makes the functions of `pc` when it is imported
+
+
+def _string_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return how many bytes the strings of each row have, (rows,), without copying one."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and _is_string(column.type.value_type):
+            lengths = _lengths(column.dictionary).take(column.indices)
+        elif _is_string(column.type):
+            lengths = _lengths(column)
+        else:
+            continue
+        sizes += np.asarray(lengths.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    return sizes
 
 
 def _columns_to_read(path: Path, schema: pa.Schema, columns: ColumnsConfig | None) -> list[str]:

@@ -21,6 +21,13 @@ _IDENTIFIER, _MAX_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
 _NAME_WORDS = 4
 T = TypeVar("T")
 
+LONGEST_DOCUMENT = 10_000_000
+"""Default of `data.longest_document`, in characters."""
+_CHARACTERS_OF_JSON = 6
+"""Characters by which JSON may write one of a text, as in `\\u00e9`."""
+_OTHER_CELLS = 1 << 20
+"""Characters that a row may have beside its text, for labels and what else is in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -122,12 +129,16 @@ class Reader(Protocol):
         """
         return None
 
-    def read(self, map_unordered: "MapUnordered", progress: "Progress") -> Iterator[Document | Rejected]:
+    def read(
+        self, map_unordered: "MapUnordered", progress: "Progress", longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Document | Rejected]:
         """Yield all documents, in an order that is the same on every run.
 
         Args:
             map_unordered: runs a function on many items in parallel.
             progress: shows how far the reader is.
+            longest: most characters of a document, `data.longest_document`. A reader of files refuses rows that are
+                much longer before it copies their text; preparation refuses every longer document.
 
         Raises:
             DataError: a file cannot be read.
@@ -171,6 +182,29 @@ def sound(rows: Iterable[T | Rejected]) -> Iterator[T]:
         if isinstance(row, Rejected):
             raise DataError(f"{row.where}: {row.reason}")
         yield row
+
+
+def longest_row(longest: int) -> int:
+    """Return how many characters a row may have, as the file writes it, for a document of at most `longest`."""
+    return _CHARACTERS_OF_JSON * longest + _OTHER_CELLS
+
+
+def row_too_long(where: str, longest: int) -> Rejected:
+    """Refuse a row that is longer than `longest_row`."""
+    return Rejected(where, f"the row has more than {longest_row(longest):,} characters; {_length_advice(longest)}")
+
+
+def check_length(text: str, longest: int) -> None:
+    """Raise ValueError if a document has more than `longest` characters."""
+    if len(text) > longest:
+        raise ValueError(f"the text has {len(text):,} characters; {_length_advice(longest)}")
+
+
+def _length_advice(longest: int) -> str:
+    return (
+        f"data.longest_document is {longest:,}: if several documents were joined, divide them (is a line break or a "
+        "quote missing?), otherwise raise data.longest_document"
+    )
 
 
 def check_characters(*texts: str) -> None:

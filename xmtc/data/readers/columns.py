@@ -10,7 +10,16 @@ from pydantic import Field
 
 from xmtc.config.base import config
 from xmtc.data.fields import FieldText, categories_of, field_parts
-from xmtc.data.readers.base import SPLITS, Document, Rejected, check_characters, no_column, quoted_cell
+from xmtc.data.readers.base import (
+    LONGEST_DOCUMENT,
+    SPLITS,
+    Document,
+    Rejected,
+    check_characters,
+    check_length,
+    no_column,
+    quoted_cell,
+)
 from xmtc.data.readers.cells import absent, labels_of, mark_of, text_of, word_of
 from xmtc.errors import DataError
 
@@ -97,13 +106,29 @@ class ColumnsConfig:
         named = (self.id, *self.text_columns(), *self.categories, *labels, self.split)
         return list(dict.fromkeys(name for name in named if name is not None))
 
-    def document(self, row: Mapping[str, Any], where: str, fallback_id: str, split: str | None) -> Document | Rejected:
-        """Convert `row` to a document, or say why it is none."""
+    def document(
+        self,
+        row: Mapping[str, Any],
+        where: str,
+        fallback_id: str,
+        split: str | None,
+        longest: int = LONGEST_DOCUMENT,
+    ) -> Document | Rejected:
+        """Convert `row` to a document, or say why it is none.
+
+        Args:
+            row: cells by column.
+            where: place of the row, for messages.
+            fallback_id: identifier of a document that has none of its own.
+            split: split of the file.
+            longest: see `Reader.read`.
+        """
         missing = [name for name in self.names() if name not in row]
         if missing:
             return Rejected(where, no_column(missing[0], row))
         try:
             text = self._text(row)
+            check_length(text, longest)
             labels, absences = self._labels(row)
             split = self._split(row[self.split]) if self.split is not None else split
             doc_id = (None if self.id is None else _read(word_of, self.id, row)) or fallback_id

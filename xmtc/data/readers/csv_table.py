@@ -8,10 +8,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, Rejected, longest_row, row_too_long
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.endings import ending_of
-from xmtc.data.readers.files import check_columns, line_count, open_text, wrong_width
+from xmtc.data.readers.files import bounded_lines, check_columns, line_count, open_text, wrong_width
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 
@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 _DELIMITERS = (",", ";", "\t", "|")
 _LOOKED_AT = 1 << 16  # characters from which the delimiter is inferred
-_LONGEST_FIELD = 1 << 30
 
 
 class CsvTable(TableFormat):
@@ -34,11 +33,12 @@ class CsvTable(TableFormat):
         self.identity = f"csv:{delimiter!r}"
 
     @override
-    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+    def rows(
+        self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Row | Rejected]:
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
-        csv.field_size_limit(_LONGEST_FIELD)
         delimiter = self._delimiter or _delimiter_of(path)
-        lines, told = _lines(path, delimiter), delimiter != "\t"
+        lines, told = _lines(path, delimiter, longest), delimiter != "\t"
         _, header = next(lines, (1, []))
         wanted = filter(None, header) if columns is None else columns.names()
         check_columns(path, wanted, header, columns.advice() if columns else "")
@@ -62,16 +62,37 @@ class CsvTable(TableFormat):
         return None if lines is None else max(0, lines - 1)
 
 
-def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line's number and the cells of every row, the header included; blank rows have no cells."""
-    with open_text(path) as lines:
-        rows, line = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True), 1
+def _lines(path: Path, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line's number and the cells of every row, the header included; blank rows have no cells.
+
+    Raises:
+        DataError: the file is not CSV, or a line or cell of it is too long; rows after that cannot be told apart.
+    """
+    csv.field_size_limit(longest_row(longest))
+    with open_text(path) as text:
+        line = 1
+        rows = csv.reader(_whole_lines(text, path, longest), delimiter=delimiter, strict=True, skipinitialspace=True)
         try:
             for cells in rows:
                 yield line, cells
                 line = rows.line_num + 1
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise _too_long(path, line, longest) from None
             raise DataError(f"{path}:{line}: malformed CSV: {error}") from None
+
+
+def _whole_lines(text: io.TextIOWrapper, path: Path, longest: int) -> Iterator[str]:
+    """Yield lines, none of which may be too long."""
+    for number, line in enumerate(bounded_lines(text, longest_row(longest)), start=1):
+        if line is None:
+            raise _too_long(path, number, longest)
+        yield line
+
+
+def _too_long(path: Path, line: int, longest: int) -> DataError:
+    refusal = row_too_long(f"{path}:{line}", longest)
+    return DataError(f"{refusal.where}: {refusal.reason}")
 
 
 def _delimiter_of(path: Path) -> str:

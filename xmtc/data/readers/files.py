@@ -89,6 +89,20 @@ def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIO
             raise DataError(f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file") from None
 
 
+def bounded_lines(text: io.TextIOWrapper, most: int) -> Iterator[str | None]:
+    """Yield the lines of a text with their ends, or None for a line of more than `most` characters.
+
+    Of such a line, only that many characters are ever in memory; the rest of it is skipped when the next one is read.
+    """
+    while line := text.readline(most):
+        if len(line) < most or line.endswith(("\n", "\r")):
+            yield line
+            continue
+        yield None
+        while len(line) == most and not line.endswith(("\n", "\r")):
+            line = text.readline(most)
+
+
 def json_object(line: str) -> dict[str, Any]:
     """Parse a line that holds a JSON object.
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, Rejected, longest_row, row_too_long
 from xmtc.data.readers.columns import ColumnsConfig
-from xmtc.data.readers.files import json_object, line_count, open_text
+from xmtc.data.readers.files import bounded_lines, json_object, line_count, open_text
 from xmtc.data.readers.table import Row, TableFormat
 
 
@@ -17,12 +17,17 @@ class JsonLines(TableFormat):
     identity = "jsonl"
 
     @override
-    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+    def rows(
+        self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Row | Rejected]:
         """Blank lines are left out, and a row's number is that of its line."""
-        with open_text(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield _row(line, f"{path}:{number}", number)
+        with open_text(path) as text:
+            for number, line in enumerate(bounded_lines(text, longest_row(longest)), start=1):
+                where = f"{path}:{number}"
+                if line is None:
+                    yield row_too_long(where, longest)
+                elif line.strip():
+                    yield _row(line, where, number)
 
     @override
     def count(self, path: Path) -> int | None:

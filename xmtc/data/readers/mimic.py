@@ -19,7 +19,17 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected, quoted_cell, shown_columns, sound
+from xmtc.data.readers.base import (
+    LONGEST_DOCUMENT,
+    SPLITS,
+    Document,
+    LabelInfo,
+    Reader,
+    Rejected,
+    quoted_cell,
+    shown_columns,
+    sound,
+)
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import content_hash
@@ -93,7 +103,9 @@ class MimicReader(Reader):
         return frozenset(SPLITS)
 
     @override
-    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+    def read(
+        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Document | Rejected]:
         """Admissions in the order of their last notes in the file."""
         with progress.task("read note numbers", unit="notes") as task:
             notes = Notes(self._notes_file(), self._layout, task.advance)

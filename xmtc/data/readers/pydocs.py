@@ -18,7 +18,7 @@ import xxhash
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, Document, LabelInfo, Reader, Rejected
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
 
@@ -61,7 +61,9 @@ class PydocsReader(Reader):
         return frozenset({"train"})
 
     @override
-    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+    def read(
+        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Document | Rejected]:
         """Docstrings that several modules share carry only the modules' common ancestors."""
         files = [file for package in self._packages for file in python_files(package)]
         batches = [files[start : start + _FILES_PER_TASK] for start in range(0, len(files), _FILES_PER_TASK)]

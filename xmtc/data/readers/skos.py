@@ -14,7 +14,7 @@ from xml.sax import SAXParseException
 
 from typing_extensions import override
 
-from xmtc.data.readers.base import Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, Rejected
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import open_text
 from xmtc.data.readers.table import Row, TableFormat
@@ -49,7 +49,9 @@ class SkosTable(TableFormat):
         self.syntax, self.name, self.identity = syntax, name or "name", f"skos {syntax}"
 
     @override
-    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+    def rows(
+        self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Row | Rejected]:
         """Concepts in the order of their IRIs, deprecated ones last."""
         from rdflib import OWL, RDF, SKOS, URIRef
 

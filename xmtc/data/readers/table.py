@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT, Document, LabelInfo, Reader, Rejected
 from xmtc.data.readers.columns import ColumnsConfig, NumericColumns
 from xmtc.data.readers.files import content_hash
 from xmtc.track.progress import Progress
@@ -48,12 +48,15 @@ class TableFormat(Protocol):
     identity: str
     counts_exactly: bool = False
 
-    def rows(self, path: Path, columns: ColumnsConfig | None) -> Iterator[Row | Rejected]:
+    def rows(
+        self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Row | Rejected]:
         """Yield the rows of a file.
 
         Args:
             path: the file.
             columns: the columns that it must have; None reads all there are.
+            longest: see `Reader.read`. A row that is longer than `longest_row` is refused before its text is copied.
 
         Raises:
             DataError: the file cannot be read, or a column is missing.
@@ -120,18 +123,21 @@ class TableReader(Reader):
         return self._settings.columns.categories
 
     @override
-    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+    def read(
+        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Document | Rejected]:
         """The rows of one file after the other."""
         columns = self._settings.columns
         for split, path in self._settings.files.by_split():
             numeric = NumericColumns(columns.text_columns())
-            for row in self._format.rows(path, columns):
+            for row in self._format.rows(path, columns, longest):
                 if isinstance(row, Rejected):
                     yield row
                 else:
                     numeric.see(row.cells)
                     numeric.check(path, least=_FIRST)  # no need to read it all
-                    yield columns.document(row.cells, row.where, f"{path.name}:{row.number}", split)
+                    fallback_id = f"{path.name}:{row.number}"
+                    yield columns.document(row.cells, row.where, fallback_id, split, longest)
             numeric.check(path)
 
     @override

@@ -14,11 +14,21 @@ from typing import TYPE_CHECKING, Literal
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import Document, LabelInfo, Reader, Rejected, quoted_cell, sound
+from xmtc.data.readers.base import (
+    LONGEST_DOCUMENT,
+    Document,
+    LabelInfo,
+    Reader,
+    Rejected,
+    longest_row,
+    quoted_cell,
+    row_too_long,
+    sound,
+)
 from xmtc.data.readers.cells import label_of
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.endings import COMPRESSIONS
-from xmtc.data.readers.files import content_hash, open_text
+from xmtc.data.readers.files import bounded_lines, content_hash, open_text
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.table import Row
 from xmtc.errors import DataError
@@ -44,6 +54,8 @@ _NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt"
 _JSON_LABELS = ("lbl.json",)
 _TARGETS = "target_ind"
 _JSON = ColumnsConfig(id="uid", text=("title", "content"), labels=_TARGETS)
+_END = ""
+"""Stands for a line after the last one; a line has at least its end."""
 
 
 class XcRepositoryReader(Reader):
@@ -82,15 +94,17 @@ class XcRepositoryReader(Reader):
         return frozenset({"train", "test"}) if self._find(labels) else frozenset({"train"})
 
     @override
-    def read(self, map_unordered: MapUnordered, progress: Progress) -> Iterator[Document | Rejected]:
+    def read(
+        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+    ) -> Iterator[Document | Rejected]:
         by_index = list(self.label_info().names) if self._form() == "json" else []
         for split in ("train", "test"):
             if split not in self.provides():
                 continue
             if self._form() == "json":
-                yield from self._read_json(split, by_index)
+                yield from self._read_json(split, by_index, longest)
             else:
-                yield from self._read_lines(split)
+                yield from self._read_lines(split, longest)
 
     @override
     def label_info(self) -> LabelInfo:
@@ -116,8 +130,8 @@ class XcRepositoryReader(Reader):
         """Title and content, or one text."""
         return _JSON.fields() if self._form() == "json" else super().fields()
 
-    def _read_json(self, split: str, labels: list[str]) -> Iterator[Document | Rejected]:
-        for row in JsonLines().rows(self._split_files(split)[0], None):
+    def _read_json(self, split: str, labels: list[str], longest: int) -> Iterator[Document | Rejected]:
+        for row in JsonLines().rows(self._split_files(split)[0], None, longest):
             yield row if isinstance(row, Rejected) else self._json_document(row, split, labels)
 
     def _json_document(self, row: Row, split: str, labels: list[str]) -> Document | Rejected:
@@ -130,25 +144,30 @@ class XcRepositoryReader(Reader):
         cells = {name: row.cells.get(name) for name in _JSON.names()} | {_TARGETS: [labels[i] for i in targets]}
         return _JSON.document(cells, row.where, f"{split}:{row.number}", split)
 
-    def _read_lines(self, split: str) -> Iterator[Document | Rejected]:
+    def _read_lines(self, split: str, longest: int) -> Iterator[Document | Rejected]:
         labels_path, texts_path = self._split_files(split)
         with open_text(labels_path, newline="\n") as label_lines, open_text(texts_path, newline="\n") as text_lines:
             header = next(label_lines, "").split() if self._form() == "sparse" else None
             first = 1 if header is None else 2
             number = 0
-            for number, (labels, text) in enumerate(zip_longest(label_lines, text_lines), start=1):
-                if labels is None or text is None:
-                    shorter = labels_path if labels is None else texts_path
-                    longer = texts_path if labels is None else labels_path
+            texts = bounded_lines(text_lines, longest_row(longest))
+            lines = zip_longest(label_lines, texts, fillvalue=_END)
+            for number, (labels, text) in enumerate(lines, start=1):
+                if labels == _END or text == _END:
+                    shorter = labels_path if labels == _END else texts_path
+                    longer = texts_path if labels == _END else labels_path
                     raise DataError(
                         f"{shorter}: ends after {number - 1} documents, but {longer.name} has more; "
                         "each needs a line for every document"
                     )
+                if text is None:
+                    yield row_too_long(f"{texts_path}:{number}", longest)
+                    continue
                 where = f"{labels_path}:{number + first - 1}"
                 try:
                     ids = _matrix_row(labels) if header is not None else labels.split()
                     cells = {"text": text.strip(), "labels": ids}
-                    yield ColumnsConfig().document(cells, where, f"{split}:{number}", split)
+                    yield ColumnsConfig().document(cells, where, f"{split}:{number}", split, longest)
                 except ValueError as problem:
                     yield Rejected(where, str(problem))
         if header is not None and header[:1] != [str(number)]:
