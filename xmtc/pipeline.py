@@ -1,4 +1,7 @@
-"""The whole job: prepare → MIG → plant → fine-tune → evaluate → report. Finished stages are skipped."""
+"""The whole job: prepare → MIG → plant → fine-tune → evaluate → report. Finished stages are skipped.
+
+`xmtc.stages.table` lists the stages; this module runs those that a worker does not run alone.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,25 +12,25 @@ from pathlib import Path
 from rich.console import Console
 
 from xmtc.artefact.info import model_digest
-from xmtc.config.plain import config_hash, to_plain
+from xmtc.config.plain import to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use
 from xmtc.errors import ConfigError
 from xmtc.estimate.memory import label_lines
 from xmtc.estimate.size import size_of_corpus
 from xmtc.evaluate.summary import summary_table
-from xmtc.planting.mig.ranking import TokenRanking, ranking_fingerprint
-from xmtc.planting.plan import planting_plan
+from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.preflight.configuration import check, check_tokenizer
 from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import RunPaths, Stage
-from xmtc.run.fingerprints import model_stages
+from xmtc.run.fingerprints import Fingerprints
 from xmtc.run.state import RunState, check_resume
 from xmtc.stages.comparing import compare_with_initial_model
 from xmtc.stages.prepare import fingerprint_of, prepare_corpus, rank_tokens
+from xmtc.stages.table import StageEntry, needed_stages
 from xmtc.storage.fetch import remote_parts
 from xmtc.track.console import print_line
 from xmtc.track.tracker import check_sinks
@@ -60,11 +63,12 @@ def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = Fals
             copies.paths.root,
             config,
             resume=config.track.resume,
-            stages=stages(config),
+            stages=[entry.stage for entry in needed_stages(config)],
             seeds={"run": config.seed},
             world_size=max(1, config.distributed.max_workers),
         ) as state:
-            if Stage.FINETUNE in state.record.stages and state.record.stages[Stage.FINETUNE].state != "done":
+            finetune = state.record.stages.get(Stage.FINETUNE)
+            if finetune is not None and finetune.state != "done":
                 check_sinks(copies.paths.root, config.track, to_plain(config))
             _run_stages(copies, local, state, finish=finish)
     print_summary(copies.paths)
@@ -79,7 +83,8 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
     record = check_resume(root, copies.config, copies.config.track.resume)
     if record is not None and record.finished:
         now = {"corpus": fingerprint_of(local), **_weights(copies)}
-        if changed := [name for name in now if record.fingerprints.get(name, now[name]) != now[name]]:
+        changed = [name for name in now if record.fingerprints.get(name, now[name]) != now[name]]
+        if changed:
             raise ConfigError(
                 f"{root}: this run is finished, and its {changed[0]} has changed since (source, tokenizer, weights or "
                 "version); use another name, or --overwrite to replace its model and report"
@@ -89,15 +94,15 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
 def _weights(copies: RunCopies) -> dict[str, str]:
     """Identify the weights that training starts from, where the settings do not."""
     start = copies.paths.initial_model
-    found = {
+    digests = {
         "initial model": "" if start is None else model_digest(start),
         "encoder": copies.config.model.encoder.weights,
     }
-    return {name: digest for name, digest in found.items() if digest}
+    return {name: digest for name, digest in digests.items() if digest}
 
 
 def _run_stages(copies: RunCopies, local: RunConfig, state: RunState, *, finish: bool) -> None:
-    with _stage(state, copies, Stage.PREPARE, config_hash(copies.config.data)):
+    with _stage(state, copies, Stage.PREPARE, Fingerprints(copies.config).prepare()):
         corpus = _prepare(copies, local)
         corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
@@ -109,34 +114,27 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
     config, paths = copies.config, copies.paths
     for line in label_lines(config, size_of_corpus(corpus)):
         print_line(line)
-    ranking = ranking_fingerprint(corpus.fingerprint, config.mig)
-    if Stage.MIG in stages(config):
-        with _stage(state, copies, Stage.MIG, ranking):
+    weights = _weights(copies)
+    fingerprints = Fingerprints(config, corpus.fingerprint, weights.get("initial model", ""))
+    stages = needed_stages(config)
+    if any(entry.stage is Stage.MIG for entry in stages):
+        with _stage(state, copies, Stage.MIG, fingerprints.mig()):
             rank_tokens(config, paths, corpus)
-        state.set_fingerprint("token ranking", ranking)
+        state.set_fingerprint("token ranking", fingerprints.mig())
     try:
-        start = _weights(copies)
-        for name, digest in start.items():
+        for name, digest in weights.items():
             state.set_fingerprint(name, digest)
-        planned = model_stages(config, corpus.fingerprint, ranking, start.get("initial model"))
         if finish:
-            _finish(paths, state, dict(planned).get(Stage.FINETUNE))
-        for stage, fingerprint in planned:
-            results = _results(paths, corpus) if stage is Stage.EVALUATE else []
-            if not _is_done(state, stage, fingerprint, results):
-                with _stage(state, copies, stage, fingerprint):
-                    run_workers(stage, copies)
-                    if stage is Stage.EVALUATE:
-                        paths.remove(paths.against_initial_model("after").root)
-                if stage is Stage.SCORERS and config.model.head.scores:
-                    report_runs([paths.root], paths.report("dev"), "dev")
-                    print_line(f"first report: {paths.report('dev')}")
+            _finish(paths, state, fingerprints.finetune() if config.model.head.scores else None)
+        for entry in stages:
+            if entry.load_work is not None:
+                _run_on_workers(copies, state, corpus, entry, entry.fingerprint(fingerprints))
     finally:
         if config.distributed.max_workers > 0:
             from xmtc.cluster.connection import disconnect  # of the Ray that this run started, if it did
 
             disconnect(config)
-    with _stage(state, copies, Stage.REPORT, ""):
+    with _stage(state, copies, Stage.REPORT, fingerprints.report()):
         try:
             compare_with_initial_model(local, paths, corpus)
         finally:
@@ -144,6 +142,21 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
                 report_runs([paths.root], paths.report(split), split)
                 if config.model.init_from is not None:
                     warn_if_worse(paths.root, split)
+
+
+def _run_on_workers(copies: RunCopies, state: RunState, corpus: Corpus, entry: StageEntry, fingerprint: str) -> None:
+    """Run a stage that needs the model, unless it is done."""
+    stage, paths = entry.stage, copies.paths
+    results = _results(paths, corpus) if stage is Stage.EVALUATE else []
+    if _is_done(state, stage, fingerprint, results):
+        return
+    with _stage(state, copies, stage, fingerprint):
+        run_workers(stage, copies)
+        if stage is Stage.EVALUATE:
+            paths.remove(paths.against_initial_model("after").root)
+    if stage is Stage.SCORERS and copies.config.model.head.scores:
+        report_runs([paths.root], paths.report("dev"), "dev")
+        print_line(f"first report: {paths.report('dev')}")
 
 
 def _results(paths: RunPaths, corpus: Corpus) -> list[Path]:
@@ -183,19 +196,6 @@ def _is_done(state: RunState, stage: Stage, fingerprint: str, results: Sequence[
     if done:
         print_line(f"{stage}: already done, skipped")
     return done
-
-
-def stages(config: RunConfig) -> list[Stage]:
-    """List the stages of the whole job, in order."""
-    planting = planting_plan(config.model, config.plant)
-    skipped = {
-        Stage.MIG: not planting.ranks_tokens,
-        Stage.SCORERS: not config.model.scorers,
-        Stage.PLANT: not planting.parts,
-        Stage.FINETUNE: not config.model.head.scores,
-        Stage.REFIT: not config.refits_scorers,
-    }
-    return [stage for stage in Stage if not skipped.get(stage, False)]
 
 
 def prepare_stage(config: RunConfig) -> Corpus:

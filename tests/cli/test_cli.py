@@ -23,6 +23,7 @@ from xmtc.config.load import load_config
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
 from xmtc.stages.measuring import quick_metrics
+from xmtc.stages.table import needed_stages
 from xmtc.storage.remote import Remote
 
 COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
@@ -198,10 +199,14 @@ def test_too_few_documents_for_any_token(xmtc, tiny):
     assert not (tiny.parent / "runs" / "tiny" / "mig" / "ranking.safetensors").exists()
 
 
+def stages_of(config):
+    return [entry.stage for entry in needed_stages(load_config(RunConfig, config))]
+
+
 def test_status(xmtc, tiny, trained, tmp_path):
     outcome = xmtc("status", trained.parent / "runs" / "tiny")
     assert outcome.code == 0
-    for stage in pipeline.stages(load_config(RunConfig, tiny)):
+    for stage in stages_of(tiny):
         assert re.search(rf"{stage} +done in \d+:\d\d", outcome.out), outcome.out
     assert "last checkpoint:" in outcome.out
     outcome = xmtc("status", tmp_path)
@@ -323,7 +328,7 @@ INTERRUPTIONS = {
 
 def test_ctrl_c_in_every_stage_and_resume(xmtc, tiny, trained, monkeypatch):
     run = tiny.parent / "runs" / "tiny"
-    stages = pipeline.stages(load_config(RunConfig, tiny))
+    stages = stages_of(tiny)
     for stage, place in INTERRUPTIONS.items():
         with monkeypatch.context() as patch:
             patch.setattr(place, lambda *_, **__: signal.raise_signal(signal.SIGINT))

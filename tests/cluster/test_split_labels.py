@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 import tiny_runs
 from xmtc.pipeline import train_run
 from xmtc.run.directory import RunPaths
+from xmtc.run.label_rows import shares_rows
 from xmtc.stages.run_stage import run_stage
 
 pytestmark = [
@@ -30,7 +31,7 @@ def test_two_workers_train_and_measure_as_one_process(tmp_path, optimizer: str):
     split = train_run(tiny_runs.load(path, *settings, *SPLIT))
 
     config = tiny_runs.load(path, *settings, "name=whole")
-    assert config.shares_rows(labels=10, workers=2) == (optimizer != "null")
+    assert shares_rows(config, labels=10, workers=2) == (optimizer != "null")
     paths = RunPaths.of(config)
     for part in ("plant", "mig"):
         shutil.copytree(split / part, paths.root / part)

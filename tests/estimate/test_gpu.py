@@ -12,9 +12,10 @@ from xmtc.config.load import load_config
 from xmtc.distributed.cards import CARDS, card_named
 from xmtc.distributed.config import DistributedConfig
 from xmtc.estimate import memory
-from xmtc.estimate.estimate import Estimate, print_estimate
+from xmtc.estimate.estimate import Estimate
 from xmtc.estimate.memory import memory_of_worker
 from xmtc.estimate.size import Size
+from xmtc.preflight.dry_run import print_estimate
 from xmtc.run.config import RunConfig
 
 ROOT = Path(__file__).parents[2]

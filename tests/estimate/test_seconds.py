@@ -1,19 +1,19 @@
 """Seconds of stages, from made-up speeds."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tiny_runs
-from xmtc.estimate import seconds as module
 from xmtc.estimate.probe import HeadSpeed
-from xmtc.estimate.seconds import Speeds, scorer_bytes, stage_seconds
+from xmtc.estimate.scorer_costs import FIGURES, scorer_bytes, scorer_sizes
+from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size
+from xmtc.scorers.config import WordNeighboursConfig
+from xmtc.stages.table import stage_seconds
 
 SIZE = Size(train=100, dev=20, test=20, tokens=40, longest=48, words=20, labels=6, labels_per_document=2.0)
-FIGURES = json.loads(Path(module.__file__).with_name("figures.json").read_text())
 SPEEDS = Speeds(
     core_s=FIGURES["core_s"],
     encode_s={48: 0.1},
@@ -115,7 +115,7 @@ def test_a_slower_machine_takes_longer_in_proportion(tmp_path) -> None:
 
 
 def test_every_unit_names_known_sizes() -> None:
-    known = module._sizes({}, SIZE, 32, 1000).keys()
+    known = scorer_sizes(WordNeighboursConfig(), SIZE, 32, 1000).keys()
     for scorer in FIGURES["scorers"].values():
         for part in scorer.values():
             assert {name for unit in part for name in unit.split(" * ")} <= known

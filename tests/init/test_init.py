@@ -26,7 +26,7 @@ from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL
 from xmtc.data.readers.cells import labels_of
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.probe import HeadSpeed
-from xmtc.estimate.seconds import Speeds, stage_seconds
+from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init import plan
 from xmtc.init.command import config_for, name_of, seconds_of, write_config
@@ -39,6 +39,8 @@ from xmtc.init.roles import Answers, choose_roles
 from xmtc.init.summary import label_doubts
 from xmtc.own_data import documents_table
 from xmtc.run.config import RunConfig
+from xmtc.run.encoder_use import encoder_use
+from xmtc.stages.table import stage_seconds
 from xmtc.track.progress import Progress
 
 ROWS = [{**row, "text": f"document {row['text']} and more words"} for row in documents(80)]
@@ -488,9 +490,9 @@ def test_every_recipe_is_a_valid_configuration(single, labels):
 def test_the_encoder_trains_where_there_is_a_gpu():
     source = {"source": SOURCE, "corpus": "c"}
     task = Task(source=source, name="news", labels=90, documents=5_000, readable=True, single=False)
-    assert not any(one.config().trains_encoder for one in candidates(task, [256]))
+    assert not any(encoder_use(one.config()).trains for one in candidates(task, [256]))
     first, *others = candidates(replace(task, gpu=True), [256])
-    assert first.config().trains_encoder
+    assert encoder_use(first.config()).trains
     assert [one.tree for one in others] == [one.tree for one in candidates(task, [256])]
 
 
@@ -499,21 +501,21 @@ def test_the_encoder_trains_with_a_layer_over_its_mean_where_documents_have_one_
     source = {"source": SOURCE, "corpus": "c", "task": "single_label"}
     task = Task(source=source, name="news", labels=2, documents=5_000, readable=True, single=True, gpu=gpu)
     for lengths, read in (([510, 256, 128], 128), ([160, 128], 160)):
-        (trained,) = (one.config() for one in candidates(task, lengths) if one.config().trains_encoder)
-        assert (trained.data.max_length, trained.trained_length) == (lengths[0], read)
+        (trained,) = (one.config() for one in candidates(task, lengths) if encoder_use(one.config()).trains)
+        assert (trained.data.max_length, encoder_use(trained).trained_length) == (lengths[0], read)
         assert (trained.model.encoder.backbone.attention == "eager") != gpu
 
 
 def test_the_encoder_trains_on_a_cpu_where_labels_are_few_or_have_many_documents():
     task = Task(source={"source": SOURCE, "corpus": "c"}, name="n", labels=20, documents=5, readable=True, single=False)
-    found = [one for one in candidates(replace(task, trees=True), [510, 256, 128]) if one.config().trains_encoder]
+    found = [one for one in candidates(replace(task, trees=True), [510, 256, 128]) if encoder_use(one.config()).trains]
     assert [(one.max_length, one.config().model.scorers[-1].kind) for one in found] == [
         (128, "tree"),
         (128, "label_embeddings"),
     ]
     for per_label in (99, 100):
         some = candidates(replace(task, labels=51, per_label=per_label), [510, 256, 128])
-        assert any(one.config().trains_encoder for one in some) == (per_label == 100)
+        assert any(encoder_use(one.config()).trains for one in some) == (per_label == 100)
 
 
 @pytest.mark.parametrize(

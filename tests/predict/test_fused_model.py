@@ -27,7 +27,7 @@ from xmtc.predict.evidence_page import explain_text, print_sections, write_page
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage
-from xmtc.run.fingerprints import model_stages
+from xmtc.run.fingerprints import Fingerprints
 from xmtc.score.inputs import text_columns
 from xmtc.score.job import Settings
 from xmtc.score.local import score_local
@@ -35,7 +35,7 @@ from xmtc.score.shell import make_job, predict_texts
 from xmtc.scorers.base import Features
 from xmtc.scorers.linear import Linear
 from xmtc.scorers.votes import Votes
-from xmtc.stages import run_stage
+from xmtc.stages.table import needed_stages
 
 WORDS = "{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}"
 STATES = "{kind: state_neighbours, neighbours: 5}, {kind: label_embeddings}"
@@ -280,18 +280,24 @@ def test_a_renamed_label_is_predicted_with_the_same_probability(run, tmp_path):
     assert [one.score for one in new] == [one.score for one in old]
 
 
+def fingerprints(config: RunConfig) -> dict[Stage, str]:
+    """Fingerprints of the stages that need the model."""
+    entries = [entry for entry in needed_stages(config) if entry.load_work is not None]
+    return {entry.stage: entry.fingerprint(Fingerprints(config, corpus="corpus")) for entry in entries}
+
+
 def test_a_changed_fusion_trains_nothing_again(run):
     base = load_config(RunConfig, run / "config.yaml")
     other = load_config(RunConfig, run / "config.yaml", ["model.fusion.candidates=20"])
-    before, after = (dict(model_stages(config, "corpus", "ranking")) for config in (base, other))
+    before, after = (fingerprints(config) for config in (base, other))
     assert [stage for stage in before if before[stage] != after[stage]] == [Stage.EVALUATE]
 
 
 def test_a_changed_ranking_trains_again_only_with_planted_attention(tmp_path):
     path = tiny_runs.write_config(tmp_path)
     for parts, changed in ("[attention]", {Stage.PLANT, Stage.FINETUNE, Stage.EVALUATE}), ("[rows]", set()):
-        config = tiny_runs.load(path, f"plant.parts={parts}")
-        before, after = (dict(model_stages(config, "corpus", ranking)) for ranking in ("one", "another"))
+        settings = path, f"plant.parts={parts}"
+        before, after = (fingerprints(tiny_runs.load(*settings, f"mig.top_k={k}")) for k in (10, 20))
         assert {stage for stage in before if before[stage] != after[stage]} == changed
 
 
@@ -299,9 +305,9 @@ def test_states_of_a_frozen_encoder_come_before_training(tmp_path):
     frozen = "finetune.phases=[{epochs: 1}]"
     scorers = "model.scorers=[{kind: state_neighbours}]"
     config = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers, frozen)
-    assert next(stage for stage, _ in model_stages(config, "c", "r")) is Stage.SCORERS
+    assert next(iter(fingerprints(config))) is Stage.SCORERS
     trained = tiny_runs.load(tiny_runs.write_config(tmp_path), scorers)
-    found = [stage for stage, _ in model_stages(trained, "c", "r")]
+    found = list(fingerprints(trained))
     assert (found[0], found[-2]) == (Stage.SCORERS, Stage.REFIT)
 
 
@@ -341,7 +347,7 @@ def test_the_first_result_is_a_model(tmp_path, monkeypatch):
     def stop(worker: object) -> None:
         raise ConfigError("stopped")
 
-    monkeypatch.setitem(run_stage._WORK, Stage.PLANT, stop)
+    monkeypatch.setattr("xmtc.stages.plant.plant", stop)
     with pytest.raises(ConfigError, match="stopped"):
         fused_run(tmp_path, f"[{WORDS}]")
     model = xmtc.Model.from_pretrained(tmp_path / "runs" / "tiny" / "model", device="cpu")

@@ -9,6 +9,7 @@ from xmtc.errors import ConfigError
 from xmtc.planting.plan import planting_plan
 from xmtc.preflight.configuration import without_effect
 from xmtc.run.config import RunConfig
+from xmtc.run.label_rows import shares_rows
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FLAT = "model.head={kind: flat}"
@@ -164,10 +165,10 @@ def test_label_attention_has_replicas_of_few_rows_whatever_the_number_of_workers
     settings: tuple[str, ...], labels: int, shared: bool
 ) -> None:
     config = load_config(RunConfig, CONFIGS / "eurlex57k_attention.yaml", [*ATTENTION, *settings])
-    assert [config.shares_rows(labels, workers) for workers in (1, 2, 8)] == [shared] * 3
+    assert [shares_rows(config, labels, workers) for workers in (1, 2, 8)] == [shared] * 3
 
 
 def test_a_softmax_has_replicas_where_there_are_several_workers() -> None:
     softmax = "finetune.loss.kind=cross_entropy", "finetune.metric=accuracy", "data.task=single_label"
     config = load_config(RunConfig, CONFIGS / "eurlex57k_attention.yaml", [*ATTENTION, FLAT, *softmax])
-    assert [config.shares_rows(500, workers) for workers in (1, 2)] == [True, False]
+    assert [shares_rows(config, 500, workers) for workers in (1, 2)] == [True, False]

@@ -9,8 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.estimate.estimate import estimate, print_estimate
+from xmtc.estimate.estimate import estimate
 from xmtc.estimate.size import size_of
+from xmtc.preflight.dry_run import print_estimate
 from xmtc.run.config import RunConfig
 
 

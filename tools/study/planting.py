@@ -149,7 +149,7 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
     """Score one half with the best weights."""
     split, scored = worker.corpus.split(name), shared.scored(worker, worker.corpus.split(name))
     collate, k = (
-        worker.batches.collator(split, cached=worker.config.finetune.cache_hidden and not worker.config.trains_encoder),
+        worker.batches.collator(split, cached=worker.config.finetune.cache_hidden and not worker.encoder_use.trains),
         worker.config.model.fusion.candidates,
     )
     batches = worker.batches.share(split, ENCODE_TOKENS)

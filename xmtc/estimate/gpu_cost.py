@@ -18,6 +18,7 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.operations import forward_operations, training_operations
 from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
+from xmtc.run.encoder_use import encoder_use
 from xmtc.track.console import terminal_table
 from xmtc.training.config import PhaseConfig
 from xmtc.training.unfreeze import trained_groups
@@ -58,10 +59,11 @@ def backbone_operations(config: RunConfig, size: Size, classifier: Classifier) -
         classifier: its model on the meta device.
     """
     forward = forward_operations(classifier.encoder)
-    reads_states = config.model.head.scores or config.scores_states
+    use = encoder_use(config)
+    reads_states = config.model.head.scores or use.scores_states
     tokens = {"train": size.train * size.tokens, "dev": size.dev * size.tokens, "test": size.test * size.tokens}
     operations = {"encode": 0.0, "plant": 0.0, "finetune": 0.0, "evaluate": 0.0}
-    if reads_states and config.caches_states:
+    if reads_states and use.caches_states:
         operations["encode"] = forward * (tokens["train"] + tokens["dev"])
     if config.model.head.scores:
         operations["plant"] = forward * _planted_tokens(config, size)
@@ -89,7 +91,7 @@ def _finetune_operations(config: RunConfig, size: Size, classifier: Classifier, 
     trained = set()
     for name in trained_groups(list(groups), phase):
         trained.update(id(parameter) for parameter in groups[name])
-    tokens = min(size.tokens, config.trained_length)
+    tokens = min(size.tokens, encoder_use(config).trained_length)
     measured_documents = min(size.dev, finetune.dev_documents or size.dev)
     training = size.train * tokens * training_operations(classifier.encoder, trained)
     measuring = measured_documents * size.tokens * forward_operations(classifier.encoder)

@@ -26,6 +26,8 @@ from xmtc.models.kernels.products import CHUNK
 from xmtc.models.operations import products
 from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
+from xmtc.run.encoder_use import encoder_use
+from xmtc.run.label_rows import shares_rows
 from xmtc.training.unfreeze import trained_groups
 
 GIB = 2**30
@@ -181,7 +183,7 @@ def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[
 def _sharing(config: RunConfig, size: Size) -> int:
     """Count the workers that divide the label rows among them."""
     world = max(1, config.distributed.min_workers)
-    return world if config.shares_rows(size.labels, world) else 1
+    return world if shares_rows(config, size.labels, world) else 1
 
 
 def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
@@ -194,7 +196,7 @@ def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
 
 def _documents(config: RunConfig, size: Size) -> int:
     """Compute how many of the longest documents fit in a micro-batch."""
-    return max(1, config.finetune.tokens_per_micro_batch // min(size.longest, config.trained_length))
+    return max(1, config.finetune.tokens_per_micro_batch // min(size.longest, encoder_use(config).trained_length))
 
 
 def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float:
@@ -203,7 +205,7 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
     Layers that train keep the inputs and outputs of their products for the backward pass, unless they are recomputed.
     """
     encoder, backbone = classifier.encoder, config.model.encoder.backbone
-    documents, tokens = _documents(config, size), min(size.longest, config.trained_length)
+    documents, tokens = _documents(config, size), min(size.longest, encoder_use(config).trained_length)
     windows = documents * len(cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W)
     inside = windows * min(encoder.window, tokens)
     value = 3 if config.distributed.precision == "bf16" else 4  # autocast keeps sums and norms in float32

@@ -1,35 +1,32 @@
-"""Estimate the seconds of each stage of a run.
+"""Estimate the seconds of each stage of a run, which `xmtc.stages.table` adds up.
 
-`figures.json` has seconds of one core for a unit of each part, measured on one machine. A unit such as
-`terms * labels` is a product of sizes. `core_seconds` says how fast this machine is beside that one, and encoder and
-head are measured here.
+`core_seconds` says how fast this machine is beside the one of `figures.json`, and encoder and head are measured here.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from joblib import cpu_count
 
-from xmtc.config.plain import to_plain
 from xmtc.estimate.probe import HeadSpeed, gain
+from xmtc.estimate.scorer_costs import FIGURES, figures_of_scorer, scorer_sizes, states_readers, total_of
 from xmtc.estimate.size import Size
-from xmtc.files import read_json
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
 from xmtc.fusion.cross_fit import MOST_AT_ONCE
 from xmtc.fusion.fusion import LEAST_FOR_TREES
-from xmtc.planting.config import PlantConfig
-from xmtc.planting.plan import planting_plan
+from xmtc.planting.plan import PlantingPlan, planting_plan
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import Stage
+from xmtc.run.encoder_use import EncoderUse, encoder_use
 from xmtc.scorers.config import ScorerSettings
+from xmtc.training.config import PhaseConfig
 
 _NAME_TOKENS = 8  # of a name, special ones included
-_FIGURES: dict[str, Any] = read_json(Path(__file__).with_name("figures.json"))
 _FORWARD = 1 / 3  # share of the forward pass in training; each of the two gradients takes as long
 _USUAL_LAYERS = 6
+_PREPARING_PROCESSES = 8
+_KEPT_SCORES = 50  # of a document, at most, in an interval of a metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +46,17 @@ class Speeds:
     train_s: Mapping[int, float] = field(default_factory=dict)
 
 
-def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> dict[str, float]:
-    """Estimate the seconds of each stage on an idle machine.
+def in_words(seconds: float) -> str:
+    """Format a time in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+class StageSeconds:
+    """Estimates the seconds of each stage of one run on an idle machine, one method for each.
 
     Args:
         config: configuration of the run.
@@ -58,184 +64,175 @@ def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> 
         speeds: speeds of this machine.
         width: D, width of the encoder.
     """
-    return _Stages(config, size, speeds, width).seconds()
 
+    def __init__(self, config: RunConfig, size: Size, speeds: Speeds, width: int) -> None:
+        self.config = config
+        self.size = size
+        self.speeds = speeds
+        self.width = width
+        self.use: EncoderUse = encoder_use(config)
+        self.planting: PlantingPlan = planting_plan(config.model, config.plant)
 
-def not_measured(config: RunConfig) -> list[str]:
-    """List the scorers that take time which no figure tells: those of other packages."""
-    return [scorer.kind for scorer in config.model.scorers if scorer.kind not in _FIGURES["scorers"]]
+    def prepare(self) -> float:
+        """Read and tokenise the source."""
+        documents = self.size.train + self.size.dev + self.size.test
+        work_s = self._core("prepare", {"documents": documents, "words": self.size.words})
+        return FIGURES["start"] + work_s / min(cpu_count(), _PREPARING_PROCESSES)
 
+    def scorers(self) -> float:
+        """Fit the scorers, and fuse them for the first result."""
+        seconds = FIGURES["stage"] + self._names_s
+        if self.use.scores_states:
+            seconds += self._encoding_s
+        fit_s = self._scorers("fit", self.config.model.scorers)
+        score_s = self.size.dev * self._scorers("score", self.config.model.scorers)
+        return seconds + fit_s + score_s + self._fusion()
 
-def scorer_bytes(config: RunConfig, size: Size, width: int) -> float:
-    """Estimate the peak memory of fitting; scorers are fitted one after another."""
-    sizes = (_sizes(to_plain(one), size, width, config.data.words.most_terms) for one in config.model.scorers)
-    parts = (_of_scorer(one.kind, "bytes") for one in config.model.scorers)
-    return max((_sum(part, given) for part, given in zip(parts, sizes, strict=True)), default=0.0)
+    def plant(self) -> float:
+        """Read the passes that collect sums, and the epochs of stage 1."""
+        head = self._head
+        plant = self.config.plant
+        documents = self.planting.documents(self.size.train)
+        seconds = FIGURES["stage"] + documents * head.train_s * self._read * _FORWARD
+        if self._training_stores_states:
+            seconds += self._encoding_s
+        if not plant.cache_hidden:
+            encoded = documents + self.planting.ranking_epochs * self.size.train
+            seconds += encoded * self._encode_s
+        return seconds + self._epochs(self.planting.ranking_epochs, plant.batch_size)
 
+    def finetune(self) -> float:
+        """Train every phase, and measure dev after each epoch."""
+        finetune = self.config.finetune
+        epochs = sum(phase.epochs for phase in finetune.phases)
+        dev = min(self.size.dev, finetune.dev_documents or self.size.dev)
+        seconds = FIGURES["stage"] + self._epochs(epochs, finetune.batch_size)
+        seconds += epochs * dev * self._head.score_s * self._read
+        if self._training_stores_states and not self.planting.parts:  # otherwise planting has stored them
+            seconds += self._encoding_s
+        for phase in finetune.phases:
+            if phase.encoder_layers != 0 or not finetune.cache_hidden:
+                per_epoch_s = self.size.train * self._encoder_step_s(phase) + dev * self._encode_s
+                seconds += phase.epochs * per_epoch_s
+        return seconds
 
-def in_words(seconds: float) -> str:
-    """Format a time in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    def refit(self) -> float:
+        """Fit the scorers that read states again."""
+        seconds = FIGURES["stage"] + self.size.train * self._encode_s + self._names_s
+        return seconds + self._scorers("fit", states_readers(self.config.model.scorers))
 
+    def evaluate(self) -> float:
+        """Score dev and test, fuse, measure and export."""
+        size, model, evaluate = self.size, self.config.model, self.config.evaluate
+        scored = size.dev + size.test
+        seconds = FIGURES["stage"] + scored * self._scorers("score", model.scorers)
+        if self.speeds.head is not None:
+            seconds += scored * self.speeds.head.score_s * self._read
+        if self.speeds.head is not None or self.use.scores_states:
+            encoded = scored if self.use.trains else size.test  # a frozen encoder's states of dev are on disk
+            seconds += encoded * self._encode_s
+        if evaluate.fit_on_dev:
+            seconds += self._scorers("fit", model.scorers)
+            if self.use.trains:
+                seconds += size.train * self._encode_s
+        sizes = {
+            "documents": scored,
+            "kept": min(evaluate.top_k, _KEPT_SCORES),
+            "resamples": evaluate.resamples,
+        }
+        return seconds + self._fusion(boosted=True) + self._core("bootstrap", sizes)
 
-def _of_scorer(kind: str, part: str) -> dict[str, float]:
-    """Return the figures of a scorer; none for one that another package adds."""
-    return _FIGURES["scorers"].get(kind, {}).get(part, {})
+    def report(self) -> float:
+        """Draw the pages."""
+        return FIGURES["report"]
 
-
-def _sum(figures: Mapping[str, float], sizes: Mapping[str, float]) -> float:
-    """Add the units, each a product of sizes, times their figures."""
-    return sum(each * math.prod(sizes[name] for name in unit.split(" * ")) for unit, each in figures.items())
-
-
-def _sizes(settings: Mapping[str, Any], size: Size, width: int, most_terms: int) -> dict[str, float]:
-    """Compute the sizes that units of scorers name.
-
-    Args:
-        settings: settings of the scorer.
-        size: size of the corpus.
-        width: D, width of the encoder.
-        most_terms: number of terms that preparation keeps.
-    """
-    terms = max(1, min(size.terms(most_terms), settings.get("most_terms", most_terms)))
-    smaller = min(terms, size.train)
-    branches = min(100, size.labels)
-    return {
-        "documents": size.train,
-        "searched": size.train if size.train <= 200_000 else 32 * size.train**0.5,  # beyond, in inverted lists
-        "labels": size.labels,
-        "labels_at_once": min(size.labels, 512),  # of the linear scorer
-        "labels_per_document": size.labels_per_document,
-        "words": size.words,
-        "width": width,
-        "terms": terms,
-        "size": smaller,
-        "size_per_term": smaller / terms,
-        "kept_per_term": min(1.0, 400 * max(size.train * size.labels_per_document / max(size.labels, 1), 1) / terms),
-        "dual": smaller < terms,
-        "trees": settings.get("trees", 1),
-        "branches": branches,
-        "leaves": size.labels / branches if size.labels > branches else 0.0,
-    }
-
-
-@dataclass(frozen=True)
-class _Stages:
-    """The estimate of one run."""
-
-    config: RunConfig
-    size: Size
-    speeds: Speeds
-    width: int
-
-    def seconds(self) -> dict[str, float]:
-        """Estimate all stages."""
-        config, size, head = self.config, self.size, self.speeds.head
-        documents = {"documents": size.train + size.dev + size.test, "words": size.words}
-        found = {str(Stage.PREPARE): _FIGURES["start"] + self._core("prepare", documents) / min(cpu_count(), 8)}
-        encoding_s = (size.train + size.dev) * self._encode_s
-        if config.model.scorers:
-            encoded = encoding_s * config.scores_states + self._names_s
-            fitted = self._scorers("fit") + size.dev * self._scorers("score") + self._fusion()
-            found[str(Stage.SCORERS)] = _FIGURES["stage"] + encoded + fitted
-            encoding_s = 0.0 if config.scores_states and config.caches_states else encoding_s
-        if head is not None:
-            found |= self._training(head, encoding_s * config.caches_states)
-        if config.refits_scorers:
-            states = [scorer for scorer in config.model.scorers if "states" in scorer.needs]
-            found[str(Stage.REFIT)] = _FIGURES["stage"] + size.train * self._encode_s + self._names_s
-            found[str(Stage.REFIT)] += self._scorers("fit", states)
-        found[str(Stage.EVALUATE)] = self._evaluate(head)
-        found[str(Stage.REPORT)] = _FIGURES["report"]
-        return found
+    @property
+    def _head(self) -> HeadSpeed:
+        assert self.speeds.head is not None, "a stage that trains has a head"
+        return self.speeds.head
 
     @property
     def _encode_s(self) -> float:
         return self.speeds.encode_s.get(self.config.data.max_length, 0.0)
 
     @property
+    def _encoding_s(self) -> float:
+        """Seconds to encode train and dev once."""
+        return (self.size.train + self.size.dev) * self._encode_s
+
+    @property
+    def _training_stores_states(self) -> bool:
+        """Whether the first stage that trains encodes the corpus: scorers may have stored its states already."""
+        return self.use.caches_states and not self.use.scores_states
+
+    @property
     def _names_s(self) -> float:
         """Seconds in which the names of labels are encoded, if a scorer needs that."""
-        needed = any("label_states" in one.needs for one in self.config.model.scorers)
-        return needed * self.size.labels * _NAME_TOKENS / self.config.data.max_length * self._encode_s
-
-    def _core(self, part: str, sizes: Mapping[str, float]) -> float:
-        """Estimate seconds of a part that runs on one core."""
-        return _sum(_FIGURES[part], sizes) * self.speeds.core_s / _FIGURES["core_s"]
-
-    def _scorers(self, part: str, scorers: Sequence[ScorerSettings] | None = None) -> float:
-        """Estimate seconds in which scorers, by default all, are fitted, or score a document."""
-        total, most = 0.0, self.config.data.words.most_terms
-        for one in self.config.model.scorers if scorers is None else scorers:
-            sizes = _sizes(to_plain(one), self.size, self.width, most)
-            alone, products = (_sum(_of_scorer(one.kind, name), sizes) for name in (part, f"{part}_products"))
-            total += products / gain(None) + alone / (gain(None) if part == "score" else 1)  # scoring has threads
-        return total * self.speeds.core_s / _FIGURES["core_s"]
-
-    def _fusion(self, *, boosted: bool = False) -> float:
-        """Estimate seconds to fit the fusion and leave each scorer out once."""
-        model, dev = self.config.model, self.size.dev
-        if not model.scorers:
+        if not any("label_states" in scorer.needs for scorer in self.config.model.scorers):
             return 0.0
-        scorers = len(model.scorers) + model.head.scores
-        pairs = dev * model.fusion.candidates * (1 + 0.5 * (scorers - 1))
-        scorers += model.fusion.co_occurrence
-        seconds = self._core("fusion", {"pairs": pairs, "scorers": scorers})
-        kind, right = model.fusion.kind, dev * self.size.labels_per_document
-        if boosted and (kind == "trees" or (kind == "auto" and right >= LEAST_FOR_TREES)):
-            # of half of dev: to choose the kind, for the model, and on all cores for dev and without each scorer
-            fits = 4 + 2 * (1 + scorers) / min(cpu_count(), MOST_AT_ONCE)
-            sizes = {"pairs": pairs / 2, "sampled": min(pairs / 2, MAX_PAIRS), "trees": TREES, "fits": fits}
-            seconds += self._core("boosting", sizes)
-        return seconds
-
-    def _training(self, head: HeadSpeed, encoding_s: float) -> dict[str, float]:
-        """Estimate seconds of planting and fine-tuning; without cached states, each pass encodes."""
-        found: dict[str, float] = {}
-        size, tune = self.size, self.config.finetune
-        if planting_plan(self.config.model, self.config.plant).parts:
-            found[str(Stage.PLANT)] = _FIGURES["stage"] + encoding_s + self._planting(self.config.plant, head)
-            encoding_s = 0.0
-        epochs, dev = sum(phase.epochs for phase in tune.phases), min(size.dev, tune.dev_documents or size.dev)
-        training = self._epochs(epochs, tune.batch_size, head) + epochs * dev * head.score_s * self._read
-        read = self.config.trained_length
-        for phase in tune.phases:
-            if phase.encoder_layers != 0 or not tune.cache_hidden:
-                share = 1.0 if phase.encoder_layers < 0 else min(1.0, phase.encoder_layers / _USUAL_LAYERS)
-                forward_s, all_s = (seconds.get(read, 0.0) for seconds in (self.speeds.encode_s, self.speeds.train_s))
-                train_s = forward_s + share * (all_s - forward_s)
-                training += phase.epochs * (size.train * train_s + dev * self._encode_s)
-        found[str(Stage.FINETUNE)] = _FIGURES["stage"] + encoding_s + training
-        return found
-
-    def _planting(self, plant: PlantConfig, head: HeadSpeed) -> float:
-        """Estimate seconds of the epochs of stage 1 and the passes that collect sums."""
-        planting = planting_plan(self.config.model, plant)
-        documents = planting.documents(self.size.train)
-        encoded = 0 if plant.cache_hidden else documents + planting.ranking_epochs * self.size.train
-        passes = documents * head.train_s * self._read * _FORWARD + encoded * self._encode_s
-        return self._epochs(planting.ranking_epochs, plant.batch_size, head) + passes
-
-    def _epochs(self, epochs: int, batch_size: int, head: HeadSpeed) -> float:
-        steps = math.ceil(self.size.train / batch_size)
-        return epochs * (self.size.train * head.train_s * self._read + steps * head.step_s)
+        return self.size.labels * _NAME_TOKENS / self.config.data.max_length * self._encode_s
 
     @property
     def _read(self) -> float:
         """Tokens that the head reads of a document, or 1 if it reads poolings."""
         return 1.0 if self.config.model.head.reads_fixed else self.size.tokens
 
-    def _evaluate(self, head: HeadSpeed | None) -> float:
-        """Estimate seconds to score dev and test, fuse, measure and export."""
-        size, evaluated = self.size, self.config.evaluate
-        scored, encodes = size.dev + size.test, self.config.scores_states or head is not None
-        # a frozen encoder's states of dev are on disk
-        encoded = (size.test + size.dev * self.config.trains_encoder) * encodes
-        seconds = _FIGURES["stage"] + encoded * self._encode_s + scored * self._scorers("score")
-        seconds += 0.0 if head is None else scored * head.score_s * self._read
-        again = self._scorers("fit") + self.config.trains_encoder * size.train * self._encode_s
-        seconds += evaluated.fit_on_dev * again
-        sizes = {"documents": scored, "kept": min(evaluated.top_k, 50), "resamples": evaluated.resamples}
-        return seconds + self._fusion(boosted=True) + self._core("bootstrap", sizes)
+    @property
+    def _slowness(self) -> float:
+        """Time of one core of this machine, as a multiple of the time of the machine of the figures."""
+        return self.speeds.core_s / FIGURES["core_s"]
+
+    def _core(self, part: str, sizes: Mapping[str, float]) -> float:
+        """Estimate seconds of a part that runs on one core."""
+        return total_of(FIGURES[part], sizes) * self._slowness
+
+    def _encoder_step_s(self, phase: PhaseConfig) -> float:
+        """Seconds of the encoder for a training document in a phase: forward, and backward as deep as it trains."""
+        longest = self.use.trained_length
+        forward_s = self.speeds.encode_s.get(longest, 0.0)
+        whole_s = self.speeds.train_s.get(longest, 0.0)
+        trained_share = 1.0
+        if phase.encoder_layers >= 0:
+            trained_share = min(1.0, phase.encoder_layers / _USUAL_LAYERS)
+        return forward_s + trained_share * (whole_s - forward_s)
+
+    def _epochs(self, epochs: int, batch_size: int) -> float:
+        """Seconds of the head in so many epochs."""
+        steps = math.ceil(self.size.train / batch_size)
+        return epochs * (self.size.train * self._head.train_s * self._read + steps * self._head.step_s)
+
+    def _scorers(self, part: Literal["fit", "score"], scorers: Sequence[ScorerSettings]) -> float:
+        """Estimate seconds in which scorers are fitted on train, or score a document."""
+        most_terms = self.config.data.words.most_terms
+        total = 0.0
+        for scorer in scorers:
+            sizes = scorer_sizes(scorer, self.size, self.width, most_terms)
+            alone = total_of(figures_of_scorer(scorer.kind, part), sizes)
+            if part == "score":
+                products = total_of(figures_of_scorer(scorer.kind, "score_products"), sizes)
+                alone /= gain(None)  # scoring has threads
+            else:
+                products = total_of(figures_of_scorer(scorer.kind, "fit_products"), sizes)
+            total += products / gain(None) + alone
+        return total * self._slowness
+
+    def _fusion(self, *, boosted: bool = False) -> float:
+        """Estimate seconds to fit the fusion and leave each scorer out once; `boosted`: with trees, if they may win."""
+        model, dev = self.config.model, self.size.dev
+        if not model.scorers:
+            return 0.0
+        scorers = len(model.scorers)
+        if model.head.scores:
+            scorers += 1
+        pairs = dev * model.fusion.candidates * (1 + 0.5 * (scorers - 1))
+        if model.fusion.co_occurrence:
+            scorers += 1
+        seconds = self._core("fusion", {"pairs": pairs, "scorers": scorers})
+        right_labels = dev * self.size.labels_per_document
+        tries_trees = model.fusion.kind == "auto" and right_labels >= LEAST_FOR_TREES
+        if boosted and (model.fusion.kind == "trees" or tries_trees):
+            # of half of dev: to choose the kind, for the model, and on all cores for dev and without each scorer
+            fits = 4 + 2 * (1 + scorers) / min(cpu_count(), MOST_AT_ONCE)
+            sizes = {"pairs": pairs / 2, "sampled": min(pairs / 2, MAX_PAIRS), "trees": TREES, "fits": fits}
+            seconds += self._core("boosting", sizes)
+        return seconds

@@ -8,6 +8,7 @@ import numpy as np
 import yaml
 
 from xmtc.data.pretrained import MULTILINGUAL
+from xmtc.run.encoder_use import encoder_use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +82,7 @@ def reasons(plan: "Plan") -> dict[str, str]:
     """Map dotted keys to the reasons for their values."""
     found, roles = plan.found, plan.roles
     cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
-    training = "trains too" if plan.config.trains_encoder else "frozen"
+    training = "trains too" if encoder_use(plan.config).trains else "frozen"
     words = plan.config.data.words
     said = ["pairs of words too"] * (words.ngrams > 1) + ["inflected words share a term"] * (words.stems > 0)
     languages = "many languages" if plan.encoder == MULTILINGUAL else "English"

@@ -20,7 +20,7 @@ from xmtc.data.readers.base import quoted_label
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.errors import DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
-from xmtc.estimate.seconds import Speeds, stage_seconds
+from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
@@ -29,6 +29,8 @@ from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, ca
 from xmtc.init.roles import Answers, Roles, check_header, choose_roles
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RunConfig
+from xmtc.run.encoder_use import encoder_use
+from xmtc.stages.table import stage_seconds
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
@@ -253,8 +255,9 @@ def _measure(options: Sequence[Candidate], ids_N: Sequence[NDArray[np.int32]], l
     trained_s: dict[int, float] = {}
     for option in options:
         config = option.config()
-        if config.trains_encoder and config.trained_length not in trained_s:
-            trained_s |= encoder_seconds(config, ids_N, [config.trained_length], train=True)
+        use = encoder_use(config)
+        if use.trains and use.trained_length not in trained_s:
+            trained_s |= encoder_seconds(config, ids_N, [use.trained_length], train=True)
     frozen = next(option for option in reversed(options) if option.recipe.encodes)
     encode_s = encoder_seconds(frozen.config(), ids_N, lengths)
     return Speeds(core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s)

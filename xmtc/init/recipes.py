@@ -17,9 +17,10 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.pretrained import DEFAULT_BACKBONE
 from xmtc.estimate.estimate import hidden_states_bytes
 from xmtc.estimate.memory import label_memory, meta_classifier, worker_memory
-from xmtc.estimate.seconds import scorer_bytes
+from xmtc.estimate.scorer_costs import scorer_bytes
 from xmtc.estimate.size import Size
 from xmtc.run.config import RunConfig
+from xmtc.run.encoder_use import encoder_use
 from xmtc.scorers.base import CATEGORY
 
 Settings = dict[str, Any]
@@ -298,7 +299,7 @@ def _training_problem(config: RunConfig, size: Size, room: Room) -> str | None:
         return None
     classifier = meta_classifier(config, size)
     needed = sum(label_memory(config, classifier, size).values())
-    if config.trains_encoder:
+    if encoder_use(config).trains:
         needed = sum(worker_memory(config, classifier, size, world=1).values())
     return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from xmtc.models.config import ModelConfig
 from xmtc.models.heads.config import PlantedPart
 from xmtc.planting.config import PlantConfig
+from xmtc.training.config import FinetuneConfig
 
 _DEFAULT_RANKING_EPOCHS = 10  # those of the PLANT paper
 
@@ -77,17 +78,21 @@ def planting_plan(model: ModelConfig, plant: PlantConfig) -> PlantingPlan:
     )
 
 
-def check_planting(model: ModelConfig, plant: PlantConfig) -> None:
-    """Refuse stage 1 for a head without attention by label.
+def check_planting(model: ModelConfig, plant: PlantConfig, finetune: FinetuneConfig) -> None:
+    """Refuse a stage 1 that cannot train.
 
     Raises:
-        ValueError: the head's attention cannot be trained to rank tokens.
+        ValueError: the head has no attention by label, or stage 1 has a row-wise optimizer where the loss of stage 2
+            needs the label tables whole on every worker.
     """
     if _ranking_epochs(plant) and "attention" not in model.head.plantable:
         raise ValueError(
             "plant.method: ranking needs a head with attention by label, and model.head.kind is "
             f"{model.head.kind}; leave plant.method out"
         )
+    refusal = finetune.loss.refuses_label_shards
+    if plant.label_optimizer and refusal:
+        raise ValueError(f"plant.label_optimizer: {refusal}; leave it out")
 
 
 def _parts(model: ModelConfig, plant: PlantConfig, solved: frozenset[PlantedPart]) -> frozenset[PlantedPart]:

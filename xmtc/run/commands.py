@@ -35,8 +35,8 @@ def train(
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     run = load_run(config_file(config), overrides, print_config)
     if dry_run:
-        from xmtc.estimate.estimate import dry_run as estimate_run
         from xmtc.preflight.configuration import check
+        from xmtc.preflight.dry_run import dry_run as estimate_run
 
         check(run)
         estimate_run(run, price)

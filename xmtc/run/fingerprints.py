@@ -1,33 +1,66 @@
-"""The stages that need the model, and what the result of each depends on."""
+"""What the result of each stage depends on, hashed, so that a stage with the same result is not run again."""
+
+from dataclasses import dataclass
 
 from xmtc.config.plain import config_hash, to_plain
+from xmtc.planting.mig.ranking import ranking_fingerprint
 from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import Stage
+from xmtc.run.encoder_use import encoder_use
 
 
-def model_stages(config: RunConfig, corpus: str, ranking: str, start: str | None = None) -> list[tuple[Stage, str]]:
-    """List the stages that need the model, each with a fingerprint of everything its result depends on.
+@dataclass(frozen=True)
+class Fingerprints:
+    """The fingerprints of a run's stages, one method for each.
 
-    Args:
-        config: of the run.
-        corpus: fingerprint of the corpus.
-        ranking: fingerprint of the ranking of its tokens.
-        start: digest of the initial model, if there is one.
+    Attributes:
+        config: configuration of the run.
+        corpus: fingerprint of the corpus; nothing but `prepare` is known before there is one.
+        initial_model: digest of the model that training continues from; empty if there is none.
     """
-    # Training the head reads nothing of the scorers, and the ranking only to plant the attention.
-    weights = filter(None, (start, config.model.encoder.weights))
-    planting = planting_plan(config.model, config.plant)
-    learned = ranking if planting.ranks_tokens else corpus
-    alone = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-    plant = config_hash(learned, config.seed, alone, config.plant, *weights)
-    finetune = config_hash(plant, config.finetune)
-    found = [(Stage.PLANT, plant)] if planting.parts else []
-    found += [(Stage.FINETUNE, finetune)] if config.model.head.scores else []
-    fused = [to_plain(scorer) for scorer in config.model.scorers]
-    if fused:  # before the head, for a first result
-        fitted = [to_plain(scorer) for scorer in config.model.scorers]
-        found.insert(0, (Stage.SCORERS, config_hash(plant, fitted, config.refits_scorers)))
-        found += [(Stage.REFIT, config_hash(finetune, fitted))] if config.refits_scorers else []
-    evaluate = config_hash(finetune, corpus, fused, config.model.fusion, config.evaluate)
-    return [*found, (Stage.EVALUATE, evaluate)]
+
+    config: RunConfig
+    corpus: str = ""
+    initial_model: str = ""
+
+    def prepare(self) -> str:
+        """That of the corpus that will be made: its settings."""
+        return config_hash(self.config.data)
+
+    def mig(self) -> str:
+        """That of the ranking of tokens."""
+        return ranking_fingerprint(self.corpus, self.config.mig)
+
+    def plant(self) -> str:
+        """That of the planted head, from which everything learnt follows, whether anything is planted or not."""
+        config = self.config
+        # Training the head reads nothing of the scorers, and the ranking only to plant the attention.
+        model = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
+        learned_from = self.mig() if planting_plan(config.model, config.plant).ranks_tokens else self.corpus
+        weights = [digest for digest in (self.initial_model, config.model.encoder.weights) if digest]
+        return config_hash(learned_from, config.seed, model, config.plant, *weights)
+
+    def finetune(self) -> str:
+        """That of the trained classifier."""
+        return config_hash(self.plant(), self.config.finetune)
+
+    def scorers(self) -> str:
+        """That of the scorers over the untrained encoder."""
+        refits = encoder_use(self.config).refits_scorers
+        return config_hash(self.plant(), self._scorer_settings(), refits)
+
+    def refit(self) -> str:
+        """That of the scorers over the trained encoder."""
+        return config_hash(self.finetune(), self._scorer_settings())
+
+    def evaluate(self) -> str:
+        """That of the exported model and its metrics."""
+        config = self.config
+        return config_hash(self.finetune(), self.corpus, self._scorer_settings(), config.model.fusion, config.evaluate)
+
+    def report(self) -> str:
+        """Nothing: the report is always drawn again."""
+        return ""
+
+    def _scorer_settings(self) -> list[object]:
+        return [to_plain(scorer) for scorer in self.config.model.scorers]

@@ -54,7 +54,7 @@ def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
     if not model.scorers:
         return HeadPredictor(worker)
     ensemble = load_ensemble(worker, has_head=model.head.scores)
-    return FusedPredictor(worker, ensemble, cached=not worker.config.trains_encoder)
+    return FusedPredictor(worker, ensemble, cached=not worker.encoder_use.trains)
 
 
 def _evaluate_split(
@@ -94,7 +94,7 @@ def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     """Measure how many of the best five labels a shortlist contains, on a sample of the split. Collective."""
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
     shortlist = ShortlistScores(worker.classifier, size, index)
-    cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
+    cached = split.name == "dev" and not worker.encoder_use.trains  # fine-tuning has cached dev already
     sample = split, RECALL_TOKENS, RECALL_DOCUMENTS
     documents = sum(float(one.weights.sum()) for one in worker.batches.share(*sample))
     worker.classifier.eval()

@@ -41,7 +41,7 @@ class HeadPredictor:
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
         """Predict a split, and count all scores; dev fits the calibration. Collective."""
         worker, histogram = self.worker, new_histogram(self.worker)
-        cached = split.name == "dev" and not worker.config.trains_encoder  # fine-tuning has cached dev already
+        cached = split.name == "dev" and not worker.encoder_use.trains  # fine-tuning has cached dev already
         _, predictions = score(worker, split, cached=cached, histogram=histogram)
         if split.name == "dev":
             self._calibrate(predictions)

@@ -32,6 +32,7 @@ from xmtc.files import locked
 from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.run.config import RunConfig
+from xmtc.run.encoder_use import encoder_use
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
 
@@ -56,7 +57,9 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
 
 def stored_dtype(config: RunConfig) -> CacheDtype:
     """Return the type of the stored outputs; poolings are small, and standardised."""
-    return "bfloat16" if config.distributed.precision == "bf16" and config.reads_tokens else "float32"
+    if config.distributed.precision == "bf16" and encoder_use(config).reads_tokens:
+        return "bfloat16"
+    return "float32"
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def init_from_documents(worker: Worker) -> None:
     if not isinstance(head, ReadsPooled):
         return
     tokens = worker.config.finetune.tokens_per_micro_batch
-    cached = not worker.config.trains_encoder
+    cached = not worker.encoder_use.trains
     with torch.inference_mode():
         read = worker.batches.read(worker.train, tokens, _INIT_DOCUMENTS, cached=cached)
         fixed_BKD = [classifier.pool(batch).float().cpu() for _, batch in read]

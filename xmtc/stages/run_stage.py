@@ -9,20 +9,9 @@ import torch
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
-from xmtc.stages.evaluate import evaluate
-from xmtc.stages.finetune import finetune
-from xmtc.stages.plant import plant
-from xmtc.stages.scorers import refit, scorers
-from xmtc.stages.worker import build_worker
+from xmtc.stages.table import entry_of
+from xmtc.stages.worker import Worker, build_worker
 from xmtc.track.console import print_line
-
-_WORK = {
-    Stage.SCORERS: scorers,
-    Stage.PLANT: plant,
-    Stage.FINETUNE: finetune,
-    Stage.REFIT: refit,
-    Stage.EVALUATE: evaluate,
-}
 
 
 def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
@@ -35,12 +24,18 @@ def run_stage(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
 
 
 def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
+    load_work = entry_of(stage).load_work
+    assert load_work is not None, f"{stage} needs no worker"
+    work = load_work()
     worker = build_worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
-    begins = stage == (Stage.PLANT if worker.planting.parts else Stage.FINETUNE)
-    if begins and worker.is_first and worker.initial_model is not None:
+    if worker.is_first and worker.initial_model is not None and stage == _first_to_train(worker):
         print_line(worker.initial_model.describe(worker.corpus.manifest.vocabulary))
     with denormals_as_zero():
-        _WORK[stage](worker)
+        work(worker)
+
+
+def _first_to_train(worker: Worker) -> Stage:
+    return Stage.PLANT if worker.planting.parts else Stage.FINETUNE
 
 
 @contextmanager

@@ -36,7 +36,7 @@ T = TypeVar("T")
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
     config = worker.config
-    fitted = _fit(worker, [worker.train], config.model.scorers, cached=config.caches_states)
+    fitted = _fit(worker, [worker.train], config.model.scorers, cached=worker.encoder_use.caches_states)
     vocabulary, doc_ids = worker.corpus.vocabulary(), worker.train.doc_ids()
     ensemble = Ensemble(vocabulary, fitted, doc_ids, config.model.fusion, has_head=False)
     run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
@@ -56,8 +56,11 @@ def refit(worker: Worker) -> None:
 
 def fitted_on_dev_too(worker: Worker, ensemble: Ensemble) -> Ensemble:
     """Return an ensemble whose scorers are fitted on train and dev together; the fusion stays. Collective."""
-    config, splits, place = worker.config, [worker.train, worker.dev], worker.paths.scorers / "on_dev_too"
-    fitted = _fit(worker, splits, config.model.scorers, cached=config.caches_states and not config.trains_encoder)
+    config = worker.config
+    splits = [worker.train, worker.dev]
+    place = worker.paths.scorers / "on_dev_too"
+    cached = worker.encoder_use.caches_states and not worker.encoder_use.trains
+    fitted = _fit(worker, splits, config.model.scorers, cached=cached)
     found = replace(ensemble, scorers=fitted, doc_ids=[one for split in splits for one in split.doc_ids()])
     run_collectively(lambda: found.save(place), here=worker.is_first)  # other ranks did not fit all of them
     return Ensemble.load(place, config.model.scorers, config.model.fusion, has_head=ensemble.has_head)
@@ -67,7 +70,7 @@ def _first_result(worker: Worker) -> None:
     """Measure the scorers on dev and export them, before the head trains, with the quicker fusion. Collective."""
     ensemble = load_ensemble(worker, has_head=False)
     quicker = replace(ensemble, config=replace(ensemble.config, kind="linear"))
-    fused = FusedPredictor(worker, quicker, cached=worker.config.caches_states)
+    fused = FusedPredictor(worker, quicker, cached=worker.encoder_use.caches_states)
     predictions, histogram = fused.predict(worker.dev)
     evaluation, outcomes = measure_split(worker, worker.dev, predictions, histogram=histogram)
 

@@ -31,7 +31,7 @@ def train(
         metric: dev metric that picks the best epoch.
     """
     config, paths, strategy = worker.config, worker.paths, worker.strategy
-    longest = config.trained_length if stage is Stage.FINETUNE else config.data.max_length
+    longest = worker.encoder_use.trained_length if stage is Stage.FINETUNE else config.data.max_length
     sampler = Sampler(
         np.minimum(worker.train.lengths, longest),
         batch_size=settings.batch_size,

@@ -13,15 +13,17 @@ from xmtc.distributed.memory import keep_freed_memory
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
 from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
-from xmtc.planting.mig.ranking import ranking_fingerprint
 from xmtc.planting.plan import PlantingPlan, planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
-from xmtc.run.fingerprints import model_stages
+from xmtc.run.encoder_use import EncoderUse, encoder_use
+from xmtc.run.fingerprints import Fingerprints
+from xmtc.run.label_rows import shares_rows
 from xmtc.run.state import check_unchanged
 from xmtc.stages.batches import CorpusBatches
 from xmtc.stages.hidden_states import HiddenStates, cache_key, stored_dtype
 from xmtc.stages.initial_model import InitialModel, open_initial_model
+from xmtc.stages.table import entry_of
 from xmtc.track.progress import Progress
 from xmtc.training.label_shard import LabelShard, build_shard
 
@@ -33,6 +35,7 @@ class Worker:
     Attributes:
         config: the run's configuration.
         planting: what is planted.
+        encoder_use: how the run uses its encoder.
         paths: the run's files.
         strategy: distributes the work among ranks.
         corpus: the corpus, with its `tokenizer` and its splits `train` and `dev`.
@@ -46,6 +49,7 @@ class Worker:
 
     config: RunConfig
     planting: PlantingPlan
+    encoder_use: EncoderUse
     paths: RunPaths
     strategy: Strategy
     corpus: Corpus
@@ -77,9 +81,9 @@ class Worker:
 
     def inputs(self, stage: Stage) -> str:
         """Return the fingerprint of everything that the result of a stage depends on."""
-        corpus, start = self.corpus.fingerprint, self.initial_model
-        ranking = ranking_fingerprint(corpus, self.config.mig)
-        return dict(model_stages(self.config, corpus, ranking, start and start.digest))[stage]
+        initial_model = "" if self.initial_model is None else self.initial_model.digest
+        fingerprints = Fingerprints(self.config, self.corpus.fingerprint, initial_model)
+        return entry_of(stage).fingerprint(fingerprints)
 
     def log_odds(self) -> Tensor:
         """Compute ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document, for initial biases."""
@@ -103,7 +107,7 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     progress = Progress(enabled=strategy.rank == 0)
 
     torch.manual_seed(config.seed)
-    split = split and config.shares_rows(len(corpus.labels), strategy.world_size)
+    split = split and shares_rows(config, len(corpus.labels), strategy.world_size)
     classifier = _build_classifier(config, strategy, (len(tokenizer), len(corpus.labels)), split=split)
     initial_model = open_initial_model(config, paths, tokenizer, corpus.labels)
     if initial_model is not None:
@@ -114,13 +118,15 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
     if strategy.keeps_freed_memory:
         keep_freed_memory()
 
+    use = encoder_use(config)
     key = cache_key(config, corpus.fingerprint, initial_model.digest if initial_model is not None else None)
     hidden = HiddenStates(
-        corpus.path, key, classifier, strategy, progress, tokens=config.reads_tokens, dtype=stored_dtype(config)
+        corpus.path, key, classifier, strategy, progress, tokens=use.reads_tokens, dtype=stored_dtype(config)
     )
     worker = Worker(
         config=config,
         planting=planting_plan(config.model, config.plant),
+        encoder_use=use,
         paths=paths,
         strategy=strategy,
         corpus=corpus,

@@ -1,6 +1,6 @@
 """This worker's label rows: each worker scores all workers' documents with its labels. One process has all labels.
 
-With replicas (`RunConfig.shares_rows`), each worker scores its documents with all labels, without an exchange here.
+With replicas (`xmtc.run.label_rows`), each worker scores its documents with all labels, without an exchange here.
 
 The inputs that label rows need of documents (`Head.read`: keys and values, or a pooled vector) are gathered once per
 micro-batch, and their gradient is summed in the backward pass. Logits are never exchanged. The workers share memory and
