@@ -72,7 +72,7 @@ def test_unordered_plain_lists_are_ranked(tmp_path):
         ({"doc_id": ["a", "a"], "labels": [[], []], "scores": [[], []]}, "document 'a' has more than one row"),
         ({"doc_id": ["a", "b", "c"], "labels": [[]] * 3, "scores": [[]] * 3}, "not in the gold split, such as 'c'"),
         ({"doc_id": ["a", "b"], "labels": [["Q"], []], "scores": [[0.5], []]}, "label 'Q' is not in the gold corpus"),
-        ({"doc_id": ["a", "b"], "labels": [[], ["L001"]], "scores": [[], []]}, "document 'b' has lists of unequal"),
+        ({"doc_id": ["a", "b"], "labels": [[], ["L001"]], "scores": [[], []]}, "document 'b' differ in length"),
         ({"doc_id": ["a", "b"], "labels": [[], []]}, "no column 'scores'"),
         (
             {"doc_id": ["a", "b"], "labels": [["L001"], []], "scores": [[7.0], []]},

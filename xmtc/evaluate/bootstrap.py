@@ -13,6 +13,7 @@ the estimate takes out the small bias that remains.
 Shapes: N documents, L labels, M metrics, R resamples (of one chunk), G groups of labels.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -72,10 +73,11 @@ def paired_difference(a: Replicates, b: Replicates, name: str) -> Difference:
     """
     if a.identity != b.identity:
         raise ValueError("replicates of different documents, seeds or numbers of resamples do not pair")
-    change = a.values[name] - b.values[name]
-    low, high = np.percentile(change, [2.5, 97.5])
-    tail = min(np.mean(change <= 0), np.mean(change >= 0))
-    return Difference(float(low), float(high), float(np.clip(2 * tail, 1 / len(change), 1)))
+    change_R = a.values[name] - b.values[name]
+    low, high = np.percentile(change_R, [2.5, 97.5])
+    smaller_side = min(np.mean(change_R <= 0), np.mean(change_R >= 0))
+    p_value = np.clip(2 * smaller_side, 1 / len(change_R), 1)
+    return Difference(float(low), float(high), float(p_value))
 
 
 def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
@@ -106,32 +108,46 @@ def bootstrap(
     Returns:
         Metric name → (resamples,).
     """
-    parts: dict[str, list[NDArray[np.floating]]] = {}
-    ratio_sums, label_sums = _RatioSums(ratios), _ResampledLabels(outcome, groups_GL)
-    for weights_NR in resample_weights(shape_of(outcome.gold)[0], resamples, seed):
-        for name, values_R in [*ratio_sums.values(weights_NR).items(), *label_sums.values(weights_NR)]:
-            parts.setdefault(name, []).append(values_R)
-    return {name: np.concatenate(values) for name, values in parts.items()}
+    documents, _ = shape_of(outcome.gold)
+    ratio_sums = _RatioSums(ratios)
+    resampled_labels = _ResampledLabels(outcome, groups_GL)
+    chunks: dict[str, list[NDArray[np.floating]]] = defaultdict(list)
+    for weights_NR in resample_weights(documents, resamples, seed):
+        for name, values_R in ratio_sums.values(weights_NR).items():
+            chunks[name].append(values_R)
+        for name, values_R in resampled_labels.values(weights_NR):
+            chunks[name].append(values_R)
+    return {name: np.concatenate(values) for name, values in chunks.items()}
 
 
 def ratio_interval(ratio: Ratio) -> tuple[float, float]:
-    """Compute the 95 % interval of a ratio of sums over documents; Wilson's where all documents have the same ratio.
+    """Compute the 95 % interval of a ratio of sums over documents.
 
-    It is 0 to 1 without any.
+    Where all documents have the same ratio, every resample has it too, and the interval is Wilson's (1927). Without any
+    document it is 0 to 1.
     """
     used_N = ratio.denominator_N > 0
     if not used_N.any():
         return 0.0, 1.0
-    if np.ptp(ratio.numerator_N[used_N] / ratio.denominator_N[used_N]) == 0:
-        share, square = ratio.value, norm.ppf(0.975) ** 2 / np.count_nonzero(used_N)
-        middle, reach = share + square / 2, (square * share * (1 - share) + square**2 / 4) ** 0.5
-        return max(0.0, float((middle - reach) / (1 + square))), float((middle + reach) / (1 + square))
-    values = [
-        _RatioSums({"": ratio}).values(weights_NR)[""]
-        for weights_NR in resample_weights(len(ratio.numerator_N), 1000, seed=0)
-    ]
-    low, high = np.percentile(np.concatenate(values), [2.5, 97.5])
+    ratios_of_documents = ratio.numerator_N[used_N] / ratio.denominator_N[used_N]
+    if np.ptp(ratios_of_documents) == 0:
+        return _wilson_interval(ratio.value, np.count_nonzero(used_N))
+    sums = _RatioSums({"ratio": ratio})
+    chunks = []
+    for weights_NR in resample_weights(len(ratio.numerator_N), 1000, seed=0):
+        chunks.append(sums.values(weights_NR)["ratio"])
+    low, high = np.percentile(np.concatenate(chunks), [2.5, 97.5])
     return float(low), float(high)
+
+
+def _wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Compute the 95 % score interval of a share of `count` trials (Wilson 1927)."""
+    square = norm.ppf(0.975) ** 2 / count
+    middle = share + square / 2
+    reach = (square * share * (1 - share) + square**2 / 4) ** 0.5
+    low = (middle - reach) / (1 + square)
+    high = (middle + reach) / (1 + square)
+    return max(0.0, float(low)), float(high)
 
 
 class _ResampledLabels:
@@ -139,49 +155,67 @@ class _ResampledLabels:
 
     def __init__(self, outcome: Outcome, groups_GL: Mapping[str, NDArray[np.bool_]]):
         masks_GL = np.array(list(groups_GL.values()), np.float32)
-        self._prefixes, self._labels_G = tuple(groups_GL), masks_GL.sum(axis=1, dtype=np.float64)
-        used = np.union1d(outcome.predicted.indices, outcome.gold.indices)
-        self._masks_GL = masks_GL[:, used]
-        # false and missed rather than predicted and gold: fewer entries, and the sums follow
-        false, missed = (without(matrix, outcome.right) for matrix in (outcome.predicted, outcome.gold))
-        self._by_label = [sparse.csr_array(matrix.T)[used] for matrix in (outcome.right, false, missed)]
-        self._support_L1 = np.bincount(outcome.gold.indices, minlength=masks_GL.shape[1])[used, None].astype(np.float32)
-        self._step = max(1, _CHUNK_COUNTS // max(len(used), 1))
+        label_count = masks_GL.shape[1]
+        used_labels = np.union1d(outcome.predicted.indices, outcome.gold.indices)
+        self._prefixes = tuple(groups_GL)
+        self._labels_G = masks_GL.sum(axis=1, dtype=np.float64)
+        self._masks_GL = masks_GL[:, used_labels]
+        # False and missed rather than predicted and gold: they have fewer entries, and the sums follow from them.
+        false = without(outcome.predicted, outcome.right)
+        missed = without(outcome.gold, outcome.right)
+        self._right_LN = sparse.csr_array(outcome.right.T)[used_labels]
+        self._false_LN = sparse.csr_array(false.T)[used_labels]
+        self._missed_LN = sparse.csr_array(missed.T)[used_labels]
+        gold_L = np.bincount(outcome.gold.indices, minlength=label_count)
+        self._support_L1 = gold_L[used_labels, None].astype(np.float32)
+        self._step = max(1, _CHUNK_COUNTS // max(len(used_labels), 1))
 
     def values(self, weights_NR: NDArray[np.float32]) -> Iterator[tuple[str, NDArray[np.floating]]]:
-        """Name and values of each metric, on some of the resamples after the other."""
+        """Yield name and values of each metric, for some of the resamples after the other."""
         for start in range(0, weights_NR.shape[1], self._step):
-            some_NR = np.ascontiguousarray(weights_NR[:, start : start + self._step])
-            right_LR, false_LR, missed_LR = (matrix @ some_NR for matrix in self._by_label)
+            chunk_NR = np.ascontiguousarray(weights_NR[:, start : start + self._step])
+            right_LR = self._right_LN @ chunk_NR
+            predicted_LR = right_LR + self._false_LN @ chunk_NR
+            gold_LR = right_LR + self._missed_LN @ chunk_NR
             sums = LabelSums(
                 right_LR,
-                right_LR + false_LR,
-                right_LR + missed_LR,
+                predicted_LR,
+                gold_LR,
                 self._masks_GL,
                 labels_G=self._labels_G,
                 support_L1=self._support_L1,
             )
             for name, values_GR in label_scores(sums).items():
-                yield from ((prefix + name, values_GR[g]) for g, prefix in enumerate(self._prefixes))
+                for group, prefix in enumerate(self._prefixes):
+                    yield prefix + name, values_GR[group]
 
 
 class _RatioSums:
     """The ratios stacked for one product per chunk, equal denominators once."""
 
     def __init__(self, ratios: Mapping[str, Ratio]):
-        arrays: dict[int, NDArray[np.float32]] = {}
-        for ratio in ratios.values():
-            arrays |= {id(ratio.numerator_N): ratio.numerator_N, id(ratio.denominator_N): ratio.denominator_N}
-        place = {key: m for m, key in enumerate(arrays)}
-        self._names = {n: (place[id(r.numerator_N)], place[id(r.denominator_N)]) for n, r in ratios.items()}
-        self._rows_MN = np.array(list(arrays.values()), np.float32)
+        rows: list[NDArray[np.float32]] = []
+        row_of_array: dict[int, int] = {}
+        self._rows_of: dict[str, tuple[int, int]] = {}
+        for name, ratio in ratios.items():
+            for array_N in (ratio.numerator_N, ratio.denominator_N):
+                if id(array_N) not in row_of_array:
+                    row_of_array[id(array_N)] = len(rows)
+                    rows.append(array_N)
+            numerator = row_of_array[id(ratio.numerator_N)]
+            denominator = row_of_array[id(ratio.denominator_N)]
+            self._rows_of[name] = (numerator, denominator)
+        self._rows_MN = np.array(rows, np.float32)
 
     def values(self, weights_NR: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
         """Compute each ratio on each resample; 0 if its denominator is 0."""
-        if not self._names:
+        if not self._rows_of:
             return {}
         sums_MR = (self._rows_MN @ weights_NR).astype(np.float64)
-        return {
-            name: np.divide(sums_MR[top], sums_MR[low], out=np.zeros(sums_MR.shape[1]), where=sums_MR[low] > 0)
-            for name, (top, low) in self._names.items()
-        }
+        values = {}
+        for name, (numerator, denominator) in self._rows_of.items():
+            quotients_R = np.zeros(sums_MR.shape[1])
+            whole_R = sums_MR[denominator]
+            np.divide(sums_MR[numerator], whole_R, out=quotients_R, where=whole_R > 0)
+            values[name] = quotients_R
+        return values

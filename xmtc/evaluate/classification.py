@@ -54,9 +54,9 @@ class Outcome:
 
     def document_counts(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Count right, predicted and gold labels of each document: float32 (N,) each."""
-        right_N, predicted_N, gold_N = (
-            np.diff(matrix.indptr).astype(np.float32) for matrix in (self.right, self.predicted, self.gold)
-        )
+        right_N = np.diff(self.right.indptr).astype(np.float32)
+        predicted_N = np.diff(self.predicted.indptr).astype(np.float32)
+        gold_N = np.diff(self.gold.indptr).astype(np.float32)
         return right_N, predicted_N, gold_N
 
     def f1_N(self) -> NDArray[np.float32]:
@@ -67,10 +67,12 @@ class Outcome:
 
     def label_sums(self, masks_GL: NDArray[np.bool_]) -> "LabelSums":
         """Count labels over groups of them; labels that are neither gold nor predicted add nothing to any sum."""
-        used = np.union1d(self.predicted.indices, self.gold.indices)
-        counts = (self.right_L, self.predicted_L, self.gold_L)
-        right_L1, predicted_L1, gold_L1 = (count_L[used, None].astype(np.float64) for count_L in counts)
-        return LabelSums(right_L1, predicted_L1, gold_L1, masks_GL[:, used], masks_GL.sum(1, dtype=np.float64))
+        used_labels = np.union1d(self.predicted.indices, self.gold.indices)
+        right_L1 = self.right_L[used_labels, None].astype(np.float64)
+        predicted_L1 = self.predicted_L[used_labels, None].astype(np.float64)
+        gold_L1 = self.gold_L[used_labels, None].astype(np.float64)
+        labels_G = masks_GL.sum(1, dtype=np.float64)
+        return LabelSums(right_L1, predicted_L1, gold_L1, masks_GL[:, used_labels], labels_G)
 
 
 def _documents_by_label(matrix: sparse.csr_array) -> NDArray[np.int32]:
@@ -100,15 +102,20 @@ class LabelSums:
         labels_G: NDArray[np.float64] | None = None,
         support_L1: NDArray[np.floating] | None = None,
     ) -> None:
-        self.right_LR, self.predicted_LR, self.gold_LR = right_LR, predicted_LR, gold_LR
+        self.right_LR = right_LR
+        self.predicted_LR = predicted_LR
+        self.gold_LR = gold_LR
         self._masks = sparse.csr_array(masks_GL)
         self.labels_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
-        self._absent_L1 = gold_LR == 0 if support_L1 is None else support_L1 == 0
         if support_L1 is None:
+            self._absent_L1 = gold_LR == 0
             self._weights_LR = (gold_LR > 0).astype(gold_LR.dtype)
         else:
+            self._absent_L1 = support_L1 == 0
             self._weights_LR = self.share(gold_LR, np.broadcast_to(support_L1, gold_LR.shape))
-        self.right_GR, self.predicted_GR, self.gold_GR = map(self._sum, (right_LR, predicted_LR, gold_LR))
+        self.right_GR = self._sum(right_LR)
+        self.predicted_GR = self._sum(predicted_LR)
+        self.gold_GR = self._sum(gold_LR)
         self.labels_GR = self._sum(self._weights_LR)
 
     @cached_property

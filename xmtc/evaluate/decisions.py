@@ -48,17 +48,23 @@ class HalfOutcomes:
     @classmethod
     def of(cls, predictions: SparsePredictions, gold: Gold, *, calibrated: bool) -> "HalfOutcomes":
         """Collect the outcomes of both halves, see `outcomes_of`."""
-        others = [np.arange(start, len(predictions), 2) for start in (1, 0)]
-        parts = (outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated) for rows in others)
+        parts = []
+        for start in (1, 0):  # the first part decides the even rows, the second the odd ones
+            rows = np.arange(start, len(predictions), 2)
+            parts.append(outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated))
         return cls(predictions, tuple(parts))
 
     def tuned(self, rule: str, train_counts_L: NDArray[np.int64]) -> "Decided":
         """Tune a rule on each half, see `Outcomes.tuned`, and decide the other; the threshold is the mean of both."""
-        ids_NK, scores_NK = self.predictions.label_ids_NK, self.predictions.scores_NK
-        parts, made_NK = [part.tuned(rule, train_counts_L) for part in self.parts], np.empty(ids_NK.shape, np.bool_)
-        for start, part in enumerate(parts):
-            made_NK[start::2] = part.chosen(ids_NK[start::2], scores_NK[start::2])
-        return Decided(float(np.mean([part.threshold for part in parts])), None, rule, made_NK=made_NK)
+        ids_NK = self.predictions.label_ids_NK
+        scores_NK = self.predictions.scores_NK
+        made_NK = np.empty(ids_NK.shape, np.bool_)
+        thresholds = []
+        for start, outcomes in enumerate(self.parts):
+            decision = outcomes.tuned(rule, train_counts_L)
+            made_NK[start::2] = decision.chosen(ids_NK[start::2], scores_NK[start::2])
+            thresholds.append(decision.threshold)
+        return Decided(float(np.mean(thresholds)), None, rule, made_NK=made_NK)
 
 
 @dataclass(frozen=True)
@@ -91,20 +97,28 @@ def compare_rules(
     Returns:
         Rows with the rule and its metrics, fractions.
     """
-    hits_NK, rows = match(predictions.label_ids_NK, gold), []
-    for one in dict.fromkeys((in_use.rule, *OWN_RULES)):
-        decision = in_use if one == in_use.rule else outcomes.tuned(one, labels.train_counts)
+    hits_NK = match(predictions.label_ids_NK, gold)
+    rules = dict.fromkeys((in_use.rule, *OWN_RULES))
+    rows = []
+    for rule in rules:
+        decision = in_use if rule == in_use.rule else outcomes.tuned(rule, labels.train_counts)
         chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
-        rows.append({"rule": one} | _measured(Outcome.of(predictions, chosen_NK, hits_NK, gold)))
+        outcome = Outcome.of(predictions, chosen_NK, hits_NK, gold)
+        rows.append({"rule": rule} | _metrics_of_rule(outcome))
     return rows
 
 
-def _measured(outcome: Outcome) -> dict[str, float]:
-    scores = label_scores(outcome.label_sums(np.ones((1, shape_of(outcome.gold)[1]), np.bool_)))
-    names = ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "macro_f1_predicted")
-    found = {name: float(scores[name][0, 0]) for name in names}
+def _metrics_of_rule(outcome: Outcome) -> dict[str, float]:
+    _, label_count = shape_of(outcome.gold)
+    all_labels_1L = np.ones((1, label_count), np.bool_)
+    scores = label_scores(outcome.label_sums(all_labels_1L))
+    metrics = {}
+    for name in ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "macro_f1_predicted"):
+        metrics[name] = float(scores[name][0, 0])
     _, predicted_N, _ = outcome.document_counts()
-    return found | {"samples_f1": float(outcome.f1_N().mean()), "predicted_per_doc": float(predicted_N.mean())}
+    metrics["samples_f1"] = float(outcome.f1_N().mean())
+    metrics["predicted_per_doc"] = float(predicted_N.mean())
+    return metrics
 
 
 def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:
@@ -119,13 +133,21 @@ def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:
     right_N, predicted_N, gold_N = judged.outcome.document_counts()
     wholes = (predicted_N, gold_N, (predicted_N + gold_N) / 2)
     curve: dict[str, Any] = {"share": _SHARES.tolist(), "bars": {}, "error": {}}
-    for column, (name, whole_N) in enumerate(zip(EXPECTED, wholes, strict=True)):
+    for name, whole_N, expected_N in zip(EXPECTED, wholes, expected_N3.T, strict=True):
         true_N = right_N / np.maximum(whole_N, 0.5)
-        order = np.argsort(-expected_N3[:, column], kind="stable")
-        ends = np.maximum(1, np.round(_SHARES * len(order)).astype(int))
-        curve["bars"][name] = expected_N3[order, column][ends - 1].tolist()
-        curve[name] = (np.cumsum(true_N[order])[ends - 1] / ends).tolist()
-        groups = np.array_split(order, min(_GROUPS, len(order)))
-        distances = [len(group) * abs((expected_N3[group, column] - true_N[group]).mean()) for group in groups]
-        curve["error"][name] = float(sum(distances) / len(order))
+        surest_first = np.argsort(-expected_N, kind="stable")
+        ends = np.maximum(1, np.round(_SHARES * len(surest_first)).astype(int))
+        true_sums_N = np.cumsum(true_N[surest_first])
+        curve[name] = (true_sums_N[ends - 1] / ends).tolist()
+        curve["bars"][name] = expected_N[surest_first][ends - 1].tolist()
+        curve["error"][name] = _mean_distance(expected_N[surest_first], true_N[surest_first])
     return curve
+
+
+def _mean_distance(expected_N: NDArray[np.floating], true_N: NDArray[np.floating]) -> float:
+    """Average the distance of mean expected and mean true values, over ten groups of neighbouring documents."""
+    total = 0.0
+    for group in np.array_split(np.arange(len(true_N)), min(_GROUPS, len(true_N))):
+        distance = abs((expected_N[group] - true_N[group]).mean())
+        total += len(group) * float(distance)
+    return total / len(true_N)

@@ -35,9 +35,12 @@ def report_details(judged: Judged, *, exclusive: bool) -> dict[str, Any]:
 
 def cutoff_curves(judged: Judged) -> dict[str, list[Any]]:
     """P@k, R@k and nDCG@k for k = 1…20 (or K)."""
-    cutoffs = list(range(1, min(_CURVE_K, judged.hits_NK.shape[1]) + 1))
-    curves = {"p": precision, "r": recall, "ndcg": ndcg}
-    return {"k": cutoffs} | {name: [of(k).compute(judged).value for k in cutoffs] for name, of in curves.items()}
+    longest = min(_CURVE_K, judged.hits_NK.shape[1])
+    cutoffs = list(range(1, longest + 1))
+    curves: dict[str, list[Any]] = {"k": cutoffs}
+    for name, metric_at in (("p", precision), ("r", recall), ("ndcg", ndcg)):
+        curves[name] = [metric_at(k).compute(judged).value for k in cutoffs]
+    return curves
 
 
 def confusion(outcome: Outcome) -> list[list[int]]:

@@ -24,7 +24,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import release_curve
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.judged import Judged
-from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, bin_metrics, metrics_of
+from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, Ratio, bin_metrics, metrics_of
 from xmtc.evaluate.per_label import most_confused, per_label_table
 from xmtc.fusion.decision import BEST, Decision
 from xmtc.scorers.predictions import Gold, SparsePredictions, shape_of
@@ -104,9 +104,11 @@ def evaluate(
     Raises:
         DataError: predictions and gold labels do not fit each other.
     """
-    start, documents = time.perf_counter(), documents or EvaluatedDocuments()
+    start = time.perf_counter()
+    documents = documents or EvaluatedDocuments()
     _check_shapes(predictions, gold, labels)
-    predictions, made = predictions.top(config.top_k), decision or BEST
+    predictions = predictions.top(config.top_k)
+    made = decision or BEST
     gold.sort_indices()
     judged = Judged(
         predictions,
@@ -148,19 +150,31 @@ class _Measured:
     """
 
     def __init__(self, judged: Judged, task: str) -> None:
-        self._judged, self._metrics, self._bin_metrics = judged, metrics_of(task), bin_metrics(task)
-        self.ratios = {m.name: m.compute(judged) for m in self._metrics if isinstance(m, DocumentMetric)}
+        self._judged = judged
+        self._metrics = metrics_of(task)
+        self._bin_metrics = bin_metrics(task)
+        self.ratios: dict[str, Ratio] = {}
+        for metric in self._metrics:
+            if isinstance(metric, DocumentMetric):
+                self.ratios[metric.name] = metric.compute(judged)
+        _, label_count = shape_of(judged.gold)
+        self.groups = {"": np.ones(label_count, np.bool_)}
         for name, mask_L in judged.bins.items():
+            self.groups[f"{name}/"] = mask_L
             rankings = judged.rankings(mask_L)
-            some = [metric for metric in self._bin_metrics if isinstance(metric, DocumentMetric)]
-            self.ratios |= {f"{name}/{metric.name}": metric.compute(rankings) for metric in some}
-        everything = {"": np.ones(shape_of(judged.gold)[1], np.bool_)}
-        self.groups = everything | {f"{name}/": mask_L for name, mask_L in judged.bins.items()}
+            for metric in self._bin_metrics:
+                if isinstance(metric, DocumentMetric):
+                    self.ratios[f"{name}/{metric.name}"] = metric.compute(rankings)
         self.values = {name: ratio.value for name, ratio in self.ratios.items()} | self._label_values()
 
     def _label_values(self) -> dict[str, float]:
-        scores = label_scores(self._judged.outcome.label_sums(np.array(list(self.groups.values()))))
-        return {prefix + name: float(scores[name][g, 0]) for g, prefix in enumerate(self.groups) for name in scores}
+        masks_GL = np.array(list(self.groups.values()))
+        scores = label_scores(self._judged.outcome.label_sums(masks_GL))
+        values = {}
+        for group, prefix in enumerate(self.groups):
+            for name, score_G1 in scores.items():
+                values[prefix + name] = float(score_G1[group, 0])
+        return values
 
     def resampled(self, resamples: int, documents: EvaluatedDocuments) -> Replicates | None:
         """Draw the bootstrap; None without resamples."""
@@ -176,32 +190,40 @@ class _Measured:
 
     def metrics(self, replicates: Replicates | None) -> dict[str, Any]:
         """Make the metrics of metrics.json, with intervals and bins."""
-        found: dict[str, Any] = {name: value for name, value in self.values.items() if "/" not in name}
-        plain = [metric for metric in self._metrics if isinstance(metric, PlainMetric)]
-        found |= {metric.name: metric.compute(self._judged) for metric in plain}
+        metrics: dict[str, Any] = {name: value for name, value in self.values.items() if "/" not in name}
+        for metric in self._metrics:
+            if isinstance(metric, PlainMetric):
+                metrics[metric.name] = metric.compute(self._judged)
         if replicates:
-            found["ci95"] = {name: replicates.interval(name) for name in replicates.values if "/" not in name}
-        found["bins"] = {name: self._bin(name, replicates) for name in self._judged.bins}
-        return found
+            metrics["ci95"] = {name: replicates.interval(name) for name in replicates.values if "/" not in name}
+        metrics["bins"] = {name: self._bin(name, replicates) for name in self._judged.bins}
+        return metrics
 
     def _bin(self, name: str, replicates: Replicates | None) -> dict[str, Any]:
         """Make one bin's row; its metrics are null if no document of the split has a label of the bin."""
-        mask_L, gold_L = self._judged.bins[name], self._judged.outcome.gold_L
+        mask_L = self._judged.bins[name]
+        gold_L = self._judged.outcome.gold_L
         documents = int(self.ratios[f"{name}/rp@5"].denominator_N.sum())
-        row: dict[str, Any] = {"labels": int((gold_L[mask_L] > 0).sum()), "labels_all": int(mask_L.sum())}
-        row["docs"] = documents
+        row: dict[str, Any] = {
+            "labels": int((gold_L[mask_L] > 0).sum()),
+            "labels_all": int(mask_L.sum()),
+            "docs": documents,
+        }
         shown = [metric.name for metric in self._bin_metrics]
-        row |= {metric: self.values[f"{name}/{metric}"] if documents else None for metric in shown}
+        for metric_name in shown:
+            row[metric_name] = self.values[f"{name}/{metric_name}"] if documents else None
         if replicates and documents:
-            row["ci95"] = {metric: replicates.interval(f"{name}/{metric}") for metric in shown}
+            row["ci95"] = {metric_name: replicates.interval(f"{name}/{metric_name}") for metric_name in shown}
         return row
 
 
 def _facts(judged: Judged, decision: Decision | None, train_documents: int, top_k: int) -> dict[str, Any]:
     """Collect facts about the numbers. `truncated_docs`: documents whose last label of `top_k` is predicted."""
-    outcome, kept = judged.outcome, judged.chosen_NK.shape[1]
+    outcome = judged.outcome
+    kept = judged.chosen_NK.shape[1]
     documents, labels = shape_of(judged.gold)
-    cut = decision is not None and kept == top_k < labels and decision.rule != f"top_k={top_k}"
+    wants_all_kept = decision is not None and decision.rule == f"top_k={top_k}"
+    may_be_cut = decision is not None and not wants_all_kept and kept == top_k < labels
     return {
         "decision": None if decision is None else decision.rule,
         "threshold": None if decision is None else decision.threshold,
@@ -213,7 +235,7 @@ def _facts(judged: Judged, decision: Decision | None, train_documents: int, top_
         "labels_per_doc": outcome.gold.nnz / documents,
         "predicted_per_doc": outcome.predicted.nnz / documents,
         "top_k": kept,
-        "truncated_docs": int(judged.chosen_NK[:, -1].sum()) if cut else 0,
+        "truncated_docs": int(judged.chosen_NK[:, -1].sum()) if may_be_cut else 0,
     }
 
 
@@ -223,4 +245,6 @@ def _documents_table(judged: Judged, documents: EvaluatedDocuments) -> pa.Table:
     if documents.lengths is not None:
         columns["tokens"] = pa.array(documents.lengths, pa.int32())
     counts = {"gold": gold_N, "predicted": predicted_N, "right": right_N, "right_at_5": judged.right(5)}
-    return pa.table(columns | {name: pa.array(count_N.astype(np.int32)) for name, count_N in counts.items()})
+    for name, count_N in counts.items():
+        columns[name] = pa.array(count_N.astype(np.int32))
+    return pa.table(columns)

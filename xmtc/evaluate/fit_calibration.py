@@ -40,14 +40,17 @@ def fit_calibration(
         bins: names, see `bin_mask`.
     """
     used_NK = predictions.label_ids_NK >= 0
-    ids_P, right_P = predictions.label_ids_NK[used_NK], match(predictions.label_ids_NK, gold)[used_NK]
+    ids_P = predictions.label_ids_NK[used_NK]
+    right_P = match(predictions.label_ids_NK, gold)[used_NK]
     logits_P = logits_of(predictions.scores_NK[used_NK])
-    scale_L, offset_L = np.empty((2, len(train_counts_L)), np.float32)
     shared = _fit(logits_P, right_P) or _IDENTITY
-    scale_L[:], offset_L[:] = shared
+    scale_L = np.full(len(train_counts_L), shared[0], np.float32)
+    offset_L = np.full(len(train_counts_L), shared[1], np.float32)
     for mask_L in bin_masks(bins, train_counts_L):
         inside_P = mask_L[ids_P]
-        scale_L[mask_L], offset_L[mask_L] = _fit(logits_P[inside_P], right_P[inside_P]) or shared
+        scale, offset = _fit(logits_P[inside_P], right_P[inside_P]) or shared
+        scale_L[mask_L] = scale
+        offset_L[mask_L] = offset
     return Calibration(torch.from_numpy(scale_L), torch.from_numpy(offset_L))
 
 
@@ -56,18 +59,24 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
     if calibration is None:
         return predictions
     ids_NK = predictions.label_ids_NK  # padding reads the last label's calibration, and is left out later
-    scale_NK, offset_NK = calibration.scale_L.numpy()[ids_NK], calibration.offset_L.numpy()[ids_NK]
-    scores_NK = expit(logits_of(predictions.scores_NK) * scale_NK + offset_NK).astype(np.float32)
-    return SparsePredictions(ids_NK, scores_NK).sorted_by(-np.where(ids_NK < 0, -1, scores_NK))
+    scale_NK = calibration.scale_L.numpy()[ids_NK]
+    offset_NK = calibration.offset_L.numpy()[ids_NK]
+    logits_NK = logits_of(predictions.scores_NK) * scale_NK + offset_NK
+    scores_NK = expit(logits_NK).astype(np.float32)
+    padding_last_NK = np.where(ids_NK < 0, -1, scores_NK)
+    return SparsePredictions(ids_NK, scores_NK).sorted_by(-padding_last_NK)
 
 
 def _fit(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> tuple[float, float] | None:
     """Fit scale and offset of one group of pairs; None if there are too few, or the best scale is not positive."""
-    if min(right_P.sum(), (~right_P).sum()) < LEAST_OF_EACH:
+    right_count = int(right_P.sum())
+    wrong_count = len(right_P) - right_count
+    if min(right_count, wrong_count) < LEAST_OF_EACH:
         return None
     if len(logits_P) > _MAX_PAIRS:
         chosen = np.random.default_rng(0).choice(len(logits_P), _MAX_PAIRS, replace=False)
         logits_P, right_P = logits_P[chosen], right_P[chosen]
     model = LogisticRegression(C=np.inf).fit(logits_P[:, None], right_P)
-    scale, offset = float(model.coef_[0, 0]), float(model.intercept_[0])
+    scale = float(model.coef_[0, 0])
+    offset = float(model.intercept_[0])
     return (scale, offset) if scale > 0 else None

@@ -13,8 +13,11 @@ from torch import Tensor
 from xmtc.distributed.collectives import all_reduce_sum
 from xmtc.models.calibration import Calibration
 
-_LIMIT, _BINS = 16.0, 512  # logits beyond ± the limit fall into the outer bins
-_BLOCK = 4096  # labels whose areas are computed at a time
+_LIMIT = 16.0
+"""Logits beyond ± the limit fall into the outer bins."""
+_BINS = 512
+_BLOCK = 4096
+"""Labels whose areas are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,16 @@ class ScoreHistogram:
             logits_BL: any floating type, no gradient needed.
             gold: boolean (B, L), the same documents in the same order.
         """
-        scaled_BL = (logits_BL.detach().float().clamp(-_LIMIT, _LIMIT) + _LIMIT) * (_BINS / (2 * _LIMIT))
-        cells_BL = scaled_BL.long().clamp_(max=_BINS - 1)
-        cells_BL += torch.arange(cells_BL.shape[1], device=cells_BL.device) * _BINS
-        rows, labels = (torch.from_numpy(index.astype("int64")).to(cells_BL.device) for index in gold.nonzero())
+        device = logits_BL.device
+        limited_BL = logits_BL.detach().float().clamp(-_LIMIT, _LIMIT)
+        bins_BL = ((limited_BL + _LIMIT) * (_BINS / (2 * _LIMIT))).long().clamp_(max=_BINS - 1)
+        label_ids_L = torch.arange(bins_BL.shape[1], device=device)
+        cells_BL = bins_BL.add_(label_ids_L * _BINS)
+        gold_rows, gold_labels = gold.nonzero()
+        rows_P = torch.from_numpy(gold_rows.astype("int64")).to(device)
+        labels_P = torch.from_numpy(gold_labels.astype("int64")).to(device)
         self._count(self.all_LH, cells_BL.reshape(-1))
-        self._count(self.gold_LH, cells_BL[rows, labels])
+        self._count(self.gold_LH, cells_BL[rows_P, labels_P])
 
     @staticmethod
     def _count(table_LH: Tensor, cells: Tensor) -> None:
@@ -75,7 +82,8 @@ class ScoreHistogram:
 
     def sum_over_ranks(self) -> None:
         """Add what all ranks have counted, on every rank; each document must have been counted by one of them."""
-        self.all_LH, self.gold_LH = all_reduce_sum(self.all_LH), all_reduce_sum(self.gold_LH)
+        self.all_LH = all_reduce_sum(self.all_LH)
+        self.gold_LH = all_reduce_sum(self.gold_LH)
 
     def auc(self) -> Auc:
         """Compute the areas of everything counted so far; 0.5 with an error of 0.5 if no label has both kinds."""
@@ -83,16 +91,24 @@ class ScoreHistogram:
         if self.calibration is not None:
             maps_L2 = torch.stack([self.calibration.scale_L, self.calibration.offset_L], 1)
         maps_G2, group_L = maps_L2.double().unique(dim=0, return_inverse=True)
-        sums_2GH, found = torch.zeros(2, len(maps_G2), _BINS, dtype=torch.float64), []
-        for group_C, counts in zip(group_L.split(_BLOCK), self._blocks(), strict=True):
-            found.append(_areas(*counts))
-            sums_2GH.index_add_(1, group_C, torch.stack(counts))
-        area_L, error_L = (torch.cat(parts) for parts in zip(*found, strict=True))
+        gold_GH = torch.zeros(len(maps_G2), _BINS, dtype=torch.float64)
+        other_GH = torch.zeros_like(gold_GH)
+        area_parts = []
+        error_parts = []
+        for group_C, (gold_CH, other_CH) in zip(group_L.split(_BLOCK), self._blocks(), strict=True):
+            area_C, error_C = _areas(gold_CH, other_CH)
+            area_parts.append(area_C)
+            error_parts.append(error_C)
+            gold_GH.index_add_(0, group_C, gold_CH)
+            other_GH.index_add_(0, group_C, other_CH)
+        area_L = torch.cat(area_parts)
         defined_L = ~area_L.isnan()
         if not defined_L.any():
             return Auc(0.5, 0.5, 0.5, 0.5)
-        micro, micro_error = self._micro(sums_2GH[0], sums_2GH[1], maps_G2)
-        return Auc(micro, float(area_L[defined_L].mean()), micro_error, float(error_L[defined_L].mean()))
+        micro, micro_error = self._micro(gold_GH, other_GH, maps_G2)
+        macro = float(area_L[defined_L].mean())
+        macro_error = float(torch.cat(error_parts)[defined_L].mean())
+        return Auc(micro, macro, micro_error, macro_error)
 
     def _micro(self, gold_GH: Tensor, other_GH: Tensor, maps_G2: Tensor) -> tuple[float, float]:
         """Compute the area of all pairs, and its greatest error, of groups of labels with one calibration each.
@@ -101,16 +117,23 @@ class ScoreHistogram:
         """
         edges = torch.linspace(-_LIMIT, _LIMIT, _BINS + 1, dtype=torch.float64)
         edges[0], edges[-1] = -torch.inf, torch.inf
-        low_GH, high_GH = (maps_G2[:, :1] * ends_H + maps_G2[:, 1:] for ends_H in (edges[:-1], edges[1:]))
-        won, lost = _no_more(other_GH, high_GH, low_GH), _no_more(other_GH, -low_GH, -high_GH)
-        won, lost = (float((gold_GH * one).sum() / gold_GH.sum() / other_GH.sum()) for one in (won, lost))
+        scale_G1 = maps_G2[:, :1]
+        offset_G1 = maps_G2[:, 1:]
+        low_GH = scale_G1 * edges[:-1] + offset_G1
+        high_GH = scale_G1 * edges[1:] + offset_G1
+        certainly_below_GH = _no_more(other_GH, high_GH, low_GH)
+        certainly_above_GH = _no_more(other_GH, -low_GH, -high_GH)
+        pairs = gold_GH.sum() * other_GH.sum()
+        won = float((gold_GH * certainly_below_GH).sum() / pairs)
+        lost = float((gold_GH * certainly_above_GH).sum() / pairs)
         return (won + 1 - lost) / 2, (1 - won - lost) / 2
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield counts of gold and of other documents for some labels at a time, float64 on the CPU."""
         for gold_CH, all_CH in zip(self.gold_LH.split(_BLOCK), self.all_LH.split(_BLOCK), strict=True):
             gold_CH = gold_CH.double().cpu()
-            yield gold_CH, all_CH.double().cpu() - gold_CH
+            other_CH = all_CH.double().cpu() - gold_CH
+            yield gold_CH, other_CH
 
 
 def _no_more(counts_GH: Tensor, values_GH: Tensor, bounds_GH: Tensor) -> Tensor:
@@ -125,4 +148,5 @@ def _areas(gold_LH: Tensor, other_LH: Tensor) -> tuple[Tensor, Tensor]:
     pairs_L = gold_LH.sum(1) * other_LH.sum(1)
     below_LH = other_LH.cumsum(1) - other_LH
     tied_L = (gold_LH * other_LH).sum(1) / 2
-    return ((gold_LH * below_LH).sum(1) + tied_L) / pairs_L, tied_L / pairs_L
+    won_L = (gold_LH * below_LH).sum(1)
+    return (won_L + tied_L) / pairs_L, tied_L / pairs_L

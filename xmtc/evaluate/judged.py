@@ -16,10 +16,12 @@ from xmtc.evaluate.ranked import average_precision
 from xmtc.scorers.predictions import Gold, SparsePredictions, match
 
 _PROPENSITY_RANKS = 5
-_BLOCK = 1 << 15  # documents whose predictions are looked at at once
+_BLOCK = 1 << 15
+"""Documents whose predictions are looked at at once."""
 _SCORE_STEPS = 1000
 _CALIBRATION_BINS = 15
-_ALL = ""  # the group of all labels
+_ALL = ""
+"""The group of all labels."""
 
 
 def discounts(k: int) -> NDArray[np.float64]:
@@ -29,7 +31,8 @@ def discounts(k: int) -> NDArray[np.float64]:
 
 def ideal_gains(k: int, gold_counts_N: NDArray[np.integer]) -> NDArray[np.float64]:
     """Compute nDCG@k's normaliser Σ_{r ≤ min(k, |y|)} 1/log2(r+1) per document (N,)."""
-    return np.concatenate([[0.0], np.cumsum(discounts(k))])[np.minimum(gold_counts_N, k)]
+    by_count = np.concatenate([[0.0], np.cumsum(discounts(k))])
+    return by_count[np.minimum(gold_counts_N, k)]
 
 
 class Rankings:
@@ -54,8 +57,8 @@ class Rankings:
     def __init__(
         self, predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, mask_L: NDArray[np.bool_]
     ) -> None:
-        # as float64, because a matrix product of booleans is a boolean
-        self.counts_N = np.asarray(gold.astype(np.float64) @ mask_L.astype(np.float64)).astype(np.int64)
+        counts_N = gold.astype(np.float64) @ mask_L.astype(np.float64)  # a matrix product of booleans is a boolean
+        self.counts_N = np.asarray(counts_N).astype(np.int64)
         self.at_least_one_N = np.maximum(self.counts_N, 1)
         self.with_gold_N = (self.counts_N > 0).astype(np.float32)
         self.every_N = np.ones(len(self.counts_N), np.float32)
@@ -73,7 +76,8 @@ class Rankings:
         """Compute Σ 1/log2(rank + 1) over the gold labels among the k best: (N,)."""
         best_P = self._ranks_P <= k
         gained_P = discounts(k)[self._ranks_P[best_P] - 1]
-        return np.bincount(self._documents_P[best_P], gained_P, minlength=len(self.counts_N)).astype(np.float64)
+        gained_N = np.bincount(self._documents_P[best_P], gained_P, minlength=len(self.counts_N))
+        return gained_N.astype(np.float64)
 
     def ideal_gains(self, k: int) -> NDArray[np.float64]:
         """Compute the greatest possible `gains`; a document without gold labels counts as if it had one."""
@@ -84,14 +88,18 @@ def _right_ranks(
     predictions: SparsePredictions, hits_NK: NDArray[np.bool_], mask_L: NDArray[np.bool_]
 ) -> tuple[NDArray[np.integer], ...]:
     """Find the document of each right prediction of some labels, its rank among them and its rank of all: (P,)."""
-    found = []
+    documents: list[NDArray[np.integer]] = []
+    ranks_among_them: list[NDArray[np.integer]] = []
+    ranks_of_all: list[NDArray[np.integer]] = []
     for start in range(0, len(predictions), _BLOCK):
         ids_BK = predictions.label_ids_NK[start : start + _BLOCK]
         inside_BK = mask_L[ids_BK] & (ids_BK >= 0)
-        documents, columns = np.nonzero(inside_BK & hits_NK[start : start + _BLOCK])
         ranks_BK = np.cumsum(inside_BK, axis=1, dtype=np.int32)
-        found.append((documents + start, ranks_BK[documents, columns], columns + 1))
-    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+        rows, columns = np.nonzero(inside_BK & hits_NK[start : start + _BLOCK])
+        documents.append(rows + start)
+        ranks_among_them.append(ranks_BK[rows, columns])
+        ranks_of_all.append(columns + 1)
+    return np.concatenate(documents), np.concatenate(ranks_among_them), np.concatenate(ranks_of_all)
 
 
 class ScoreCounts:
@@ -114,10 +122,12 @@ class ScoreCounts:
         self.by_group = {name: np.zeros((3, _CALIBRATION_BINS)) for name in (_ALL, *self.groups)}
         for start in range(0, len(predictions), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            used_BK = predictions.label_ids_NK[rows] >= 0
-            scores, hits = predictions.scores_NK[rows][used_BK], hits_NK[rows][used_BK]
+            ids_BK = predictions.label_ids_NK[rows]
+            used_BK = ids_BK >= 0
+            scores = predictions.scores_NK[rows][used_BK]
+            hits = hits_NK[rows][used_BK]
             self._count_steps(scores, hits)
-            self._count_groups(predictions.label_ids_NK[rows][used_BK], scores, hits)
+            self._count_groups(ids_BK[used_BK], scores, hits)
 
     def _count_steps(self, scores: NDArray[np.float32], hits: NDArray[np.bool_]) -> None:
         step = np.minimum((scores * _SCORE_STEPS).astype(np.int64), _SCORE_STEPS - 1)
@@ -128,18 +138,17 @@ class ScoreCounts:
         cell = np.minimum((scores * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
         for name, table in self.by_group.items():
             inside = np.ones(len(ids), np.bool_) if name == _ALL else self.groups[name][ids]
-            counted = cell[inside]
-            for row, (cells, weights) in enumerate(
-                ((counted, None), (counted[hits[inside]], None), (counted, scores[inside]))
-            ):
-                table[row] += np.bincount(cells, weights, minlength=_CALIBRATION_BINS)
+            table[0] += np.bincount(cell[inside], minlength=_CALIBRATION_BINS)
+            table[1] += np.bincount(cell[inside & hits], minlength=_CALIBRATION_BINS)
+            table[2] += np.bincount(cell[inside], scores[inside], minlength=_CALIBRATION_BINS)
 
     def threshold_curve(self, positives: int) -> dict[str, list[float]]:
         """Compute micro precision, recall and F1 by threshold, from 0 to 1 in 200 steps."""
-        above, right = np.cumsum(self.by_step[:, ::-1], axis=1)[:, ::-1]
+        all_above, all_right = np.cumsum(self.by_step[:, ::-1], axis=1)[:, ::-1]
         steps = np.unique(np.linspace(0, _SCORE_STEPS - 1, 201).astype(int))
-        steps = steps[above[steps] > 0]
-        above, right = above[steps], right[steps]
+        steps = steps[all_above[steps] > 0]
+        above = all_above[steps]
+        right = all_right[steps]
         return {
             "threshold": (steps / _SCORE_STEPS).tolist(),
             "precision": (right / above).tolist(),
@@ -190,11 +199,17 @@ class Judged(Rankings):
         bins: Mapping[str, NDArray[np.bool_]],
         histogram: ScoreHistogram | None = None,
     ) -> None:
-        self.predictions, self.chosen_NK, self.gold, self.bins = predictions, chosen_NK, gold, bins
-        self.hits_NK = match(predictions.label_ids_NK, gold)
-        super().__init__(predictions, self.hits_NK, gold, np.ones(len(inverse_propensities_L), np.bool_))
-        self.outcome = Outcome.of(predictions, chosen_NK, self.hits_NK, gold)
-        self._inverse_propensities_L, self._histogram = inverse_propensities_L, histogram
+        hits_NK = match(predictions.label_ids_NK, gold)
+        all_labels_L = np.ones(len(inverse_propensities_L), np.bool_)
+        super().__init__(predictions, hits_NK, gold, all_labels_L)
+        self.predictions = predictions
+        self.chosen_NK = chosen_NK
+        self.hits_NK = hits_NK
+        self.gold = gold
+        self.bins = bins
+        self.outcome = Outcome.of(predictions, chosen_NK, hits_NK, gold)
+        self._inverse_propensities_L = inverse_propensities_L
+        self._histogram = histogram
 
     def rankings(self, mask_L: NDArray[np.bool_]) -> Rankings:
         """Rank some labels alone."""
@@ -220,7 +235,7 @@ class Judged(Rankings):
     @cached_property
     def auc(self) -> Auc | None:
         """Areas under the ROC curve; None if not all scores were counted."""
-        return self._histogram and self._histogram.auc()
+        return None if self._histogram is None else self._histogram.auc()
 
     @cached_property
     def score_counts(self) -> ScoreCounts:
@@ -233,9 +248,9 @@ def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDAr
     counts_N = np.diff(gold.indptr)
     rows = np.repeat(np.arange(len(counts_N)), counts_N)
     weights = weights_L[gold.indices]
-    order = np.lexsort((-weights, rows))
-    place = np.arange(len(rows)) - gold.indptr[rows]
-    kept = place < k
+    greatest_first = np.lexsort((-weights, rows))
+    places = np.arange(len(rows)) - gold.indptr[rows]
+    among_best = places < k
     best_NK = np.zeros((len(counts_N), k))
-    best_NK[rows[kept], place[kept]] = weights[order][kept]
+    best_NK[rows[among_best], places[among_best]] = weights[greatest_first][among_best]
     return best_NK

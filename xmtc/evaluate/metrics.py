@@ -141,8 +141,8 @@ def summary_metrics(task: str) -> list[Metric]:
 
 def bin_metrics(task: str) -> list[Metric]:
     """List the metrics of bins, in their order there."""
-    found = [(metric.bin_place, metric) for metric in metrics_of(task) if metric.bin_place is not None]
-    return [metric for _, metric in sorted(found, key=lambda item: item[0])]
+    placed = [(metric.bin_place, metric) for metric in metrics_of(task) if metric.bin_place is not None]
+    return [metric for _, metric in sorted(placed, key=lambda item: item[0])]
 
 
 def goals(task: str) -> list[str]:
@@ -215,7 +215,9 @@ def _propensity_scored_ndcg(k: int) -> Metric:
         attainable, is first divided by nDCG's normaliser.
         """
         scale_N = judged.ideal_gains(k)
-        attained_N, attainable_N = (judged.discounted(values_NK, k) for values_NK in judged.propensity_scored)
+        attained_NK, attainable_NK = judged.propensity_scored
+        attained_N = judged.discounted(attained_NK, k)
+        attainable_N = judged.discounted(attainable_NK, k)
         return Ratio.of(attained_N / scale_N, attainable_N / scale_N)
 
     return DocumentMetric(f"psndcg@{k}", "PSnDCG@5" if k == 5 else "", compute, needs_gold=True)
@@ -263,7 +265,8 @@ def _macro_f1_all(sums: "LabelSums") -> "NDArray[np.floating]":
 
 def _macro_f1_harmonic(sums: "LabelSums") -> "NDArray[np.floating]":
     """Harmonic mean of macro-precision and macro-recall, called macro-F1 in older work on clinical coding."""
-    precision_GR, recall_GR = sums.macro_precision_GR, sums.macro_recall_GR
+    precision_GR = sums.macro_precision_GR
+    recall_GR = sums.macro_recall_GR
     return sums.share(2 * precision_GR * recall_GR, precision_GR + recall_GR)
 
 
@@ -293,33 +296,36 @@ def _mean_average_precision(judged: "Judged") -> float:
 
 def _micro_auc(judged: "Judged") -> float | None:
     """Area under the ROC curve of all (document, label) pairs, from histograms of scores; null for prediction files."""
-    return judged.auc and judged.auc.micro
+    return None if judged.auc is None else judged.auc.micro
 
 
 def _macro_auc(judged: "Judged") -> float | None:
     """Mean over labels of the area under the ROC curve, likewise."""
-    return judged.auc and judged.auc.macro
+    return None if judged.auc is None else judged.auc.macro
 
 
 def _micro_auc_error(judged: "Judged") -> float | None:
     """The greatest possible distance of `micro_auc` from the exact area."""
-    return judged.auc and judged.auc.micro_error
+    return None if judged.auc is None else judged.auc.micro_error
 
 
 def _macro_auc_error(judged: "Judged") -> float | None:
     """The greatest possible distance of `macro_auc` from the exact area."""
-    return judged.auc and judged.auc.macro_error
+    return None if judged.auc is None else judged.auc.macro_error
 
 
 def _coverage(judged: "Judged") -> float:
     """Share of the labels present that are ever predicted."""
     present_L = judged.outcome.gold_L > 0
-    return int((present_L & (judged.outcome.predicted_L > 0)).sum()) / max(int(present_L.sum()), 1)
+    predicted_L = judged.outcome.predicted_L > 0
+    return int((present_L & predicted_L).sum()) / max(int(present_L.sum()), 1)
 
 
 def _coverage_right(judged: "Judged") -> float:
     """Share of the labels present that are ever predicted correctly."""
-    return int((judged.outcome.right_L > 0).sum()) / max(int((judged.outcome.gold_L > 0).sum()), 1)
+    present_L = judged.outcome.gold_L > 0
+    right_L = judged.outcome.right_L > 0
+    return int(right_L.sum()) / max(int(present_L.sum()), 1)
 
 
 def _shortlist_recall(judged: "Judged") -> None:

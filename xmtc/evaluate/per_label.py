@@ -28,11 +28,14 @@ def per_label_table(labels: LabelTable, judged: Judged, confused: pa.ListArray) 
         Columns label, name, train_count, support, tp, fp, fn, precision, recall, f1, average_precision, confused_with.
         precision is null without predictions, recall and average_precision without gold documents, f1 without either.
     """
-    tp_L, predicted_L, support_L = judged.outcome.right_L, judged.outcome.predicted_L, judged.outcome.gold_L
+    tp_L = judged.outcome.right_L
+    predicted_L = judged.outcome.predicted_L
+    support_L = judged.outcome.gold_L
     label = pa.array(labels.labels, pa.string())
+    same_names = labels.names is labels.labels
     columns = {
         "label": label,
-        "name": label if labels.names is labels.labels else pa.array(labels.names, pa.string()),
+        "name": label if same_names else pa.array(labels.names, pa.string()),
         "train_count": pa.array(labels.train_counts, pa.int64()),
         "support": pa.array(support_L, pa.int64()),
         "tp": pa.array(tp_L, pa.int64()),
@@ -48,7 +51,9 @@ def per_label_table(labels: LabelTable, judged: Judged, confused: pa.ListArray) 
 
 
 def _share(part_L: NDArray[np.integer], whole_L: NDArray[np.integer]) -> pa.Array:
-    return pa.array(part_L / np.maximum(whole_L, 1), pa.float64(), mask=whole_L == 0)
+    """Divide; null where the whole is 0."""
+    shares_L = part_L / np.maximum(whole_L, 1)
+    return pa.array(shares_L, pa.float64(), mask=whole_L == 0)
 
 
 def most_confused(judged: Judged, k: int) -> pa.ListArray:
@@ -72,9 +77,11 @@ def most_confused(judged: Judged, k: int) -> pa.ListArray:
 
 
 def _top_columns(counts: sparse.csr_array, k: int) -> pa.ListArray:
+    """List the columns of the k greatest counts of each row, greatest first; the smaller of equal columns first."""
     lengths_L = np.diff(counts.indptr)
     rows = np.repeat(np.arange(len(lengths_L)), lengths_L)
-    order = np.lexsort((counts.indices, np.negative(np.asarray(counts.data)), rows))
-    kept = np.arange(len(rows)) - counts.indptr[rows] < k
+    greatest_first = np.lexsort((counts.indices, -np.asarray(counts.data), rows))
+    places = np.arange(len(rows)) - counts.indptr[rows]
+    columns = counts.indices[greatest_first][places < k]
     offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths_L, k))])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(counts.indices[order][kept], pa.int32()))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(columns, pa.int32()))

@@ -23,9 +23,9 @@ def _ranked(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: 
     One sort of 64-bit keys does it: the bits of a score that is not negative order as the score does.
     """
     used_NK = predictions.label_ids_NK >= 0
-    totals = np.zeros(labels + 1, np.int64)
     ids_P = predictions.label_ids_NK[used_NK]
-    np.cumsum(np.bincount(ids_P, minlength=labels), out=totals[1:])
+    totals = np.zeros(labels + 1, np.int64)
+    totals[1:] = np.cumsum(np.bincount(ids_P, minlength=labels))
     scores_P = predictions.scores_NK[used_NK]
     scores_P += np.float32(0)  # turns −0 into 0
     keys_P = (~scores_P.view(np.uint32)).astype(np.uint64)
@@ -35,7 +35,8 @@ def _ranked(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: 
     while low < labels and totals[-1] > totals[low]:
         high = max(low + 1, int(np.searchsorted(totals, totals[low] + _GROUP, "right")) - 1)
         inside_P = (ids_P >= low) & (ids_P < high)
-        group_P = keys_P[inside_P] | (ids_P[inside_P].astype(np.uint64) << np.uint64(33))
+        label_bits_P = ids_P[inside_P].astype(np.uint64) << np.uint64(33)
+        group_P = keys_P[inside_P] | label_bits_P
         group_P.sort()
         if len(group_P):
             yield group_P
@@ -59,12 +60,13 @@ def average_precision(
         hits = np.flatnonzero((keys_P & np.uint64(1)) == 0)
         if not len(hits):
             continue
-        labels = (keys_P[hits] >> np.uint64(33)).astype(np.int64)
-        # the end of the hit's run of equal scores; non-hits follow hits there, their lowest bit is set
+        label_bits = keys_P[hits] >> np.uint64(33)
+        # The end of the run of equal scores; other predictions follow hits there, as their lowest bit is set.
         ends = np.searchsorted(keys_P, keys_P[hits] | np.uint64(1), "right")
-        starts = np.searchsorted(keys_P, labels.astype(np.uint64) << np.uint64(33))
-        found = np.searchsorted(hits, ends) - np.searchsorted(hits, starts)
-        np.add.at(sums_L, labels, found / (ends - starts))
+        starts = np.searchsorted(keys_P, label_bits << np.uint64(33))
+        hits_so_far = np.searchsorted(hits, ends) - np.searchsorted(hits, starts)
+        precisions = hits_so_far / (ends - starts)
+        np.add.at(sums_L, label_bits.astype(np.int64), precisions)
     np.divide(sums_L, support_L, out=sums_L, where=support_L > 0)
     sums_L[support_L == 0] = np.nan
     return sums_L

@@ -63,13 +63,16 @@ def write_evaluation(
         _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
         write_parquet(folder / layout.DOCUMENTS, evaluation.documents.schema, [evaluation.documents])
         if evaluation.replicates is not None:
-            table = pa.table({name: pa.array(v, pa.float64()) for name, v in evaluation.replicates.values.items()})
-            identity = {"identity": evaluation.replicates.identity}
-            table = table.replace_schema_metadata(identity)
+            table = _replicates_table(evaluation.replicates)
             write_parquet(folder / layout.REPLICATES, table.schema, [table])
         write_json(folder / layout.DETAILS, evaluation.details)
         write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
         write_json(folder / layout.METRICS, evaluation.metrics, indent=2)
+
+
+def _replicates_table(replicates: Replicates) -> pa.Table:
+    columns = {name: pa.array(values, pa.float64()) for name, values in replicates.values.items()}
+    return pa.table(columns).replace_schema_metadata({"identity": replicates.identity})
 
 
 def _write_csv(path: Path, per_label: pa.Table) -> None:
@@ -210,54 +213,63 @@ def _parts(directory: Path) -> list[Path]:
         return [directory / part["path"] for part in read_json(manifest)["parts"]]
 
 
-def _join(path: Path, found: list[str], wanted: Sequence[str]) -> np.ndarray:
-    """Find the file's row of each wanted document."""
-    place = {doc_id: row for row, doc_id in enumerate(found)}
-    if len(place) < len(found):
-        twice = next(doc_id for row, doc_id in enumerate(found) if place[doc_id] != row)
-        raise DataError(f"{path}: document {quoted_cell(twice)} has more than one row; keep one")
-    missing = [doc_id for doc_id in wanted if doc_id not in place]
+def _join(path: Path, ids_in_file: list[str], gold_ids: Sequence[str]) -> np.ndarray:
+    """Find the file's row of each gold document."""
+    row_of_id = {doc_id: row for row, doc_id in enumerate(ids_in_file)}
+    if len(row_of_id) < len(ids_in_file):
+        repeated = next(doc_id for row, doc_id in enumerate(ids_in_file) if row_of_id[doc_id] != row)
+        raise DataError(f"{path}: document {quoted_cell(repeated)} has more than one row; keep one")
+    missing = [doc_id for doc_id in gold_ids if doc_id not in row_of_id]
     if missing:
         raise DataError(
-            f"{path}: {len(missing):,} of {len(wanted):,} gold documents have no predictions, the first is "
+            f"{path}: {len(missing):,} of {len(gold_ids):,} gold documents have no predictions, the first is "
             f"{quoted_cell(missing[0])}; add a row for each (an empty list predicts nothing)"
         )
-    if len(found) > len(wanted):
-        unknown = next(iter(place.keys() - set(wanted)))
+    additional = len(ids_in_file) - len(gold_ids)
+    if additional > 0:
+        unknown = next(iter(row_of_id.keys() - set(gold_ids)))
         raise DataError(
-            f"{path}: {len(found) - len(wanted):,} documents are not in the gold split, such as "
-            f"{quoted_cell(unknown)}; take them out or choose their split"
+            f"{path}: {additional:,} documents are not in the gold split, such as {quoted_cell(unknown)}; take them "
+            "out or choose their split"
         )
-    return np.array([place[doc_id] for doc_id in wanted], np.int64)
+    return np.array([row_of_id[doc_id] for doc_id in gold_ids], np.int64)
 
 
 def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scores_BK: np.ndarray) -> None:
     """Put a block's predictions into its rows, best first, cut to their width."""
-    lists, scores = (block[name].combine_chunks() for name in ("labels", "scores"))
-    lengths, score_lengths = (
-        pc.call_function("list_value_length", [column]).fill_null(0).to_numpy(zero_copy_only=False)
-        for column in (lists, scores)
-    )
-    if (lengths != score_lengths).any():
-        row = int(np.argmax(lengths != score_lengths))
-        raise DataError(f"{path}: document {quoted_cell(block['doc_id'][row].as_py())} has lists of unequal length")
-    codes = _codes(path, lists.flatten(), known)
+    lists = block["labels"].combine_chunks()
+    scores = block["scores"].combine_chunks()
+    lengths = _list_lengths(lists)
+    unequal = lengths != _list_lengths(scores)
+    if unequal.any():
+        doc_id = block["doc_id"][int(np.argmax(unequal))].as_py()
+        raise DataError(
+            f"{path}: the lists of labels and scores of document {quoted_cell(doc_id)} differ in length; give each "
+            "label one score"
+        )
+    label_ids = _label_ids(path, lists.flatten(), known)
     values = scores.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((-values, rows))
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    kept = place < ids_BK.shape[1]
-    ids_BK[rows[kept], place[kept]] = codes[order][kept]
-    scores_BK[rows[kept], place[kept]] = values[order][kept]
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(len(rows)) - np.repeat(starts, lengths)
+    best_first = np.lexsort((-values, rows))
+    fits = places < ids_BK.shape[1]
+    ids_BK[rows[fits], places[fits]] = label_ids[best_first][fits]
+    scores_BK[rows[fits], places[fits]] = values[best_first][fits]
 
 
-def _codes(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:
-    """Label ids of labels."""
+def _list_lengths(column: pa.Array) -> np.ndarray:
+    """How many values each list has; a null has none."""
+    return pc.call_function("list_value_length", [column]).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _label_ids(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:
+    """Find the ids of labels."""
     coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
-    values = np.array([label_of(one) for one in coded.dictionary.to_pylist()], object)
-    ids = np.append(known.get_indexer(values), -1)
-    codes = ids[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    if (codes < 0).any():
-        first = flat[int(np.argmax(codes < 0))].as_py()
+    labels = np.array([label_of(value) for value in coded.dictionary.to_pylist()], object)
+    ids_of_codes = np.append(known.get_indexer(labels), -1)  # a null has the code −1, which reads the last
+    label_ids = ids_of_codes[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    if (label_ids < 0).any():
+        first = flat[int(np.argmax(label_ids < 0))].as_py()
         raise DataError(f"{path}: label {quoted_label(str(first))} is not in the gold corpus; predict its labels only")
-    return codes.astype(np.int32)
+    return label_ids.astype(np.int32)

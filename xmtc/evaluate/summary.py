@@ -28,11 +28,12 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         (metric.title, percent(metrics[metric.name], intervals.get(metric.name)), _behind(metrics, metric))
         for metric in summary_metrics(task_of(metrics))
     ]
-    bins = {name: row for name, row in metrics["bins"].items() if 0 < row["labels"] < metrics["labels_present"]}
-    for name, row in bins.items():
-        behind = f"{row['labels']:,} labels, {row['docs']:,} docs"
-        value = percent(row["macro_f1"], row.get("ci95", {}).get("macro_f1"))
-        rows.append((f"macro-F1 of labels with {name} train docs", value, behind))
+    for name, row in metrics["bins"].items():
+        if not 0 < row["labels"] < metrics["labels_present"]:
+            continue
+        interval = row.get("ci95", {}).get("macro_f1")
+        covered = f"{row['labels']:,} labels, {row['docs']:,} docs"
+        rows.append((f"macro-F1 of labels with {name} train docs", percent(row["macro_f1"], interval), covered))
     return rows
 
 
