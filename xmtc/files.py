@@ -1,5 +1,6 @@
 """Write files and directories atomically, and hash and parse their content."""
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -11,7 +12,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import IO, Any
@@ -35,8 +36,14 @@ _LIBRARY_ERRORS = (
 """Errors of libraries that read and write files, by module and class, which are no OSErrors."""
 TEMPORARY = ".tmp"
 """The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
+_REPLACED = f".old{TEMPORARY}"
+"""The suffix of directories that have been replaced."""
 _UNIQUE = 12
 """Characters by which processes tell their temporary names apart."""
+_HERE = -100
+"""AT_FDCWD: paths are relative to the working directory."""
+_EXCHANGE = 2
+"""RENAME_EXCHANGE, see renameat2(2)."""
 _MAX_KEY = 40
 """Characters of a key that a message quotes."""
 _MAX_REASON = 200
@@ -179,32 +186,84 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
 
 
 def publish_directory(written: Path, directory: Path) -> None:
-    """Rename a finished directory to its place, over an older one; both are on the same file system.
+    """Give a finished directory its place in one step, instead of an older one; both are on the same file system.
 
-    Replacing takes two renames: for a moment nothing exists, but never a mixture. Files get the rights that the
-    umask gave the directory.
+    A reader, or a process that is killed here, finds the old directory or the new one, and never none: Linux exchanges
+    the two names at once. Where the file system cannot do that, such as NFS, the older directory is first renamed; what
+    is killed in between is finished by `recover_directory`. Files get the rights that the umask gave the directory.
 
     Raises:
-        OSError: the file system refuses; the older directory is put back.
+        OSError: the file system refuses; the older directory stays.
     """
     mode = stat.S_IMODE(written.stat().st_mode) & 0o666
     for path in written.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(mode)
-    old = _beside(directory, f".old{TEMPORARY}")
-    if directory.exists():
-        directory.rename(old)
+    recover_directory(directory)
+    if not directory.exists():
+        written.rename(directory)
+    elif exchange(written, directory):
+        written.rename(_beside(directory, _REPLACED))  # the older one, which the next process removes if this one dies
+    else:
+        _replace_in_two_steps(written, directory)
+    flush(directory.parent)
+    for replaced in _replaced_directories(directory):
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two names at once; return False, with nothing done, where the file system cannot.
+
+    Raises:
+        OSError: it can, and refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        rename = libc.renameat2
+    except AttributeError:  # an older C library
+        return False
+    names = (ctypes.c_char_p(os.fsencode(first)), ctypes.c_char_p(os.fsencode(second)))
+    if rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(second))
+
+
+def _replace_in_two_steps(written: Path, directory: Path) -> None:
+    old = _beside(directory, _REPLACED)
+    directory.rename(old)
     try:
         written.rename(directory)
     except OSError:
-        if old.exists():
-            old.rename(directory)
+        old.rename(directory)
         raise
-    flush(directory.parent)
-    # Processes that were killed at this point left directories of this name too.
-    pattern = f".{escape(directory.name)}.{'?' * _UNIQUE}.old{TEMPORARY}"
-    for replaced in directory.parent.glob(pattern):
-        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def recover_directory(directory: Path) -> None:
+    """Put back an older directory that a process renamed, and then did not replace because it was killed.
+
+    Only file systems that cannot exchange names leave such directories, see `publish_directory`. Another process may
+    put it back at the same time.
+
+    Raises:
+        OSError: the file system refuses.
+    """
+    if directory.exists() or not directory.parent.is_dir():
+        return
+    candidates = _replaced_directories(directory)
+    if candidates:
+        newest = max(candidates, key=lambda path: path.stat().st_mtime_ns)
+        with suppress(FileNotFoundError):
+            newest.rename(directory)
+            logger.warning("%s: put back, because a process that replaced it was killed", directory)
+
+
+def _replaced_directories(directory: Path) -> list[Path]:
+    """List the older directories that processes renamed, and did not remove because they were killed."""
+    pattern = f".{escape(directory.name)}.{'?' * _UNIQUE}{_REPLACED}"
+    return list(directory.parent.glob(pattern))
 
 
 def lock_of(path: Path) -> Path:

@@ -5,6 +5,9 @@ import json
 import os
 import shutil
 import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,7 @@ from safetensors.numpy import save_file
 import tiny_runs
 from bad_input_cases.refused_writes import refused_call
 from xmtc.errors import StorageError, XmtcError
-from xmtc.files import check_page, replacing_directory, replacing_file, write_text
+from xmtc.files import check_page, recover_directory, replacing_directory, replacing_file, write_text
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -196,3 +199,43 @@ def test_a_table_in_the_report_is_one_of_pandas(whole, xmtc, tmp_path):
     for name in names:
         if name.endswith(".csv"):
             assert len(pd.read_csv(tmp_path / "report_tables" / name))
+
+
+def test_a_folder_is_replaced_in_one_step(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "x").write_text("0")
+    missing = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            if not (tmp_path / "model").is_dir():
+                missing.append(time.monotonic())
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        for number in range(200):
+            with replacing_directory(tmp_path / "model") as partial:
+                (partial / "x").write_text(str(number))
+        done.set()
+        looking.result()
+    assert not missing
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_where_names_cannot_be_exchanged_a_killed_process_loses_nothing(tmp_path, monkeypatch):
+    def write(number: int) -> None:
+        with replacing_directory(tmp_path / "model") as partial:
+            (partial / "x").write_text(str(number))
+
+    monkeypatch.setattr("xmtc.files.exchange", lambda *_: False)
+    write(1)
+    write(2)
+    assert (tmp_path / "model" / "x").read_text() == "2"
+    (tmp_path / "model").rename(tmp_path / ".model.0123456789ab.old.tmp")  # and then the process was killed
+    recover_directory(tmp_path / "model")
+    assert (tmp_path / "model" / "x").read_text() == "2"
+    (tmp_path / "model").rename(tmp_path / ".model.0123456789ab.old.tmp")
+    write(3)
+    assert (tmp_path / "model" / "x").read_text() == "3"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -91,7 +91,11 @@ def trained(folder: Path) -> dict[str, Path]:
             },
             "model": model | {"overlap": 4},
             "plant": {"parts": []},
-            "finetune": {"batch_size": 16, "phases": [{"epochs": 1}]},
+            "finetune": {
+                "batch_size": 16,
+                "phases": [{"epochs": 1}],
+                "loss": {"kind": "cross_entropy" if one_label else "binary_cross_entropy"},
+            },
             "evaluate": {"resamples": 0},
             "distributed": {"workers": 0, "threads": 1},
             "track": {"directory": str(folder / "runs")},

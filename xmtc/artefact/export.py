@@ -17,7 +17,7 @@ README.md            model card
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -50,6 +50,8 @@ from xmtc.models.encoders.base import FOLDER as ENCODER
 from xmtc.models.module_files import load_weights, part, whole
 
 THRESHOLDS = "thresholds.json"
+Finish = Callable[[Path], None]
+"""Adds more to the folder of a finished model before it is published."""
 
 
 _Probability = Annotated[float, Field(ge=0, le=1)]
@@ -109,8 +111,9 @@ def export_model(
     trained: Mapping[str, Tensor],
     metrics: Mapping[str, Mapping[str, float]] | None = None,
     index: LabelIndex | None = None,
+    finish: Finish | None = None,
 ) -> Path:
-    """Write the exported model under a temporary name, and publish it by rename, replacing an earlier one.
+    """Write the exported model under a temporary name, and publish it in one step, replacing an earlier one.
 
     Args:
         directory: the model directory.
@@ -119,6 +122,7 @@ def export_model(
             export includes the whole encoder if `trained` has an `encoder.` tensor.
         metrics: values by split and metric, for the model card.
         index: index of exactly these labels. Default: built here, if the model has one.
+        finish: adds more to the finished model before it is published, such as answers to check it by.
 
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
@@ -133,6 +137,8 @@ def export_model(
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
         write_text(temporary / "README.md", _card(parts, metrics or {}, has_encoder=has_encoder))
         write_info(temporary, parts.info)
+        if finish is not None:
+            finish(temporary)
     return Path(directory)
 
 
@@ -253,7 +259,14 @@ def open_model(model: Path, output: Path) -> ModelParts:
     return load_model(model)
 
 
-def write_model(model: Path, output: Path, changed: ModelParts, note: str, index: LabelIndex | None = None) -> None:
+def write_model(
+    model: Path,
+    output: Path,
+    changed: ModelParts,
+    note: str,
+    index: LabelIndex | None = None,
+    finish: Finish | None = None,
+) -> None:
     """Write the model with changed labels.
 
     Args:
@@ -262,6 +275,7 @@ def write_model(model: Path, output: Path, changed: ModelParts, note: str, index
         changed: the parts of the original model, with changed ones in their places.
         note: sentence for the model card.
         index: index of the changed labels; built here by default.
+        finish: see `export_model`.
 
     Raises:
         CheckpointError: a file cannot be written, or the original model has been replaced.
@@ -276,6 +290,8 @@ def write_model(model: Path, output: Path, changed: ModelParts, note: str, index
         write_label_parts(folder, changed, index)
         add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
         write_info(folder, replace(changed.info, dev={}))
+        if finish is not None:
+            finish(folder)
 
 
 def add_note(card: Path, note: str) -> None:

@@ -16,7 +16,7 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, parse_json, read_file, reading, resolve_links, write_json
+from xmtc.files import file_sha256, parse_json, read_file, reading, recover_directory, resolve_links, write_json
 from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 7
@@ -134,6 +134,9 @@ def read_model_json(path: Path) -> Any:
 
 
 def _bytes_of(path: Path) -> bytes:
+    if not path.exists():
+        with reading(path, CheckpointError, _COPY):
+            recover_directory(resolve_links(path.parent))
     if not path.exists():
         raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
     with reading(path, CheckpointError, _COPY):

@@ -1,7 +1,6 @@
 """`xmtc labels`: change the labels of an exported model."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +31,9 @@ def labels_add(
 ) -> None:
     """Add labels to a model, from their names alone."""
     from xmtc.labels.extend import add_labels
+    from xmtc.run.copies import published_model
 
-    with _published(output) as folder:
+    with published_model(output) as folder:
         added = add_labels(model, file, folder)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in added.explained.items())
     print_line(
@@ -49,9 +49,10 @@ def labels_remove(
 ) -> None:
     """Remove labels; the other labels keep their scores."""
     from xmtc.labels.relabel import remove_labels
+    from xmtc.run.copies import published_model
     from xmtc.score.shell import read_labels
 
-    with _published(output) as folder:
+    with published_model(output) as folder:
         result = remove_labels(model, read_labels(labels) or (), folder)
     _print_result(output, f"labels removed: {result.changed:,}, left: {result.labels:,}", result.notes)
 
@@ -66,8 +67,9 @@ def labels_rename(
 ) -> None:
     """Change the identifiers of labels; their scores stay the same."""
     from xmtc.labels.relabel import read_renames, rename_labels
+    from xmtc.run.copies import published_model
 
-    with _published(output) as folder:
+    with published_model(output) as folder:
         result = rename_labels(model, read_renames(pairs), folder)
     _print_result(output, f"labels renamed: {result.changed:,}", result.notes)
 
@@ -86,8 +88,9 @@ def labels_merge(
 ) -> None:
     """Merge labels into others, and print which parts of the result are approximate."""
     from xmtc.labels.relabel import merge_labels, read_groups
+    from xmtc.run.copies import published_model
 
-    with _published(output) as folder:
+    with published_model(output) as folder:
         result = merge_labels(model, read_groups(groups), folder)
     _print_result(output, f"labels merged into others: {result.changed:,}, left: {result.labels:,}", result.notes)
 
@@ -122,25 +125,15 @@ def labels_apply(
 ) -> None:
     """Rename, merge, remove and move labels as a new version of the vocabulary does, without training."""
     from xmtc.labels.vocabulary import apply_changes, read_changes
+    from xmtc.run.copies import published_model
 
     vocabulary_changes = read_changes(changes)
     if vocabulary_changes is None:
         vocabulary_changes = _vocabulary_changes(model, changes, label=label, name=name, parents=parents)
-    with _published(output) as folder:
+    with published_model(output) as folder:
         notes = apply_changes(model, vocabulary_changes, folder)
     unapplied = sum(change.kind in ("new", "split") for change in vocabulary_changes)
     _print_result(output, f"labels changed as in {changes}; {unapplied:,} changes need training", notes)
-
-
-@contextmanager
-def _published(output: str) -> Iterator[Path]:
-    """Yield a directory for the new model, add the answers that it must repeat, and publish it."""
-    from xmtc.predict.smoke import write_answers
-    from xmtc.run.copies import published_model
-
-    with published_model(output) as folder:
-        yield folder
-        write_answers(folder)
 
 
 def _vocabulary_changes(model: Path, vocabulary: Path, **columns: str | None) -> "list[VocabularyChange]":

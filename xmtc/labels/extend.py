@@ -23,6 +23,7 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.files import parse_json, read_file, reading
 from xmtc.models.calibration import Calibration
 from xmtc.models.label_rows import embed_texts, rows_of_names
+from xmtc.predict.smoke import write_answers
 
 _EXAMPLE = 'write lines such as {"label": "x1", "name": "its name", "description": "may be left out"}'
 
@@ -92,7 +93,8 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         overlap=parts.info.model.overlap,
     )
     found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
-    write_model(model, output, _extended(parts, new, found.rows, embed), f"labels added: {len(new):,}.")
+    extended = _extended(parts, new, found.rows, embed)
+    write_model(model, output, extended, f"labels added: {len(new):,}.", finish=write_answers)
     return Added(len(new), found.explained)
 
 

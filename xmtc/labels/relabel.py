@@ -25,6 +25,7 @@ from xmtc.data.readers.cells import label_of
 from xmtc.data.readers.files import open_text
 from xmtc.errors import ConfigError, DataError
 from xmtc.models.calibration import Calibration
+from xmtc.predict.smoke import write_answers
 from xmtc.scorers.regrouping import Regrouping
 
 _IN_A_FILE = "give labels that contain = or a comma in a file, @FILE, separated by tabs"
@@ -66,7 +67,7 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     regrouping = Regrouping.without(len(parts.labels), removed)
     above = {parts.labels.labels[i]: parts.labels.parents[i] if parts.labels.parents else () for i in removed}
     changed = _regrouped(parts, regrouping, with_parents(parts.labels, above))
-    write_model(model, output, changed, f"labels removed: {len(removed):,}.")
+    write_model(model, output, changed, f"labels removed: {len(removed):,}.", finish=write_answers)
     return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
 
 
@@ -88,7 +89,14 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path, *, to_par
     """
     parts = open_model(model, output)
     table, changed = _renamed(parts.labels, names, to_parents), {old: new for old, new in names.items() if old != new}
-    write_model(model, output, replace(parts, labels=table), f"labels renamed: {len(changed):,}.", parts.index)
+    write_model(
+        model,
+        output,
+        replace(parts, labels=table),
+        f"labels renamed: {len(changed):,}.",
+        parts.index,
+        finish=write_answers,
+    )
     return Relabelled(len(changed), len(table))
 
 
@@ -114,7 +122,7 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
     regrouping = Regrouping.merging(len(parts.labels), _groups(parts.labels, groups))
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
-    write_model(model, output, changed, f"labels merged into others: {merged:,}.")
+    write_model(model, output, changed, f"labels merged into others: {merged:,}.", finish=write_answers)
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
 
 

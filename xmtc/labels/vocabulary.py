@@ -20,6 +20,7 @@ from xmtc.data.readers.table_config import JsonlConfig, LabelFileConfig
 from xmtc.errors import DataError
 from xmtc.files import reading, write_text
 from xmtc.labels.relabel import merge_labels, remove_labels, rename_labels
+from xmtc.predict.smoke import write_answers
 
 Kind = Literal["version", "new", "gone", "renamed", "replaced", "merged", "split", "deprecated", "moved"]
 NEEDS: dict[Kind, str] = {
@@ -207,7 +208,7 @@ def _name(model: Path, changes: Sequence[VocabularyChange], output: Path) -> Non
             parents[parts.labels.index(one.label)] = one.to
     table = replace(parts.labels, names=names, parents=parents or None, translations=translations)
     changed = replace(parts, info=replace(parts.info, vocabulary=version), labels=table)
-    write_model(model, output, changed, f"labels brought to vocabulary {version}.", parts.index)
+    write_model(model, output, changed, f"labels brought to vocabulary {version}.", parts.index, finish=write_answers)
 
 
 def changes_in_words(changes: Sequence[VocabularyChange]) -> Iterator[str]:

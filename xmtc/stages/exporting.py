@@ -70,7 +70,7 @@ def export(
         decision = outcomes.tuned(config.evaluate.decision, labels.train_counts)
     own = profile(worker, decision, ensemble, dev)
     parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble, profile=own)
-    export_model(worker.paths.model, parts, trained, metrics, index)
     backbone = config.model.encoder.backbone
-    if backbone is None or backbone.lora is None:  # a large one would be loaded again, while other ranks wait
-        write_answers(worker.paths.model)
+    # A large backbone would be loaded again to answer, while other ranks wait.
+    finish = write_answers if backbone is None or backbone.lora is None else None
+    export_model(worker.paths.model, parts, trained, metrics, index, finish)
