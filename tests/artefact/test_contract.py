@@ -101,12 +101,12 @@ def test_a_matrix_of_other_sizes_is_refused(model: Path) -> None:
 def test_types_and_shapes_are_compared(model: Path, name: str, array: str, change: str) -> None:
     values = load_file(model / name)[array]
     if change == "longer":
-        values = np.concatenate([values, values])
+        values = np.concatenate([values, values], axis=-1)
     elif change == "another type":
         values = values.astype(np.float64 if values.dtype != np.float64 else np.float32)
     else:
         values = values[None]
-    refused(model, name, array, **{array: values})
+    refused(model, name, "" if change == "longer" else array, **{array: values})
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -43,11 +43,13 @@ def write(path: Path, *rows: object) -> Path:
 NEW = ({"label": "N1", "name": "fish of steel"}, {"label": "A0", "name": "school", "description": "where one learns"})
 
 
-@pytest.mark.parametrize("moment", ["export.load_weights", "extend.rows_of_names", "decide.tuned_decision"])
+@pytest.mark.parametrize(
+    "moment", ["artefact.export.load_weights", "labels.extend.rows_of_names", "artefact.decide.tuned_decision"]
+)
 def test_a_model_that_is_replaced_meanwhile_is_not_mixed_with_the_other(tmp_path, monkeypatch, moment):
     ours, other = export(tmp_path / "model"), export(tmp_path / "other", calibrated=False)
-    place, thresholds = f"xmtc.artefact.{moment}", (other / "thresholds.json").read_bytes()
-    act = resolve_name(place) if moment != "decide.tuned_decision" else lambda *_: HALF
+    place, thresholds = f"xmtc.{moment}", (other / "thresholds.json").read_bytes()
+    act = resolve_name(place) if moment != "artefact.decide.tuned_decision" else lambda *_: HALF
 
     def replaced(*arguments):
         if other.exists():
@@ -57,7 +59,7 @@ def test_a_model_that_is_replaced_meanwhile_is_not_mixed_with_the_other(tmp_path
 
     monkeypatch.setattr(place, replaced)
     change = partial(add_labels, ours, write(tmp_path / "new.jsonl", *NEW), tmp_path / "out")
-    if moment == "decide.tuned_decision":
+    if moment == "artefact.decide.tuned_decision":
         change = partial(decide, ours, "micro")
     with pytest.raises(CheckpointError, match="replaced by another model meanwhile"):
         change()

@@ -186,7 +186,7 @@ def load_model(directory: Path) -> ModelParts:
         classifier = _read_classifier(directory, info, len(labels))
         check_arrays(directory, info, len(labels), classifier.encoder.width)
         outcomes = read_outcomes(directory)
-        tokenizer = load_pretrained(str(directory / "tokenizer"))
+        tokenizer = _read_tokenizer(directory / "tokenizer", info.vocab_size)
         ensemble = None
         if info.model.scorers:
             has_head = info.model.head.scores
@@ -222,6 +222,16 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
         classifier.calibration = Calibration.load(directory / CALIBRATION, labels)
     classifier.encoder.load(directory)
     return classifier
+
+
+def _read_tokenizer(folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
+    try:
+        tokenizer = load_pretrained(str(folder))
+    except ConfigError as error:  # its advice is about models of the Hub
+        raise CheckpointError(f"{folder}: its files are damaged, or are not those of a tokenizer; {FIX}") from error
+    if len(tokenizer) != vocab_size:
+        raise CheckpointError(f"{folder}: has {len(tokenizer)} tokens, and config.json says {vocab_size}; {FIX}")
+    return tokenizer
 
 
 def read_outcomes(directory: Path) -> Outcomes | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xmtc.artefact.output import check_replaceable, model_files
+from xmtc.artefact.trial import try_native_files
 from xmtc.errors import CheckpointError, ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def _pulled(repository: str, revision: str | None) -> Path:
         if settings is None or not (names := model_files(settings.read_bytes())):
             raise CheckpointError(f"{repository}: no model of xmtc is there; upload one with `xmtc push`")
         commit = settings.parent.name
-        return Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
+        folder = Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
+    try_native_files(folder)
+    return folder
 
 
 def _settings(api: "HfApi", repository: str, revision: str | None = None) -> Path | None:

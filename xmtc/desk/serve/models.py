@@ -23,6 +23,7 @@ import torch
 from fastapi import Request
 
 from xmtc.artefact.info import model_digest, read_description
+from xmtc.artefact.trial import try_native_files
 from xmtc.desk.config import ServeConfig
 from xmtc.desk.serve.refusals import RequestError
 from xmtc.desk.serve.service import Service
@@ -236,6 +237,8 @@ class Models:
         beside = next(iter(self.services.values()), None)
         if beside is not None:
             _check_memory(f"{name}/{version}", stamp[1], beside.model.scorer.device)
+        try_native_files(folder)
+        try_native_files(folder)
         model = self._load(folder)
         check_answers(model, folder)
         return Service(model, self.config, version, name=name, stamp=stamp, beside=beside)

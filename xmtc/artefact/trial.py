@@ -1,0 +1,84 @@
+"""Try the files that native code reads in another process, so that a stranger's file can end only that one.
+
+FAISS and omikuji read their files themselves, and trust what they read. Before a model from the Hub, or a version that
+a server is to change to, is loaded in this process, another one loads these files and searches them once.
+
+    python -m xmtc.artefact.trial MODEL
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from xmtc.data.array_contract import FIX
+from xmtc.errors import CheckpointError
+
+_LIMIT_S = 300
+_MEMORY = 4
+"""The trial may use this many times the size of the files, and `_BASE` bytes."""
+_BASE = 8 << 30
+_SEARCHED = 10
+_INDICES = "*.faiss"
+_TREES = "omikuji"
+"""Name of a folder."""
+
+
+def try_native_files(directory: Path) -> None:
+    """Load and search the files of a model that native code reads, in a process of its own.
+
+    Raises:
+        CheckpointError: the process is lost, refuses a file, or does not end.
+    """
+    if not _native_files(directory):
+        return
+    command = [sys.executable, "-m", "xmtc.artefact.trial", str(directory)]
+    try:
+        trial = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False, text=True, errors="replace")
+    except subprocess.TimeoutExpired as error:
+        raise CheckpointError(f"{directory}: its index or trees are not read within {_LIMIT_S} s; {FIX}") from error
+    if trial.returncode:
+        lines = trial.stderr.strip().splitlines()
+        reason = lines[-1][:200] if trial.returncode > 0 and lines else f"a process ended by signal {-trial.returncode}"
+        raise CheckpointError(f"{directory}: its index or trees cannot be read ({reason}); {FIX}")
+
+
+def _native_files(directory: Path) -> list[Path]:
+    return [*directory.rglob(_INDICES), *directory.rglob(_TREES)]
+
+
+def _search_all(directory: Path) -> None:
+    files = _native_files(directory)
+    _limit_memory(sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()))
+    for path in files:
+        if path.suffix == ".faiss":
+            _search_index(path)
+        else:
+            _search_trees(path)
+
+
+def _limit_memory(size: int) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (_BASE + _MEMORY * size,) * 2)
+
+
+def _search_index(path: Path) -> None:
+    import faiss
+    import numpy as np
+
+    index = faiss.read_index(str(path))
+    queries = np.random.default_rng(0).normal(size=(2, index.d)).astype(np.float32)
+    _, found = index.search(queries, min(_SEARCHED, index.ntotal))
+    if found.max(initial=-1) >= index.ntotal:
+        sys.exit(f"{path.name}: finds vectors that it does not have")
+
+
+def _search_trees(path: Path) -> None:
+    import omikuji
+
+    model = omikuji.Model.load(str(path))
+    model.predict([(0, 1.0), (1, 0.5)], top_k=_SEARCHED)
+
+
+if __name__ == "__main__":
+    _search_all(Path(sys.argv[1]))
