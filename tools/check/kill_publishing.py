@@ -220,7 +220,7 @@ def check_prepare(folder: Path) -> None:
 
 
 def decide(folder: Path) -> None:
-    xmtc("decide", folder / "model", "macro")
+    xmtc("decide", folder / "model", "--rule", "macro")
 
 
 def check_decide(folder: Path) -> None:

@@ -55,6 +55,5 @@ def model_merge(
     from xmtc.run.copies import published_model
 
     with published_model(output) as folder:
-        change = merge_adapters(model, folder)
-        write_answers(folder)
+        change = merge_adapters(model, folder, write_answers)
     print(f"{output}: adapters folded into encoder/; hidden states changed by at most {change:.1e} of the largest")

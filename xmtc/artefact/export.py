@@ -32,7 +32,7 @@ from transformers import PreTrainedTokenizerFast
 from xmtc.artefact.card import model_card
 from xmtc.artefact.contract import CALIBRATION, LABELS, OUTCOMES, SCORERS, check_arrays, check_labels
 from xmtc.artefact.info import STRICT, ModelInfo, check_same, model_digest, read_info, read_model_json, write_info
-from xmtc.artefact.output import HEAD, SMOKE, check_output, replacing
+from xmtc.artefact.output import HEAD, SMOKE, check_output, model_files, replacing
 from xmtc.artefact.profile import Profile
 from xmtc.data.array_contract import FIX
 from xmtc.data.labels import LabelTable
@@ -222,6 +222,31 @@ def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifie
         classifier.calibration = Calibration.load(directory / CALIBRATION, labels)
     classifier.encoder.load(directory)
     return classifier
+
+
+def copy_model(model: Path, output: Path, digest: str) -> Path:
+    """Copy a model's own files to another folder, replacing a model that is there.
+
+    Args:
+        model: folder of the model.
+        output: see `check_output`.
+        digest: `model_digest` of the model when it was loaded.
+
+    Raises:
+        CheckpointError: the model is missing, or has been replaced by another one.
+        ConfigError: `output` holds something that is not a model.
+        StorageError: it cannot be written.
+    """
+    check_output(output, model)
+    check_same(model, digest)
+    names = model_files((model / "config.json").read_bytes())
+    with replacing(output) as folder:
+        for name in sorted(names):
+            if (model / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(model / name, folder / name)
+        check_same(model, digest)
+    return output
 
 
 def _read_tokenizer(folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xmtc.artefact.info import model_of_run, read_info
 from xmtc.artefact.output import check_replaceable, model_files
 from xmtc.artefact.trial import try_native_files
 from xmtc.errors import CheckpointError, ConfigError, StorageError
@@ -27,7 +28,7 @@ def locate_model(model: str | Path) -> Path:
     Local paths take precedence: `owner/name` is a repository only if there is no file or folder `owner` here.
 
     Args:
-        model: a folder, or `owner/name`, or `owner/name@revision`.
+        model: a model's folder or a run's, or `owner/name`, or `owner/name@revision`.
 
     Raises:
         CheckpointError: the repository does not exist, or has no model of xmtc.
@@ -36,8 +37,10 @@ def locate_model(model: str | Path) -> Path:
     """
     if not isinstance(model, str | PathLike):
         raise ConfigError(f"a {type(model).__name__} is no model: give its folder, or owner/name on the Hub")
-    found = _REPOSITORY.fullmatch(str(model)) if isinstance(model, str) else None
-    return Path(model) if found is None or Path(found[1]).parent.exists() else _pulled(found[1], found[2])
+    name = _REPOSITORY.fullmatch(model) if isinstance(model, str) else None
+    if name is None or Path(name[1]).parent.exists():
+        return model_of_run(Path(model))
+    return _pulled(name[1], name[2])
 
 
 def _pulled(repository: str, revision: str | None) -> Path:
@@ -78,8 +81,6 @@ def push(model: Path, repository: str, *, public: bool = False) -> str:
         StorageError: the Hub does not answer, or refuses.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-
-    from xmtc.artefact.info import read_info
 
     if not (found := _REPOSITORY.fullmatch(repository)) or found[2]:
         raise ConfigError(f"{repository}: not the name of a repository; give owner/name")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from xmtc.artefact.export import ENCODER, ModelParts, add_note, open_model
+from xmtc.artefact.export import ENCODER, Finish, ModelParts, add_note, open_model
 from xmtc.artefact.info import write_info
 from xmtc.artefact.output import SMOKE, replacing
 from xmtc.errors import ConfigError
@@ -19,7 +19,7 @@ from xmtc.models.encoders.base import ADAPTER, Encoder
 _WRITTEN_AGAIN = ("config.json", ENCODER, ADAPTER, SMOKE)
 
 
-def merge_adapters(model: Path, output: Path) -> float:
+def merge_adapters(model: Path, output: Path, finish: Finish | None = None) -> float:
     """Write a model whose backbone has the LoRA adapters folded in: W + (alpha / r) · B A instead of W.
 
     The folder `encoder/` of the new model is one that Transformers and other programs load by themselves. The model
@@ -29,6 +29,7 @@ def merge_adapters(model: Path, output: Path) -> float:
     Args:
         model: exported model, which does not change.
         output: directory of the new model; see `check_output`.
+        finish: see `export_model`.
 
     Returns:
         The largest change of a hidden state, relative to the largest hidden state, over a window of words.
@@ -52,7 +53,7 @@ def merge_adapters(model: Path, output: Path) -> float:
     after_WUD = _states(encoder, parts.info.vocab_size)
     merged_settings = parts.info.model.encoder.with_backbone(replace(settings, lora=None))
     merged_model = replace(parts.info.model, encoder=merged_settings)
-    _write(model, output, replace(parts, info=replace(parts.info, model=merged_model, weights="")))
+    _write(model, output, replace(parts, info=replace(parts.info, model=merged_model, weights="")), finish)
     change = (after_WUD - before_WUD).abs().max() / before_WUD.abs().max()
     return float(change)
 
@@ -65,7 +66,7 @@ def _states(encoder: Encoder, vocab_size: int) -> Tensor:
         return encoder(ids_WU, torch.ones_like(ids_WU, dtype=torch.bool)).float()
 
 
-def _write(model: Path, output: Path, merged: ModelParts) -> None:
+def _write(model: Path, output: Path, merged: ModelParts, finish: Finish | None) -> None:
     with replacing(output) as folder:
         for path in sorted(model.rglob("*")):
             name = path.relative_to(model)
@@ -79,3 +80,5 @@ def _write(model: Path, output: Path, merged: ModelParts) -> None:
             "the LoRA adapters were folded into the backbone, which this folder holds whole, in `encoder/`.",
         )
         write_info(folder, merged.info)
+        if finish is not None:
+            finish(folder)

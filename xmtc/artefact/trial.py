@@ -59,7 +59,8 @@ def _search_all(directory: Path) -> None:
 def _limit_memory(size: int) -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (_BASE + _MEMORY * size,) * 2)
+    limit = _BASE + _MEMORY * size
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _search_index(path: Path) -> None:

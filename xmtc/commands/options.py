@@ -7,7 +7,7 @@ import typer
 
 from xmtc.commands.arguments import local_model, new_page
 
-_MODEL = "Model directory (runs/quickstart/model), URI, or owner/name on the Hub."
+_MODEL = "Model or run (runs/quickstart), URI, or owner/name on the Hub."
 ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=local_model, help=_MODEL)]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 

@@ -1,23 +1,28 @@
 """`xmtc.Model`: an exported model that labels texts in this process."""
 
 from collections.abc import Iterable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from xmtc.artefact.export import ModelParts, load_model
-from xmtc.artefact.hub import locate_model
-from xmtc.artefact.info import ModelInfo
+from xmtc.artefact.export import ModelParts, copy_model, load_model
+from xmtc.artefact.hub import locate_model, push
+from xmtc.artefact.info import ModelInfo, check_same
 from xmtc.data.labels import LabelTable
+from xmtc.errors import ConfigError
 from xmtc.fusion.decision import Decision
 from xmtc.predict.arguments import as_count, as_labels, as_text, as_threshold
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.filters import Threshold
-from xmtc.predict.predictions import Predictions
+from xmtc.predict.predictions import PredictedTexts, Predictions
 from xmtc.predict.request import Request
 from xmtc.predict.text_scorer import Documents, TextScorer, choose_device
+
+_FIGURES = ("ndcg@5", "p@1", "micro_f1", "macro_f1")
+"""Metrics of dev that a notebook shows."""
 
 
 class Model:
@@ -25,6 +30,7 @@ class Model:
 
     Attributes:
         scorer: scores texts with the model's parts.
+        folder: the model's folder on this machine; None if it was not loaded from one.
         profile: what is known of the texts of training and dev, or None.
 
     Args:
@@ -32,6 +38,7 @@ class Model:
         device: device to compute on.
         tokens_per_batch: see `from_pretrained`.
         bfloat16: see `from_pretrained`.
+        folder: see above.
 
     Example:
         >>> model = xmtc.Model.from_pretrained("runs/quickstart/model")
@@ -45,9 +52,12 @@ class Model:
         *,
         tokens_per_batch: int | None = None,
         bfloat16: bool | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.scorer = TextScorer(parts, device, tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
         self.profile = parts.profile
+        self.folder = folder
+        self._digest = parts.digest
 
     @classmethod
     def from_pretrained(
@@ -61,7 +71,7 @@ class Model:
         """Load a model that `xmtc train` exported.
 
         Args:
-            directory: the `model` folder of a run, or `owner/name` on the Hugging Face Hub.
+            directory: a run, the `model` folder of one, or `owner/name` on the Hugging Face Hub.
             device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1` …
             tokens_per_batch: content tokens per batch, including padding; lower it if memory runs out. None: 4,096 on a
                 CPU, where larger batches are slower, and 16,384 on a GPU.
@@ -72,8 +82,70 @@ class Model:
             ConfigError: `directory` names no model, or there is no such device.
             StorageError: the Hub does not answer.
         """
-        parts = load_model(locate_model(directory))
-        return cls(parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
+        folder = locate_model(directory)
+        parts = load_model(folder)
+        return cls(
+            parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16, folder=folder.absolute()
+        )
+
+    def save(self, directory: str | Path) -> Path:
+        """Copy the model's folder, replacing a model that is there.
+
+        Args:
+            directory: a new place, or that of another model.
+
+        Returns:
+            The new folder.
+
+        Raises:
+            ConfigError: the model has no folder, or the directory holds something that is not a model.
+            CheckpointError: the model's folder has been removed, or holds another model now.
+            StorageError: the directory cannot be written.
+        """
+        return copy_model(self._folder(), Path(directory), self._digest)
+
+    def push_to_hub(self, repository: str, *, public: bool = False) -> str:
+        """Upload the model to the Hugging Face Hub, and return its address.
+
+        Args:
+            repository: `owner/name`; it is created if needed, and an earlier model in it is replaced.
+            public: whether everyone can read a new repository.
+
+        Raises:
+            ConfigError: the model has no folder, or the name is not a repository's.
+            CheckpointError: the model's folder has been removed, or holds another model now.
+            StorageError: the Hub does not answer, or refuses.
+        """
+        folder = self._folder()
+        check_same(folder, self._digest)
+        return push(folder, repository, public=public)
+
+    def _folder(self) -> Path:
+        if self.folder is None:
+            raise ConfigError("this model was not loaded from a folder, so there are no files to copy: export it first")
+        return self.folder
+
+    def __repr__(self) -> str:
+        """Say what the model is, in one line."""
+        return f"<xmtc.Model {self.info.name!r}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        facts = self._facts() | {name: f"{self.info.dev[name]:.3f}" for name in _FIGURES if name in self.info.dev}
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts.items())
+        return f"<table><caption>xmtc.Model {escape(self.info.name)}</caption>{''.join(rows)}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """Say what the model is: its labels, what scores them, what it reads and decides by."""
+        model = self.info.model
+        scorers = [model.head.kind] if model.head.scores else []
+        scorers += [scorer.kind for scorer in model.scorers]
+        return {
+            "labels": f"{len(self.labels):,} labels",
+            "scores by": " + ".join(scorers),
+            "reads": f"{', '.join(self.info.fields)} up to {self.info.max_length:,} tokens",
+            "decides by": self.decision.rule,
+            "device": str(self.scorer.device),
+        }
 
     @property
     def info(self) -> ModelInfo:
@@ -102,7 +174,7 @@ class Model:
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
         language: str | None = None,
-    ) -> list[Predictions]:
+    ) -> PredictedTexts:
         """Predict the best labels of each text, best first.
 
         Args:
@@ -123,7 +195,7 @@ class Model:
             language: language of the names, such as `de`, of those in the label file; None: the usual names.
 
         Returns:
-            A list of predictions for each text.
+            The predictions of each text, in order; a list, which is also a table (`to_pandas`, `to_csv`).
 
         Raises:
             DataError: a text is empty or not a string, it lacks a field, or the model has no such label or language.
@@ -146,7 +218,7 @@ class Model:
         # With evidence one by one, so that the figures are those of `explain`, whatever other texts there are.
         alone = [np.array([row]) for row in range(len(documents))] if evidence else None
         answer = scorer.score(documents, request, batches=alone)
-        return self.translated(scorer.predictions(answer, request), language)
+        return PredictedTexts(self.translated(scorer.predictions(answer, request), language))
 
     def translated(self, predictions: list[Predictions], language: str | None) -> list[Predictions]:
         """Replace the names of labels by those in a language, where there are any; see `predict`.

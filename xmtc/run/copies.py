@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xmtc.artefact.hub import locate_model
+from xmtc.artefact.info import model_of_run
 from xmtc.artefact.output import check_replaceable
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
@@ -209,13 +210,13 @@ def initial_model_folder(name: str, storage: StorageConfig) -> Path:
 
 
 def fetch_model(path: str) -> Path:
-    """Return a local model unchanged, or the local copy of a model at a URI or on the Hugging Face Hub.
+    """Return a local model unchanged, that of a run, or the local copy of a model at a URI or on the Hugging Face Hub.
 
     Raises:
         StorageError: there is nothing, or it cannot be copied.
         CheckpointError: the Hub has no such model.
     """
-    return fetch(path) if is_remote(path) or Path(path).exists() else locate_model(path)
+    return model_of_run(fetch(path)) if is_remote(path) or Path(path).exists() else locate_model(path)
 
 
 def fetch_status(path: str) -> Path:
