@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -478,3 +479,14 @@ def test_a_model_that_is_replaced_after_the_check_is_not_used(model, source, tmp
     thresholds.write_text(thresholds.read_text() + "\n")
     with pytest.raises(CheckpointError, match="replaced by another model meanwhile"):
         score_local(job, device="cpu")
+
+
+def test_a_flat_table_has_a_row_for_each_label_of_each_document(model, source, tmp_path, xmtc):
+    done = xmtc("score", model, source, "-o", tmp_path / "out", "--top-k", 3, "--csv", tmp_path / "flat.csv")
+    assert done.code == 0
+    read = pd.read_csv(tmp_path / "flat.csv", dtype={"label": str})
+    assert list(read.columns) == ["doc_id", "label", "name", "score"]
+    parts = read_output(tmp_path / "out").to_pylist()
+    assert read["doc_id"].tolist() == [part["doc_id"] for part in parts for _ in part["labels"]]
+    assert read["label"].tolist() == [label for part in parts for label in part["labels"]]
+    assert read["score"].tolist() == pytest.approx([score for part in parts for score in part["scores"]])

@@ -8,8 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xmtc.artefact.info import model_of_run, read_info
-from xmtc.artefact.output import check_replaceable, model_files
+from xmtc.artefact.output import check_replaceable, model_files, model_of_run
 from xmtc.artefact.trial import try_native_files
 from xmtc.errors import CheckpointError, ConfigError, StorageError
 
@@ -81,6 +80,8 @@ def push(model: Path, repository: str, *, public: bool = False) -> str:
         StorageError: the Hub does not answer, or refuses.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    from xmtc.artefact.info import read_info
 
     if not (found := _REPOSITORY.fullmatch(repository)) or found[2]:
         raise ConfigError(f"{repository}: not the name of a repository; give owner/name")

@@ -87,12 +87,6 @@ def write_info(folder: Path, info: ModelInfo) -> None:
     write_json(folder / "config.json", content, indent=2)
 
 
-def model_of_run(folder: Path) -> Path:
-    """Return the folder `model` of a run, or the given folder if it is no run with a model."""
-    inner = folder / "model"
-    return inner if not (folder / "config.json").exists() and (inner / "config.json").is_file() else folder
-
-
 def read_info(directory: Path) -> ModelInfo:
     """Read the description of a model, after checking every file against its checksum.
 

@@ -68,6 +68,12 @@ def model_files(config: bytes | None) -> set[str]:
     return {"config.json", *EDITABLE, *content.get("sha256", {})}
 
 
+def model_of_run(folder: Path) -> Path:
+    """Return the folder `model` of a run, or the given folder if it is no run with a model."""
+    inner = folder / "model"
+    return inner if not (folder / "config.json").exists() and (inner / "config.json").is_file() else folder
+
+
 @contextmanager
 def replacing(directory: Path) -> Iterator[Path]:
     """Make a temporary directory that replaces `directory` at the end, or is removed on failure.

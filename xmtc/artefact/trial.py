@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from xmtc.data.array_contract import FIX
 from xmtc.errors import CheckpointError
 
+_FIX = "get the model from its source again, or export it again"
 _LIMIT_S = 300
 _MEMORY = 4
 """The trial may use this many times the size of the files, and `_BASE` bytes."""
@@ -35,11 +35,11 @@ def try_native_files(directory: Path) -> None:
     try:
         trial = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False, text=True, errors="replace")
     except subprocess.TimeoutExpired as error:
-        raise CheckpointError(f"{directory}: its index or trees are not read within {_LIMIT_S} s; {FIX}") from error
+        raise CheckpointError(f"{directory}: its index or trees are not read within {_LIMIT_S} s; {_FIX}") from error
     if trial.returncode:
         lines = trial.stderr.strip().splitlines()
         reason = lines[-1][:200] if trial.returncode > 0 and lines else f"a process ended by signal {-trial.returncode}"
-        raise CheckpointError(f"{directory}: its index or trees cannot be read ({reason}); {FIX}")
+        raise CheckpointError(f"{directory}: its index or trees cannot be read ({reason}); {_FIX}")
 
 
 def _native_files(directory: Path) -> list[Path]:

@@ -31,6 +31,9 @@ def predict(
     include: Include = None,
     exclude: Exclude = None,
     language: Annotated[str | None, typer.Option("--language", help="Language of the names, such as de.")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--csv", help="Write a CSV file instead, with a row for each label of each text.")
+    ] = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
     from xmtc.artefact.info import read_description
@@ -39,6 +42,8 @@ def predict(
 
     if not text and input_file is None:
         raise typer.BadParameter("give --text or --input")
+    if table is not None and evidence:
+        raise typer.BadParameter("--csv holds no evidence: leave out one of the two")
     check_columns(text_column, id_column, unread=None if input_file and is_table(input_file) else "no table is read")
     trained_on = read_description(model).columns
     columns = text_columns(text_column, id_column, trained_on)
@@ -51,6 +56,7 @@ def predict(
         language=language,
         include=read_labels(include),
         exclude=read_labels(exclude) or (),
+        table=table,
     )
 
 

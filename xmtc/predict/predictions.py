@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 FLAT = pa.schema(
     {
-        "text": pa.int64(),
+        "doc_id": pa.string(),
         "label": pa.string(),
         "name": pa.string(),
         "score": pa.float32(),
         "predicted": pa.bool_(),
     }
 )
-"""A row for each label of each text; `text` is the text's number, from 0."""
+"""A row for each label of each text, best first."""
 _SHOWN = 20
 """Texts whose labels a notebook shows."""
 _BAR = "background:#4269d0;height:.7em;width:{width:.1%};min-width:1px"
@@ -79,33 +79,39 @@ class Predictions(list[Prediction]):
 class PredictedTexts(list[Predictions]):
     """The predictions of several texts, in their order: a list, which is also a table of all labels."""
 
-    def to_table(self) -> pa.Table:
-        """Return a flat Arrow table with a row for each label of each text, best first, see `FLAT`."""
+    def to_table(self, doc_ids: Sequence[str] | None = None) -> pa.Table:
+        """Return a flat Arrow table with a row for each label of each text, best first, see `FLAT`.
+
+        Args:
+            doc_ids: an identifier for each text. Default: their numbers, from 0.
+        """
+        if doc_ids is None:
+            doc_ids = [str(number) for number in range(len(self))]
         rows = [
             {
-                "text": number,
+                "doc_id": doc_id,
                 "label": prediction.label,
                 "name": prediction.name,
                 "score": prediction.score,
                 "predicted": prediction.predicted,
             }
-            for number, predictions in enumerate(self)
+            for doc_id, predictions in zip(doc_ids, self, strict=True)
             for prediction in predictions
         ]
         return pa.Table.from_pylist(rows, FLAT)
 
-    def to_pandas(self) -> "pd.DataFrame":
+    def to_pandas(self, doc_ids: Sequence[str] | None = None) -> "pd.DataFrame":
         """Return the same as a DataFrame."""
-        return self.to_table().to_pandas()
+        return self.to_table(doc_ids).to_pandas()
 
-    def to_csv(self, path: str | Path) -> None:
+    def to_csv(self, path: str | Path, doc_ids: Sequence[str] | None = None) -> None:
         """Write the same as a CSV file, with a header.
 
         Raises:
             StorageError: the file cannot be written.
         """
         with writing(path), replacing_file(Path(path)) as partial:
-            csv.write_csv(self.to_table(), partial)
+            csv.write_csv(self.to_table(doc_ids), partial)
 
     def _repr_html_(self) -> str:
         rows = []

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xmtc.artefact.hub import locate_model
-from xmtc.artefact.info import model_of_run
-from xmtc.artefact.output import check_replaceable
+from xmtc.artefact.output import check_replaceable, model_of_run
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError

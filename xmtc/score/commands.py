@@ -1,5 +1,6 @@
 """`xmtc score`."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -36,6 +37,9 @@ def score(
         ),
     ] = None,
     evidence: Annotated[bool, typer.Option("--evidence", help="Add the words that support each label.")] = False,
+    table: Annotated[
+        Path | None, typer.Option("--csv", help="Also write one CSV file with a row for each label of each document.")
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of a finished or another job.")
     ] = False,
@@ -75,10 +79,16 @@ def score(
     if engine == "ray":
         from xmtc.cluster.score_job import score_on_cluster
 
-        score_on_cluster(
+        manifest = score_on_cluster(
             job, address=address, device=device, workers=workers, max_rejected=max_rejected, overwrite=overwrite
         )
     else:
         from xmtc.score.local import score_local
 
-        score_local(job, device=device, workers=workers, max_rejected=max_rejected, overwrite=overwrite)
+        manifest = score_local(job, device=device, workers=workers, max_rejected=max_rejected, overwrite=overwrite)
+    if table is not None:
+        from xmtc.artefact.contract import LABELS
+        from xmtc.data.labels import LabelTable
+        from xmtc.score.flat import write_flat_csv
+
+        write_flat_csv(table, job.output, manifest, LabelTable.load(folder / LABELS))

@@ -45,6 +45,7 @@ def predict_texts(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     language: str | None = None,
+    table: Path | None = None,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
@@ -59,8 +60,10 @@ def predict_texts(
         include: the only labels to predict, see `Model.predict`.
         exclude: labels not to predict.
         language: language of the names, see `Model.predict`.
+        table: CSV file to write instead, with a row for each label of each text.
 
     Raises:
+        StorageError: the file cannot be written.
         DataError: a text has no tokens, or the model has no such label or language.
     """
     model = Model.from_pretrained(path)
@@ -78,7 +81,10 @@ def predict_texts(
         exclude=exclude,
         language=language,
     )
-    places = [*({} for _ in texts), *(place for place, _ in read)]
+    places: list[Mapping[str, str | int]] = [*({} for _ in texts), *(place for place, _ in read)]
+    if table is not None:
+        found.to_csv(table, [str(*place.values()) or str(number) for number, place in enumerate(places)])
+        return
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
         expected = {name: round(value, 4) for name, value in predictions.expected._asdict().items()}
