@@ -11,6 +11,7 @@ from xmtc.errors import DataError
 from xmtc.files import file_sha256, holding, parse_json, reading, write_json
 
 FORMAT = 8
+"""Version of the corpus directory."""
 NAME = "manifest.json"
 _KIND = "xmtc corpus"
 
@@ -132,18 +133,23 @@ class Manifest:
             DataError: it is damaged, or of another format; names `place`.
         """
         with reading(place, fix="delete its folder and prepare the corpus again", what="damaged"):
-            found = parse_json(text)
-            if not isinstance(found, dict) or found.get("kind") != _KIND:
-                raise DataError(f"{place}: not the manifest of an xmtc corpus")
-            if (theirs := found.get("format")) != FORMAT:
+            content = parse_json(text)
+            if not isinstance(content, dict) or content.get("kind") != _KIND:
+                raise DataError(f"{place}: not the manifest of an xmtc corpus; choose another data.corpus")
+            its_format = content.get("format")
+            if its_format != FORMAT:
                 raise DataError(
-                    f"{place}: corpus format {theirs}, this xmtc reads {FORMAT}; delete its folder and prepare it again"
+                    f"{place}: corpus format {its_format}, this xmtc reads {FORMAT}; delete its folder and prepare the "
+                    "corpus again"
                 )
-            return TypeAdapter(Manifest).validate_python(found)
+            return TypeAdapter(Manifest).validate_python(content)
 
     def files(self) -> list[FileInfo]:
         """List every file whose hash is known: labels, vocabulary and shards."""
-        return [self.labels, *self.words, *(shard.file for split in self.splits.values() for shard in split.shards)]
+        files = [self.labels, *self.words]
+        for split in self.splits.values():
+            files += [shard.file for shard in split.shards]
+        return files
 
 
 def file_info(path: Path, root: Path) -> FileInfo:
@@ -158,8 +164,8 @@ def in_use(directory: Path, fingerprint: str) -> Iterator[None]:
     Raises:
         DataError: it has been replaced already, or is being replaced.
     """
-    with holding(directory / NAME) as free:
-        if not free or Manifest.load(directory).fingerprint != fingerprint:
+    with holding(directory / NAME) as is_free:
+        if not is_free or Manifest.load(directory).fingerprint != fingerprint:
             raise DataError(
                 f"{directory}: another command is making this corpus again from other data or settings; let each run "
                 "have its own data.corpus"
@@ -177,8 +183,8 @@ def replaceable(directory: Path) -> Iterator[None]:
     if not (directory / NAME).is_file():
         yield
         return
-    with holding(directory / NAME, alone=True) as free:
-        if not free:
+    with holding(directory / NAME, alone=True) as is_free:
+        if not is_free:
             raise DataError(
                 f"{directory}: a run is using this corpus, and these data or settings make another one; wait for the "
                 "run, or set another data.corpus"

@@ -34,12 +34,12 @@ def map_processes(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
     joblib's loky starts workers afresh (a fork would copy locks that tokenizer or torch threads hold) and, unlike
     multiprocessing's spawn, doesn't import the main script again.
     """
-    work = list(items)
-    if len(work) <= 1 or cpu_count() == 1:
-        yield from map(function, work)
+    item_list = list(items)
+    if len(item_list) <= 1 or cpu_count() == 1:
+        yield from map(function, item_list)
         return
     pool: Any = Parallel(
-        n_jobs=min(cpu_count(), len(work)),
+        n_jobs=min(cpu_count(), len(item_list)),
         backend="loky",
         return_as="generator_unordered",
         batch_size=cast(str, 1),  # joblib annotates it as text alone
@@ -48,7 +48,7 @@ def map_processes(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
         initargs=(os.getpid(),),
         idle_worker_timeout=5,
     )
-    yield from pool(delayed(function)(item) for item in work)
+    yield from pool(delayed(function)(item) for item in item_list)
 
 
 def _begin_worker(parent: int) -> None:

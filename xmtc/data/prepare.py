@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import logging
+import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -34,9 +35,17 @@ from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-_SPOOL, _UNFINISHED = "spool", ".unfinished"
-_SAMPLE = 1000  # texts whose language is looked at
-_SHARDS_PER_SPLIT, _MIN_ROWS, _MAX_ROWS = 16, 256, 16_384
+_SPOOL = "spool"
+_UNFINISHED = ".unfinished"
+_SAMPLE = 1000
+"""Texts of a split whose language is looked at."""
+_SHARDS_PER_SPLIT = 16
+"""Shards to aim at, so that all cores have work."""
+_MIN_ROWS = 256
+_MAX_ROWS = 16_384
+"""Fewest and most documents of a shard, where the shards of a split do not decide."""
+_MAX_OFFSET = 2**31 - 1
+"""Arrow's offsets inside a shard are int32."""
 
 
 def prepare(
@@ -64,16 +73,20 @@ def prepare(
     fingerprint = corpus_fingerprint(config, backbone)
     with locked(path):
         _remove_abandoned(path.parent)
-        found = _reusable(path, fingerprint)
-        if found is not None:
-            return found
+        earlier_corpus = _reusable(path, fingerprint)
+        if earlier_corpus is not None:
+            return earlier_corpus
         work = path.parent / f".{path.name}{_UNFINISHED}"
         shutil.rmtree(work, ignore_errors=True)
         try:
             with manifests.replaceable(path), writing(path):
-                _Work(config, work, map_unordered or map_processes, progress or Progress(enabled=False)).build(
-                    source, fingerprint
+                preparation = _Work(
+                    config=config,
+                    folder=work,
+                    map=map_unordered or map_processes,
+                    progress=progress or Progress(enabled=False),
                 )
+                preparation.build(source, fingerprint)
                 if corpus_fingerprint(config, backbone) != fingerprint:
                     raise DataError("the source changed while it was read; run the same command again")
                 publish_directory(work, path)
@@ -85,8 +98,9 @@ def prepare(
 def _remove_abandoned(folder: Path) -> None:
     """Remove what preparations left that were killed, of any corpus in a folder: texts are in it."""
     for work in folder.glob(f".*{_UNFINISHED}"):
-        with suppress(OSError), holding(lock_of(work.with_name(work.stem[1:])), alone=True) as free:
-            if free:
+        corpus = work.with_name(work.stem.removeprefix("."))
+        with suppress(OSError), holding(lock_of(corpus), alone=True) as is_free:
+            if is_free:
                 shutil.rmtree(work, ignore_errors=True)
 
 
@@ -101,10 +115,13 @@ def corpus_fingerprint(config: DataConfig, backbone: str | None) -> str:
         DataError: a file of the source is missing.
         ConfigError: the tokenizer cannot be loaded.
     """
-    settings = {k: v for k, v in asdict(config).items() if k not in ("source", "corpus", "tokenizer")}
-    words = tokenizer_source(config, backbone).identity()  # first, to refuse a wrong name before reading
-    content = [manifests.FORMAT, config.source.build().fingerprint(), words, settings]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    settings = asdict(config)
+    for key in ("source", "corpus", "tokenizer"):
+        del settings[key]
+    tokenizer_identity = tokenizer_source(config, backbone).identity()  # first, to refuse a wrong name before reading
+    content = [manifests.FORMAT, config.source.build().fingerprint(), tokenizer_identity, settings]
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerConfig:
@@ -151,13 +168,16 @@ class _Work:
     def build(self, source: TokenizerConfig, fingerprint: str) -> None:
         """Make the corpus."""
         reader = self.config.source.build()
-        folder, spool = self.folder, Spool(self.folder / _SPOOL, len(reader.fields()))
+        folder = self.folder
+        spool = Spool(folder / _SPOOL, len(reader.fields()))
         info = reader.label_info()
         chosen = self._read(reader, info, spool)
         train = chosen.rows["train"]
         tokenizer = source.load(lambda: spool.texts(train), len(train))
-        samples = (rows[:: -(-len(rows) // _SAMPLE) or 1] for rows in (train, chosen.rows.get("dev", train[:0])))
-        languages, dev_languages = (dict(languages_of(spool.texts(rows))) for rows in samples)
+        languages = languages_of(spool.texts(_sample(train)))
+        dev_languages: Counter[str] = Counter()
+        if "dev" in chosen.rows:
+            dev_languages = languages_of(spool.texts(_sample(chosen.rows["dev"])))
         vocabulary = self._vocabulary(spool, train, reader)
         vocabulary.save(folder)
         results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
@@ -174,8 +194,8 @@ class _Work:
             splits=_splits(results),
             counts=_counts(spool, chosen, results),
             vocabulary=info.version,
-            languages=languages,
-            dev_languages=dev_languages,
+            languages=dict(languages),
+            dev_languages=dict(dev_languages),
         )
         manifest.save(folder)
         _report(manifest, self.config)
@@ -192,8 +212,8 @@ class _Work:
         frequencies: Counter[str] = Counter()
         count = functools.partial(count_documents, rules=TermRules.by(self.config.words))
         with self.progress.task("count words", len(train)) as bar:
-            for documents, found in self.map(count, spool.pieces(train)):
-                frequencies.update(found)
+            for documents, frequencies_of_piece in self.map(count, spool.pieces(train)):
+                frequencies.update(frequencies_of_piece)
                 bar.advance(documents)
         return choose_words(frequencies, len(train), self.config.words, reader.fields(), reader.categories())
 
@@ -201,19 +221,20 @@ class _Work:
         self, spool: Spool, chosen: Selection, tokenizer: PreTrainedTokenizerFast, longest: int
     ) -> list[ShardResult]:
         """Write the shards; no list of a document has more than `longest` entries."""
-        pad = tokenizer.pad_token_id
+        pad_id = tokenizer.pad_token_id
         make = functools.partial(
             make_shard,
             root=str(self.folder.absolute()),
             definition=definition(tokenizer),
             words_sha256=file_sha256(self.folder / WORDS_FILES[0]),
             max_length=self.config.max_length,
-            pad_id=pad if isinstance(pad, int) else None,
+            pad_id=pad_id if isinstance(pad_id, int) else None,
         )
         for split in chosen.rows:
             (self.folder / split).mkdir()
         results: list[ShardResult] = []
-        with self.progress.task("tokenise", sum(map(len, chosen.rows.values()))) as bar:
+        documents = sum(len(rows) for rows in chosen.rows.values())
+        with self.progress.task("tokenise", documents) as bar:
             for result in self.map(make, list(_tasks(spool, chosen, longest))):
                 if result.without_tokens and self.config.on_bad_row == "error":
                     raise DataError(
@@ -225,16 +246,29 @@ class _Work:
         return sorted(results, key=lambda result: (SPLITS.index(result.split), result.index))
 
 
+def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Take at most `_SAMPLE` rows at equal distances."""
+    distance = math.ceil(len(rows) / _SAMPLE) or 1
+    return rows[::distance]
+
+
 def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]:
+    """Divide the splits into shards; no list of a document has more than `longest` entries."""
     hashes = spool.hashes
     for split, rows in chosen.rows.items():
-        size = int(np.clip(-(-len(rows) // _SHARDS_PER_SPLIT), _MIN_ROWS, _MAX_ROWS))
-        size = max(min(size, (2**31 - 1) // longest), 1)  # Arrow's offsets inside a shard are int32
+        size = math.ceil(len(rows) / _SHARDS_PER_SPLIT)
+        size = min(max(size, _MIN_ROWS), _MAX_ROWS)
+        size = max(min(size, _MAX_OFFSET // longest), 1)
         for index, start in enumerate(range(0, len(rows), size)):
             part = rows[start : start + size]
             labels = chosen.label_matrix[part]
             yield ShardTask(
-                split, index, spool.pieces(part), labels.indptr, labels.indices.astype(np.int32), hashes[part]
+                split=split,
+                index=index,
+                pieces=spool.pieces(part),
+                label_offsets=labels.indptr,
+                label_ids=labels.indices.astype(np.int32),
+                text_hashes=hashes[part],
             )
 
 
@@ -266,21 +300,31 @@ def _splits(results: list[ShardResult]) -> dict[str, SplitInfo]:
     for name in SPLITS:
         shards = [result.shard for result in results if result.split == name and result.shard is not None]
         if shards:
-            rows, tokens = sum(shard.rows for shard in shards), sum(shard.tokens for shard in shards)
-            splits[name] = SplitInfo(rows=rows, tokens=tokens, shards=shards)
+            splits[name] = SplitInfo(
+                rows=sum(shard.rows for shard in shards),
+                tokens=sum(shard.tokens for shard in shards),
+                shards=shards,
+            )
     if "train" not in splits:
-        raise DataError("the tokenizer finds no tokens in any training document")
+        raise DataError(
+            "the tokenizer finds no tokens in any training document; check the text columns of data.source, and choose "
+            "a tokenizer of the texts' language"
+        )
     return splits
 
 
 def _report(manifest: Manifest, config: DataConfig) -> None:
+    """Log the numbers of documents, and of what was left out or kept in spite of something."""
     counts = manifest.counts
-    rows = ", ".join(f"{name} {split.rows:,} documents" for name, split in manifest.splits.items())
-    logger.info("corpus: %s", rows)
-    notable = {k.replace("_", " "): v for k, v in asdict(counts).items() if v and k not in ("read", "without_labels")}
+    documents = [f"{name} {split.rows:,} documents" for name, split in manifest.splits.items()]
+    logger.info("corpus: %s", ", ".join(documents))
     if counts.without_labels:
-        kept = config.without_labels == "keep" and not config.one_label
-        what = "kept: no label fits them" if kept else "left out"
+        are_kept = config.without_labels == "keep" and not config.one_label
+        what = "kept: no label fits them" if are_kept else "left out"
         logger.info("corpus: %s documents without labels (%s; data.without_labels)", f"{counts.without_labels:,}", what)
+    notable: list[str] = []
+    for name, number in asdict(counts).items():
+        if number and name not in ("read", "without_labels"):
+            notable.append(f"{name.replace('_', ' ')} {number:,}")
     if notable:
-        logger.info("corpus: %s", ", ".join(f"{words} {number:,}" for words, number in notable.items()))
+        logger.info("corpus: %s", ", ".join(notable))

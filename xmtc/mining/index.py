@@ -31,11 +31,16 @@ from xmtc.scorers.vectors import COPY, read_index, write_index
 
 logger = logging.getLogger(__name__)
 
-_TRAINING_VECTORS = 64  # per cell of an ivf index; FAISS warns below 39
-_CHUNK = 16_384  # labels whose vectors are copied, or multiplied, at a time
-_HALF = 60_000.0  # greater numbers overflow in float16
+_TRAINING_VECTORS = 64
+"""Vectors for each cell of an ivf index, by which the cells are found; FAISS warns below 39."""
+_FEWEST_VECTORS = 39
+_CHUNK = 16_384
+"""Labels whose vectors are copied, or multiplied, at a time."""
+_LARGEST_HALF = 60_000.0
+"""Greater numbers overflow in float16."""
 _SEED = 1234
 _GOOD_RECALL = 0.9
+"""A shortlist that finds fewer of the best labels is warned of."""
 
 INDEX, NOTES = "labels.faiss", "index.json"
 """Files of an exported model: the index, and how it was built and what it finds."""
@@ -68,14 +73,16 @@ class LabelVectors:
     @torch.no_grad()
     def __getitem__(self, labels: slice | NDArray[np.int64]) -> NDArray[np.float32]:
         """Copy the vectors of some labels to the CPU."""
-        chosen = labels if isinstance(labels, slice) else torch.from_numpy(labels).to(self.rows_LP.device)
-        rows = self.rows_LP[chosen]
-        table = torch.empty(len(rows), self.shape[1])
-        table[:, :-1], table[:, -1] = rows, self.bias_L[chosen]
+        places = labels if isinstance(labels, slice) else torch.from_numpy(labels).to(self.rows_LP.device)
+        rows = self.rows_LP[places]
+        _, width = self.shape
+        vectors = torch.empty(len(rows), width)
+        vectors[:, :-1] = rows
+        vectors[:, -1] = self.bias_L[places]
         if self.calibration is not None:
-            table *= self.calibration.scale_L[chosen].cpu()[:, None]
-            table[:, -1] += self.calibration.offset_L[chosen].cpu()
-        return table.numpy()
+            vectors *= self.calibration.scale_L[places].cpu()[:, None]
+            vectors[:, -1] += self.calibration.offset_L[places].cpu()
+        return vectors.numpy()
 
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Yield some labels with their vectors, until all have been."""
@@ -85,8 +92,8 @@ class LabelVectors:
 
     def largest(self) -> float:
         """Find the greatest absolute value; not finite if a value is not, or if there are no labels."""
-        least = 0 if len(self.rows_LP) else np.inf
-        return float(np.max([np.abs(part).max() for _, part in self.chunks()], initial=least))
+        largest_of_chunks = [np.abs(part).max() for _, part in self.chunks()]
+        return float(np.max(largest_of_chunks)) if largest_of_chunks else math.inf
 
 
 @torch.no_grad()
@@ -148,7 +155,8 @@ class LabelIndex:
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)  # only in this thread: training has the others
         try:
-            self._index = _build(vectors_Ld, config, half=vectors_Ld.rows_LP.dtype != torch.float32 and largest < _HALF)
+            fits_in_half = vectors_Ld.rows_LP.dtype != torch.float32 and largest < _LARGEST_HALF
+            self._index = _build(vectors_Ld, config, half=fits_in_half)
         finally:
             faiss.omp_set_num_threads(threads)
 
@@ -159,16 +167,19 @@ class LabelIndex:
         Raises:
             CheckpointError: a file is missing or damaged, or belongs to another number of labels.
         """
-        path, opened = folder / INDEX, cls.__new__(cls)
+        path = folder / INDEX
         if not path.is_file():
             return None
+        opened = cls.__new__(cls)
         opened._index = read_index(path)
-        opened.labels, opened.width = opened._index.ntotal, opened._index.d
+        opened.labels = opened._index.ntotal
+        opened.width = opened._index.d
         if opened.labels != labels:
             raise CheckpointError(f"{path}: holds {opened.labels} labels, the model has {labels}; {COPY}")
         with reading(folder / NOTES, CheckpointError, COPY, "missing or damaged"):
             notes = TypeAdapter(_Notes).validate_json(read_file(folder / NOTES))
-        opened.config, opened.recall = notes.built, notes.recall
+        opened.config = notes.built
+        opened.recall = notes.recall
         return opened
 
     def save(self, folder: Path) -> None:
@@ -209,19 +220,26 @@ class LabelIndex:
                 f"queries of shape {queries_Bd.shape} for an index of width {self.width}: it belongs to another "
                 "head; build one for this head"
             )
-        queries_Bd, count = np.ascontiguousarray(queries_Bd, np.float32), min(count, self.labels)
-        found_BK = self._index.search(queries_Bd, count)[1]
-        return self._filled(found_BK, queries_Bd) if fill and hasattr(self._index, "nlist") else found_BK
+        queries_Bd = np.ascontiguousarray(queries_Bd, np.float32)
+        _, labels_BK = self._index.search(queries_Bd, min(count, self.labels))
+        has_cells = hasattr(self._index, "nlist")
+        if fill and has_cells:
+            self._fill(labels_BK, queries_Bd)
+        return labels_BK
 
-    def _filled(self, found_BK: NDArray[np.int64], queries_Bd: NDArray[np.float32]) -> NDArray[np.int64]:
+    def _fill(self, labels_BK: NDArray[np.int64], queries_Bd: NDArray[np.float32]) -> None:
         """Search four times as many cells for documents with too few labels, until they have enough."""
+        _, count = labels_BK.shape
         probes = self._index.nprobe
-        while (short_B := (found_BK < 0).any(1)).any() and probes < self._index.nlist:
+        while probes < self._index.nlist:
+            has_too_few_B = (labels_BK < 0).any(1)
+            if not has_too_few_B.any():
+                return
             probes = min(4 * probes, self._index.nlist)
-            more = faiss.SearchParametersIVF()
-            more.nprobe = probes
-            found_BK[short_B] = self._index.search(queries_Bd[short_B], found_BK.shape[1], params=more)[1]
-        return found_BK
+            parameters = faiss.SearchParametersIVF()
+            parameters.nprobe = probes
+            _, labels_of_more_cells = self._index.search(queries_Bd[has_too_few_B], count, params=parameters)
+            labels_BK[has_too_few_B] = labels_of_more_cells
 
 
 class ExactSearch:
@@ -243,12 +261,14 @@ class ExactSearch:
     def search(self, queries_Bd: NDArray[np.float32], count: int) -> NDArray[np.int64]:
         """See `LabelIndex.search`."""
         queries = torch.from_numpy(queries_Bd).to(self._vectors_Ld.device)
-        best: list[tuple[Tensor, Tensor]] = []
+        products: list[Tensor] = []
+        labels: list[Tensor] = []
         for start, part in zip(range(0, self.labels, _CHUNK), self._vectors_Ld.split(_CHUNK), strict=True):
             products_BK, places_BK = (queries @ part.T).topk(min(count, len(part)))
-            best.append((products_BK, places_BK + start))
-        products_BN, labels_BN = (torch.cat(parts, 1) for parts in zip(*best, strict=True))
-        return labels_BN.gather(1, products_BN.topk(min(count, self.labels)).indices).cpu().numpy()
+            products.append(products_BK)
+            labels.append(places_BK + start)
+        best_BK = torch.cat(products, 1).topk(min(count, self.labels)).indices
+        return torch.cat(labels, 1).gather(1, best_BK).cpu().numpy()
 
 
 def _require_finite(largest: float, labels: int) -> float:
@@ -272,8 +292,9 @@ def _build(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
 def _cells(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
     """Divide the labels into cells. With `half`, vectors are stored as float16, which holds bfloat16 rows exactly."""
     labels, width = vectors_Ld.shape
-    cells = max(1, min(round(2 * math.sqrt(labels)), labels // 39))
-    quantizer, product = faiss.IndexFlatIP(width), faiss.METRIC_INNER_PRODUCT
+    cells = max(1, min(round(2 * math.sqrt(labels)), labels // _FEWEST_VECTORS))
+    quantizer = faiss.IndexFlatIP(width)
+    product = faiss.METRIC_INNER_PRODUCT
     if half:
         kind = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexIVFScalarQuantizer(quantizer, width, cells, kind, product, False)
@@ -289,7 +310,11 @@ def _cells(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
 
 def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
     """Add all labels to a trained ivf index. Every cell gets the memory that it needs at once."""
-    cells_L = np.concatenate([index.quantizer.search(part, 1)[1][:, 0] for _, part in vectors_Ld.chunks()])
+    cells_of_chunks: list[NDArray[np.int64]] = []
+    for _, part in vectors_Ld.chunks():
+        _, nearest_cells = index.quantizer.search(part, 1)
+        cells_of_chunks.append(nearest_cells[:, 0])
+    cells_L = np.concatenate(cells_of_chunks)
     lists: Any = index.invlists
     for cell, size in enumerate(np.bincount(cells_L, minlength=index.nlist).tolist()):
         lists.resize(cell, size)  # growing label by label would take half as much again

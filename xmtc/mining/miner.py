@@ -53,7 +53,9 @@ class Miner:
     """
 
     def __init__(self, config: MiningConfig, snapshot: Callable[[], NDArray[np.float32]], device: torch.device) -> None:
-        self._config, self._snapshot, self._device = config, snapshot, device
+        self._config = config
+        self._snapshot = snapshot
+        self._device = device
         self._half = config.refresh_steps // 2
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mining")
         self._serving: _Built | None = None
@@ -69,20 +71,25 @@ class Miner:
         """
         if self._serving is None:
             self._serving = _build(self._snapshot(), step, self._device)
-        if self._pending is not None and step - self._pending[0] >= self._half and self._pending[1].done():
-            self._serving, self._pending = self._pending[1].result(), None
+        if self._pending is not None:
+            begun_at, build = self._pending
+            if step - begun_at >= self._half and build.done():
+                self._serving = build.result()
+                self._pending = None
         if self._pending is None and step % self._half == 0 and step > self._serving.step:
             vectors_Ld = self._snapshot()
-            self._pending = step, self._thread.submit(_build, vectors_Ld, step, self._device)
+            self._pending = (step, self._thread.submit(_build, vectors_Ld, step, self._device))
         self._age = step - self._serving.step
         self._warn_if_stale(step)
 
     def _warn_if_stale(self, step: int) -> None:
-        late = self._age - self._config.refresh_steps
-        if late > 0 and (late - 1) % self._config.refresh_steps == 0:
+        """Warn once in every `refresh_steps` that the index is too old."""
+        refresh_steps = self._config.refresh_steps
+        late = self._age - refresh_steps
+        if late > 0 and (late - 1) % refresh_steps == 0:
             print_line(
                 f"mining: the index is {self._age} steps old at step {step}, and the next one is not ready: "
-                f"raise finetune.mining.refresh_steps ({self._config.refresh_steps})"
+                f"raise finetune.mining.refresh_steps ({refresh_steps})"
             )
 
     def mine(
@@ -109,17 +116,25 @@ class Miner:
         """
         assert self._serving is not None, "before_step comes first"
         start = time.perf_counter()
-        found_BK, scores_BK = self._search(self._serving.index, queries_Bd, rank)
+        candidates_BK, scores_BK = self._search(self._serving.index, queries_Bd, rank)
         seconds = time.perf_counter() - start
-        missing = (found_BK < 0).sum()
+        missing = (candidates_BK < 0).sum()
         if keep is not None and scores_BK is not None:
-            found_BK = np.where(keep(scores_BK), found_BK, -1)
-        own_BK = _is_own(found_BK, rows_P, labels_P)
-        kept = found_BK[~own_BK & (found_BK >= 0)]
-        mined_M = np.unique(kept)
-        counts = {"documents": len(found_BK), "positives": len(labels_P), "own": own_BK.sum(), "batches": 1}
-        counts |= {"missing": missing, "duplicate": len(kept) - len(mined_M), "mined": len(mined_M)}
-        for name, value in (counts | {"query_s": seconds}).items():
+            candidates_BK = np.where(keep(scores_BK), candidates_BK, -1)
+        own_BK = _is_own(candidates_BK, rows_P, labels_P)
+        negatives = candidates_BK[~own_BK & (candidates_BK >= 0)]
+        mined_M = np.unique(negatives)
+        counts = {
+            "batches": 1,
+            "documents": len(candidates_BK),
+            "positives": len(labels_P),
+            "own": own_BK.sum(),
+            "missing": missing,
+            "duplicate": len(negatives) - len(mined_M),
+            "mined": len(mined_M),
+            "query_s": seconds,
+        }
+        for name, value in counts.items():
             self._sums[name] += float(value)
         return mined_M
 
@@ -127,20 +142,24 @@ class Miner:
         self, index: LabelIndex | ExactSearch, queries_Bd: NDArray[np.float32], rank: Rank | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         """Find candidates (B, K) and, with `rank`, their scores."""
-        wanted = self._config.candidates
+        count = self._config.candidates
         if rank is None:
-            return index.search(queries_Bd, wanted), None
-        found_BK = index.search(queries_Bd, wanted * RERANK)
-        scores_BK = np.where(found_BK < 0, -np.inf, rank(found_BK)).astype(np.float32)
-        best_BK = np.argsort(-scores_BK, axis=1, kind="stable")[:, :wanted]
-        return np.take_along_axis(found_BK, best_BK, axis=1), np.take_along_axis(scores_BK, best_BK, axis=1)
+            return index.search(queries_Bd, count), None
+        labels_BN = index.search(queries_Bd, count * RERANK)
+        scores_BN = np.where(labels_BN < 0, -np.inf, rank(labels_BN)).astype(np.float32)
+        best_BK = np.argsort(-scores_BN, axis=1, kind="stable")[:, :count]
+        labels_BK = np.take_along_axis(labels_BN, best_BK, axis=1)
+        scores_BK = np.take_along_axis(scores_BN, best_BK, axis=1)
+        return labels_BK, scores_BK
 
     def read_metrics(self) -> dict[str, float]:
         """Return the metrics `mine/…` since the last call: means over documents, and `labels` over micro-batches."""
-        sums, self._sums = self._sums, defaultdict(float)
+        sums = self._sums
+        self._sums = defaultdict(float)
         if not sums["batches"] or self._serving is None:
             return {}
-        documents, batches = sums["documents"], sums["batches"]
+        documents = sums["documents"]
+        batches = sums["batches"]
         return {
             "mine/recall": sums["own"] / max(1, sums["positives"]),
             "mine/labels": sums["mined"] / batches,
@@ -153,8 +172,14 @@ class Miner:
         }
 
 
-def _is_own(found_BK: NDArray[np.int64], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_own(
+    candidates_BK: NDArray[np.int64], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Mark the candidates that are positives of the document that they were found for."""
-    width = max(int(labels_P.max(initial=0)), int(found_BK.max(initial=0))) + 1
-    keys_BK = np.arange(len(found_BK))[:, None] * width + found_BK
-    return np.isin(keys_BK, rows_P * width + labels_P) & (found_BK >= 0)
+    largest = max(int(labels_P.max(initial=0)), int(candidates_BK.max(initial=0)))
+    labels = largest + 1
+    # A number for each pair of a document and a label, so that pairs can be compared.
+    documents_B1 = np.arange(len(candidates_BK))[:, None]
+    pairs_BK = documents_B1 * labels + candidates_BK
+    positive_pairs_P = rows_P * labels + labels_P
+    return np.isin(pairs_BK, positive_pairs_P) & (candidates_BK >= 0)

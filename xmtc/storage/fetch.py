@@ -5,10 +5,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xmtc.errors import StorageError
 from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
+
+if TYPE_CHECKING:
+    from xmtc.storage.mirror import Mirror
 
 T = TypeVar("T")
 
@@ -24,14 +27,14 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     Raises:
         StorageError: there is nothing, or it cannot be copied.
     """
-    if (local := on_this_machine(path)) is not None:
+    local = on_this_machine(path)
+    if local is not None:
         return local
-    storage, uri = storage or StorageConfig(), path.rstrip("/")
+    storage = storage or StorageConfig()
+    uri = path.rstrip("/")
     folder, *pattern = split_pattern(uri)
     if pattern:
-        mirror = storage.mirror(folder)
-        mirror.pull(choose=lambda name: matches(name.split("/"), pattern[0].split("/")), exact=True)
-        return mirror.local / pattern[0]
+        return _fetch_pattern(storage.mirror(folder), pattern[0])
     if choose is None and storage.remote(uri).is_file():
         folder, name = uri.rsplit("/", 1)
         mirror = storage.mirror(folder)
@@ -40,8 +43,15 @@ def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str
     mirror = storage.mirror(uri)
     mirror.pull(choose=choose or (lambda name: True), exact=True)
     if not any(mirror.local.glob("[!.]*")):
-        raise StorageError(f"{uri}: nothing there")
+        raise StorageError(f"{uri}: nothing is there; check the address")
     return mirror.local
+
+
+def _fetch_pattern(mirror: "Mirror", pattern: str) -> Path:
+    """Copy the files that a pattern names, and return the pattern among the copies."""
+    parts = pattern.split("/")
+    mirror.pull(choose=lambda name: matches(name.split("/"), parts), exact=True)
+    return mirror.local / pattern
 
 
 def matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -64,8 +74,9 @@ def remote_parts(settings: Any) -> Iterator[str]:
         yield settings
     if dataclasses.is_dataclass(settings):
         settings = tuple(getattr(settings, field.name) for field in dataclasses.fields(settings))
-    for part in settings if isinstance(settings, tuple) else ():
-        yield from remote_parts(part)
+    if isinstance(settings, tuple):
+        for part in settings:
+            yield from remote_parts(part)
 
 
 def fetch_parts(settings: T, storage: StorageConfig) -> T:
@@ -74,8 +85,9 @@ def fetch_parts(settings: T, storage: StorageConfig) -> T:
     if isinstance(settings, str) and is_remote(settings):
         changed = str(fetch(settings, storage))
     elif dataclasses.is_dataclass(settings) and not isinstance(settings, type):
-        fields = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings) if field.init}
-        changed = dataclasses.replace(settings, **{name: fetch_parts(part, storage) for name, part in fields.items()})
+        names = [field.name for field in dataclasses.fields(settings) if field.init]
+        fetched = {name: fetch_parts(getattr(settings, name), storage) for name in names}
+        changed = dataclasses.replace(settings, **fetched)
     elif isinstance(settings, tuple):
         changed = tuple(fetch_parts(part, storage) for part in settings)
     return changed

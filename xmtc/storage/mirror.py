@@ -21,8 +21,10 @@ from xmtc.storage.remote import Remote, Stamp
 logger = logging.getLogger(__name__)
 
 _MANIFESTS = ("manifest.json", "_manifest.json", "run.json")
+"""Files that mark a directory as whole, in the order in which they are copied after all others."""
 _PARALLEL_COPIES = 8
-_ATTEMPTS = 3  # to download a file that arrives damaged
+_DOWNLOAD_ATTEMPTS = 3
+"""How often a file is downloaded that arrives damaged."""
 
 T = TypeVar("T")
 Choose = Callable[[str], bool]
@@ -40,7 +42,8 @@ class Mirror:
     """
 
     def __init__(self, local: Path, remote: Remote | None):
-        self.local, self.remote = local, remote
+        self.local = local
+        self.remote = remote
 
     @property
     def place(self) -> str:
@@ -62,11 +65,11 @@ class Mirror:
         if self.remote is None:
             return
         with self._locked() as record:
-            now = {name: _local_stamp(self.local / name) for name in filter(choose, self._names(folder))}
-            changed = [name for name in now if record.get(name, {}).get("local") != now[name]]
-            for name, there in self._in_order(changed, self._upload):
-                if there is not None:
-                    record[name] = {"local": now[name], "remote": there}
+            local_stamps = {name: _local_stamp(self.local / name) for name in self._names(folder) if choose(name)}
+            changed = [name for name, stamp in local_stamps.items() if record.get(name, {}).get("local") != stamp]
+            for name, remote_stamp in self._in_order(changed, self._upload):
+                if remote_stamp is not None:
+                    record[name] = {"local": local_stamps[name], "remote": remote_stamp}
                     self._save(record)
 
     def pull(
@@ -92,20 +95,25 @@ class Mirror:
         """
         if self.remote is None:
             return
+        checksums = sha256 or {}
         with self._locked() as record:
-            there = {name: stamp for name, stamp in self.remote.list(folder).items() if not _private(name)}
-            wanted = [
-                name
-                for name in filter(choose, there)
-                if record.get(name, {}).get("remote") != there[name] or not (self.local / name).is_file()
-            ]
-            for name, here in self._in_order(wanted, lambda name: self._download(name, (sha256 or {}).get(name))):
-                record[name] = {"local": here, "remote": there[name]}
+            remote_stamps = {name: stamp for name, stamp in self.remote.list(folder).items() if not _private(name)}
+            outdated: list[str] = []
+            for name in filter(choose, remote_stamps):
+                is_changed = record.get(name, {}).get("remote") != remote_stamps[name]
+                if is_changed or not (self.local / name).is_file():
+                    outdated.append(name)
+            for name, local_stamp in self._in_order(outdated, lambda name: self._download(name, checksums.get(name))):
+                record[name] = {"local": local_stamp, "remote": remote_stamps[name]}
                 self._save(record)
-            for name in [n for n in self._names(folder) if choose(n) and n not in there] if exact else []:
-                (self.local / name).unlink()
-            # The next push uploads again what somebody deleted there.
-            self._save({n: entry for n, entry in record.items() if n in there or not _below(n, folder)})
+            if exact:
+                for name in self._names(folder):
+                    if choose(name) and name not in remote_stamps:
+                        (self.local / name).unlink()
+            # What somebody deleted there is forgotten, so that the next push uploads it again.
+            self._save(
+                {name: entry for name, entry in record.items() if name in remote_stamps or not _below(name, folder)}
+            )
 
     def remove(self, folder: str) -> None:
         """Delete what is below `folder` on the remote side, what marks it as whole first."""
@@ -121,23 +129,26 @@ class Mirror:
         if self.remote is None:
             return False
         with self._locked() as record:
-            known = record.get(name)
-        return known is not None and self.remote.stamp(name) != known["remote"]
+            copied = record.get(name)
+        return copied is not None and self.remote.stamp(name) != copied["remote"]
 
     def folders(self, folder: str) -> list[str]:
         """List the remote folders in `folder` that hold a `manifest.json`, and so are complete; sorted."""
         if self.remote is None:
             return []
-        paths = (PurePosixPath(name) for name in self.remote.list(folder))
-        return sorted(
-            p.parent.name for p in paths if p.name == "manifest.json" and p.parent.parent == PurePosixPath(folder)
-        )
+        top = PurePosixPath(folder)
+        complete: list[str] = []
+        for name in self.remote.list(folder):
+            path = PurePosixPath(name)
+            if path.name == "manifest.json" and path.parent.parent == top:
+                complete.append(path.parent.name)
+        return sorted(complete)
 
     def _in_order(self, names: Iterable[str], copy: Callable[[str], T]) -> Iterator[tuple[str, T]]:
         """Copy several files in parallel, manifests after all others; yield each name with the result of its copy."""
         with ThreadPoolExecutor(_PARALLEL_COPIES) as pool:
-            for _, grouped in groupby(sorted(names, key=_order), key=lambda name: _order(name)[0]):
-                group = list(grouped)
+            for _, same_rank in groupby(sorted(names, key=_order), key=lambda name: _order(name)[0]):
+                group = list(same_rank)
                 yield from zip(group, pool.map(copy, group), strict=True)
 
     def _upload(self, name: str) -> Stamp | None:
@@ -150,7 +161,7 @@ class Mirror:
         assert self.remote is not None
         path = self.local / name
         with replacing_file(path) as partial:
-            for _ in range(_ATTEMPTS):
+            for _ in range(_DOWNLOAD_ATTEMPTS):
                 self.remote.download(name, partial)
                 if sha256 is None or file_sha256(partial) == sha256:
                     break
@@ -163,8 +174,9 @@ class Mirror:
 
     def _names(self, folder: str) -> list[str]:
         top = self.local / folder
-        files = (path for path in top.rglob("*") if path.is_file()) if top.is_dir() else ()
-        names = (path.relative_to(self.local).as_posix() for path in files)
+        if not top.is_dir():
+            return []
+        names = [path.relative_to(self.local).as_posix() for path in top.rglob("*") if path.is_file()]
         return [name for name in names if not _private(name)]
 
     @contextmanager
@@ -184,8 +196,8 @@ class Mirror:
         if not path.exists():
             return {}
         with reading(path, StorageError, "delete it: what is at the URI is copied again"):
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return found["files"] if found["uri"] == self.remote.uri else {}
+            record = json.loads(path.read_text(encoding="utf-8"))
+            return record["files"] if record["uri"] == self.remote.uri else {}
 
     def _save(self, record: Copied) -> None:
         assert self.remote is not None
@@ -193,8 +205,10 @@ class Mirror:
 
 
 def _order(name: str) -> tuple[int, str]:
-    base = name.rsplit("/", 1)[-1]
-    return (_MANIFESTS.index(base) + 1 if base in _MANIFESTS else 0, name)
+    """Return what sorts names: the rank of a manifest, which is copied after all others (0), and the name."""
+    file_name = name.rsplit("/", 1)[-1]
+    rank = _MANIFESTS.index(file_name) + 1 if file_name in _MANIFESTS else 0
+    return rank, name
 
 
 def _below(name: str, folder: str) -> bool:

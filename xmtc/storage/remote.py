@@ -19,11 +19,20 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Stamp = list[str | int]
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-# Waiting does not help with these. gcsfs raises ValueError for a name that no bucket can have.
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+# Waiting does not help with these.
+_LASTING_ERRORS = (
+    FileNotFoundError,
+    FileExistsError,
+    NotADirectoryError,
+    IsADirectoryError,
+    ValueError,  # of gcsfs, for a name that no bucket can have
+    NotImplementedError,
+)
+_LASTING_NAMES = ("ParamValidationError",)
 # Web servers answer 405 or 501 to what they never do, and 401 or 403 to whom they refuse.
-_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
-_LASTING_NAMES, _LASTING_STATUS = ("ParamValidationError",), (401, 403, 405, 501)
+_LASTING_STATUS = (401, 403, 405, 501)
 _CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
@@ -47,11 +56,14 @@ class Remote:
     """
 
     def __init__(self, uri: str, retry_s: float = 300.0):
-        self.uri, self._retry_s = uri.rstrip("/"), retry_s
-        scheme, local = uri.split("://", 1)[0], on_this_machine(self.uri)
+        self.uri = uri.rstrip("/")
+        self._retry_s = retry_s
+        scheme = uri.split("://", 1)[0]
+        local = on_this_machine(self.uri)
+        address = self.uri if local is None else f"file://{local}"
         options: dict[str, Any] = {"auto_mkdir": True} if scheme in ("file", "local") else {}
         try:
-            self._fs, root = url_to_fs(self.uri if local is None else f"file://{local}", **options)
+            self._fs, root = url_to_fs(address, **options)
         except (ImportError, ValueError) as error:
             extra = f"pip install 'xmtc[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install fsspec's package for it"
             raise ConfigError(f"{uri}: {error}; {extra}") from error
@@ -70,10 +82,13 @@ class Remote:
 
         def find() -> dict[str, Stamp]:
             self._fs.invalidate_cache()
-            found: dict[str, Any] = self._fs.find(top, detail=True)
-            # Some file systems give only the name of a single file.
-            names = {path[len(self._root) :].lstrip("/"): info or self._fs.info(path) for path, info in found.items()}
-            return {name: _stamp(info) for name, info in names.items() if name and not name.endswith("/")}
+            stamps: dict[str, Stamp] = {}
+            for path, info in self._fs.find(top, detail=True).items():
+                name = path[len(self._root) :].lstrip("/")
+                if name and not name.endswith("/"):
+                    # Some file systems give only the name of a single file.
+                    stamps[name] = _stamp(info or self._fs.info(path))
+            return stamps
 
         return self._with_retries("listing", folder, find, absent=dict)
 
@@ -152,7 +167,8 @@ class Remote:
                     return absent()
                 self._raise_if_lasting(error, place, doing)
                 # Not all ranks at the same time, when the server is back.
-                pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S) * random.uniform(0.7, 1.3)
+                pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
+                pause *= random.uniform(0.7, 1.3)
                 waited = time.monotonic() - started
                 if waited + pause > self._retry_s:
                     raise StorageError(
@@ -171,7 +187,7 @@ class Remote:
                 f"{place}: {doing} failed: the disk of the local copy is full; make room there, or set storage.cache"
             ) from error
         lasting = type(error).__name__ in _LASTING_NAMES or getattr(error, "status", None) in _LASTING_STATUS
-        if lasting or is_denied(error) or isinstance(error, _LASTING):
+        if lasting or is_denied(error) or isinstance(error, _LASTING_ERRORS):
             raise StorageError(
                 f"{place}: {doing} failed ({_words(error)}); check that bucket and folder exist, and that the client's "
                 "credentials (for s3:// those of the AWS command line, for gs:// gcloud's) allow it"
@@ -183,15 +199,18 @@ def is_denied(error: BaseException | None) -> bool:
     if isinstance(error, PermissionError) or type(error).__name__ in _CREDENTIALS_NAMES:
         return True
     # gcsfs: 403 is an OSError, 401 its own error; "Invalid Credentials" is a token that could not be renewed just now.
-    forbidden = isinstance(error, OSError) and str(error).startswith("Forbidden:")
-    return forbidden or (getattr(error, "code", None) in (401, 403) and "Invalid Credentials" not in str(error))
+    if isinstance(error, OSError) and str(error).startswith("Forbidden:"):
+        return True
+    return getattr(error, "code", None) in (401, 403) and "Invalid Credentials" not in str(error)
 
 
 def _cause(error: Exception) -> BaseException:
     """Return why fsspec finds no file at http:// if the server can't be reached, or refuses; else the error itself."""
     cause = error.__cause__
-    refused = isinstance(cause, OSError) or getattr(cause, "status", 404) != 404
-    return cause if cause and refused and isinstance(error, FileNotFoundError) else error
+    if cause is None or not isinstance(error, FileNotFoundError):
+        return error
+    is_refused = isinstance(cause, OSError) or getattr(cause, "status", 404) != 404
+    return cause if is_refused else error
 
 
 def _words(error: BaseException) -> str:
@@ -200,5 +219,7 @@ def _words(error: BaseException) -> str:
 
 
 def _stamp(info: dict[str, Any]) -> Stamp:
-    version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None), "")
+    """Return size and version of a file, from what its file system says of it."""
+    versions = [str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None]
+    version = versions[0] if versions else ""
     return [int(info.get("size") or 0), version]

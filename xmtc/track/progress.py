@@ -28,10 +28,16 @@ class ConsoleTask(AbstractContextManager["ConsoleTask"]):
     """One piece of work. Use it as a context manager, or call `close` at the end."""
 
     def __init__(self, owner: "Progress", description: str, total: int | None, unit: str, done: int, lines: bool):
-        self.description, self.total, self.unit = description, total, unit
-        self.done = self.first = done
-        self._owner, self._lines, self._closed = owner, lines and owner.enabled, False
-        self.started_s = self.printed_s = owner.clock()
+        self.description = description
+        self.total = total
+        self.unit = unit
+        self.first = done
+        self.done = done
+        self._owner = owner
+        self._lines = lines and owner.enabled
+        self._closed = False
+        self.started_s = owner.clock()
+        self.printed_s = self.started_s
         self.bar = owner.bars.add_task(description, total=total, completed=done, unit=unit) if owner.bars else None
 
     def advance(self, amount: int = 1) -> None:
@@ -80,7 +86,8 @@ class Progress:
     def __init__(
         self, *, enabled: bool = True, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ):
-        self.enabled, self.clock = enabled, clock
+        self.enabled = enabled
+        self.clock = clock
         self.console = console or shared_console()
         self.bars: RichProgress | None = None
         self._open = 0
@@ -119,11 +126,18 @@ def progress_line(task: ConsoleTask, elapsed_s: float, *, final: bool) -> str:
     count = f"{task.done:,} {task.unit}"
     if task.total is not None:
         count = f"{task.done:,}/{task.total:,} {task.unit} ({task.done / max(task.total, 1):.0%})"
-    speed = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.2g}/s" if rate > 0 else ""
+    speed = f", {_rate_in_words(rate)}" if rate > 0 else ""
     if final:
         return f"{task.description}: {count} in {duration(elapsed_s)}{speed}"
-    eta = f", ETA {duration((task.total - task.done) / rate)}" if task.total is not None and rate > 0 else ""
+    eta = ""
+    if task.total is not None and rate > 0:
+        eta = f", ETA {duration((task.total - task.done) / rate)}"
     return f"{task.description}: {count}{speed}{eta}"
+
+
+def _rate_in_words(rate: float) -> str:
+    """Format units a second: whole ones if they are many, two digits otherwise."""
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
 
 
 def _bars(console: Console) -> RichProgress:

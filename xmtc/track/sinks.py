@@ -16,7 +16,8 @@ from xmtc.config.base import config
 from xmtc.config.plain import flattened
 from xmtc.files import write_text
 
-_FLUSH_SECONDS = 30  # of TensorBoard
+_FLUSH_SECONDS = 30
+"""How long TensorBoard's writer keeps events in memory."""
 _RUN_ID_FILE = "mlflow_run_id"
 _PROJECT = "xmtc"
 """Name of the experiment of MLflow, and by default of the project of Weights & Biases."""
@@ -89,7 +90,8 @@ class WandbSink:
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Send one step."""
-        self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in metrics.items()}})
+        values = {f"{stage}/{name}": value for name, value in metrics.items()}
+        self._run.log({f"{stage}/step": step, **values})
 
     def close(self) -> None:
         """End the run."""
@@ -123,8 +125,11 @@ class MlflowSink:
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Send one step, in one request: training waits for it."""
-        metric, now = import_module("mlflow.entities").Metric, int(time.time() * 1000)
-        values = [metric(portable_name(f"{stage}/{name}"), value, now, step) for name, value in metrics.items()]
+        metric_class = import_module("mlflow.entities").Metric
+        now_ms = int(time.time() * 1000)
+        values: list[Any] = []
+        for name, value in metrics.items():
+            values.append(metric_class(portable_name(f"{stage}/{name}"), value, now_ms, step))
         self._client.log_batch(self._run_id, metrics=values)
 
     def close(self) -> None:

@@ -12,6 +12,8 @@ import torch
 T = TypeVar("T")
 
 _GIB = 2**30
+_SHORTEST_S = 1e-9
+"""Stands for an interval of no time where something is divided by it."""
 _TERA = 1e12
 
 
@@ -70,7 +72,7 @@ class Throughput:
             on CUDA, mem/cuda_peak_gib; time/data_wait_frac in [0, 1].
         """
         now = self._clock()
-        elapsed = max(now - self._since, 1e-9)
+        elapsed = max(now - self._since, _SHORTEST_S)
         tokens_per_s = self._tokens / elapsed
         metrics = {
             "perf/tokens_per_s": tokens_per_s,

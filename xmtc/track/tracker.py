@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,14 @@ class MetricsLog:
 
     def drop(self, stage: str, beyond_step: int) -> None:
         """Take out the records of `stage` with a greater step (with `beyond_step` 0, all of them)."""
+
+        def stays(record: dict[str, Any]) -> bool:
+            if record["stage"] != stage:
+                return True
+            return beyond_step > 0 and record["step"] <= beyond_step
+
         self._file.close()
-        self._rewrite(lambda record: record["stage"] != stage or (beyond_step > 0 and record["step"] <= beyond_step))
+        self._rewrite(stays)
         self._file = self.path.open("a", encoding="utf-8")
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -47,7 +54,8 @@ class MetricsLog:
 
     def _rewrite(self, keep: Callable[[dict[str, Any]], bool]) -> None:
         """Keep the records that `keep` accepts, and no torn last line; the file is replaced whole."""
-        write_text(self.path, "".join(json.dumps(one) + "\n" for one in read_metrics(self.path) if keep(one)))
+        lines = [json.dumps(record) + "\n" for record in read_metrics(self.path) if keep(record)]
+        write_text(self.path, "".join(lines))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -81,7 +89,8 @@ def check_sinks(run_dir: Path, config: TrackConfig, settings: Mapping[str, Any])
     run = RunInfo(run_dir, redacted(dict(settings)))
     for sink in config.sinks:
         print_line(f"track.sinks: trying {sink.kind}")
-        if failure := _failure(sink.kind, lambda sink=sink: sink.open(run).close()):
+        failure = _failure(sink.kind, lambda sink=sink: sink.open(run).close())
+        if failure is not None:
             raise ConfigError(f"{failure}; correct it, or take the sink out")
 
 
@@ -90,7 +99,24 @@ def _failure(kind: str, call: Callable[[], object]) -> str | None:
     try:
         call()
     except Exception as error:  # the library has no error class: each has its own, and those of its transport
-        return redacted(f"track.sinks: {kind}: {type(error).__name__}: {' '.join(str(error).split())}")
+        words = " ".join(str(error).split())
+        return redacted(f"track.sinks: {kind}: {type(error).__name__}: {words}")
+    return None
+
+
+@dataclass(frozen=True)
+class _StageProgress:
+    """A stage that this process works at.
+
+    Attributes:
+        total_steps: how many steps it has, if that is known.
+        first_step: the step after which this process began.
+        started_s: when it began, by the clock of the tracker.
+    """
+
+    total_steps: int | None
+    first_step: int
+    started_s: float
 
 
 class Tracker(AbstractContextManager["Tracker"]):
@@ -115,11 +141,13 @@ class Tracker(AbstractContextManager["Tracker"]):
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.config, self._active = config, rank == 0
-        self._console, self._clock = console, clock
+        self.config = config
+        self._active = rank == 0
+        self._console = console
+        self._clock = clock
         self._progress = Progress(console=console)
         self._bar: ConsoleTask | None = None
-        self._stages: dict[str, tuple[int | None, int, float]] = {}
+        self._stages: dict[str, _StageProgress] = {}
         if not self._active:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -134,7 +162,7 @@ class Tracker(AbstractContextManager["Tracker"]):
         """Begin a stage (`resumed_step` 0), or continue it and drop what was logged after `resumed_step`."""
         if not self._active:
             return
-        self._stages[stage] = (total_steps, resumed_step, self._clock())
+        self._stages[stage] = _StageProgress(total_steps, resumed_step, self._clock())
         self._close_bar()
         # Only on a terminal; in a log, step lines show the progress.
         self._bar = self._progress.task(stage, total_steps, "steps", done=resumed_step, lines=False)
@@ -161,25 +189,32 @@ class Tracker(AbstractContextManager["Tracker"]):
         if self._bar is not None:
             self._bar.reach(step)
         if line:
-            total, _, _ = self._stages[stage]
-            print_line(step_line(stage, step, total, metrics, self._eta_s(stage, step)), self._console)
+            progress = self._stages[stage]
+            text = step_line(stage, step, progress.total_steps, metrics, self._eta_s(progress, step))
+            print_line(text, self._console)
 
-    def _eta_s(self, stage: str, step: int) -> float | None:
-        total, first, started = self._stages[stage]
-        if total is None or step <= first:
+    def _eta_s(self, progress: _StageProgress, step: int) -> float | None:
+        """Estimate the seconds until the end of a stage; None if nobody can know."""
+        if progress.total_steps is None or step <= progress.first_step:
             return None
-        return (self._clock() - started) / (step - first) * (total - step)
+        seconds_per_step = (self._clock() - progress.started_s) / (step - progress.first_step)
+        return seconds_per_step * (progress.total_steps - step)
 
     def _tell(self, call: Callable[[Sink], object]) -> None:
         """Call every sink. One that fails gets nothing more: a server that is away must not end hours of training."""
-        self._sinks = [(kind, sink) for kind, sink in self._sinks if self._works(kind, lambda sink=sink: call(sink))]
+        working: list[tuple[str, Sink]] = []
+        for kind, sink in self._sinks:
+            if self._works(kind, lambda sink=sink: call(sink)):
+                working.append((kind, sink))
+        self._sinks = working
 
     def _works(self, kind: str, call: Callable[[], object]) -> bool:
         """Call a sink, and say it if that fails."""
-        if failure := _failure(kind, call):
-            rest = f"the run goes on without it, and {METRICS_LOG} has all metrics"
-            print_line(f"warning: {failure}; {rest}", self._console)
-        return failure is None
+        failure = _failure(kind, call)
+        if failure is None:
+            return True
+        print_line(f"warning: {failure}; the run goes on without it, and {METRICS_LOG} has all metrics", self._console)
+        return False
 
     def _close_bar(self) -> None:
         if self._bar is not None:
