@@ -21,9 +21,12 @@ from xmtc.fusion.config import CombinationKind
 MAX_PAIRS = 60_000
 """Number of pairs that trees are fitted on, besides the right ones; more take longer and help little."""
 TREES = 250
-_EVENLY = 0.2  # share of `MAX_PAIRS` that is drawn whatever their chance
-_MOST_LEAVES = 16  # a bit each
-_VALUES = 255  # of an input: as many as scikit-learn tells apart
+_EVENLY = 0.2
+"""Share of `MAX_PAIRS` that is drawn whatever their chance."""
+_MOST_LEAVES = 16
+"""Leaves of a tree: each has a bit of 16."""
+_VALUES = 255
+"""Different values of an input: as many as scikit-learn tells apart."""
 _BOOSTING: dict[str, Any] = {
     "max_iter": TREES,
     "learning_rate": 0.05,
@@ -35,8 +38,10 @@ _BOOSTING: dict[str, Any] = {
     "early_stopping": False,
     "random_state": 0,
 }
-_COMPARED = 1_000  # pairs whose logits are compared with scikit-learn's
-_PAIRS_AT_ONCE = 512  # pairs × trees × 4 bytes fit into a core's cache
+_COMPARED = 1_000
+"""Pairs whose logits are compared with scikit-learn's."""
+_PAIRS_AT_ONCE = 512
+"""So few that pairs × trees × 4 bytes fit into a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +93,17 @@ class BoostedTrees(Combination):
         Raises:
             ConfigError: the installed scikit-learn stores its trees in another form.
         """
-        from sklearn.ensemble import HistGradientBoostingClassifier  # a second, which prediction need not wait
+        from sklearn.ensemble import HistGradientBoostingClassifier  # takes a second, which prediction need not wait
 
-        spread_P = np.sqrt(chance_P * (1 - chance_P))
-        share_P = MAX_PAIRS * (_EVENLY / len(right_P) + (1 - _EVENLY) * spread_P / spread_P.sum())
-        share_P = np.where(right_P, 1, np.minimum(share_P, 1)) if len(right_P) > MAX_PAIRS else np.ones(len(right_P))
+        share_P = _sampling_shares(right_P, chance_P)
         drawn_P = np.random.default_rng(0).random(len(right_P)) < share_P
         booster = HistGradientBoostingClassifier(**_BOOSTING)
         booster.fit(_rounded(inputs_PX[drawn_P, :-1]), right_P[drawn_P], sample_weight=1 / share_P[drawn_P])
-        trees, some_PX = cls._of(booster), inputs_PX[:_COMPARED]
-        found_P = trees.logits(some_PX.T[:, None], np.zeros((1, len(some_PX)), np.int32))[0]
-        if not np.allclose(found_P, booster.decision_function(some_PX[:, :-1])):
+        trees = cls._of(booster)
+        compared_PX = inputs_PX[:_COMPARED]
+        any_labels_1P = np.zeros((1, len(compared_PX)), np.int32)
+        own_logits_P = trees.logits(compared_PX.T[:, None], any_labels_1P)[0]
+        if not np.allclose(own_logits_P, booster.decision_function(compared_PX[:, :-1])):
             raise ConfigError(
                 "xmtc cannot read the trees of the installed scikit-learn: install the version in constraints.txt, or "
                 "set model.fusion.kind to linear"
@@ -108,7 +113,7 @@ class BoostedTrees(Combination):
     @classmethod
     def _of(cls, booster: Any) -> Self:
         """Read the nodes, of which scikit-learn has no public view; `fit` compares the result with its predictions."""
-        tables = [one.nodes for (one,) in booster._predictors]
+        tables = [predictor.nodes for (predictor,) in booster._predictors]
         sizes_T = [len(table) for table in tables]
         roots_T = np.cumsum([0, *sizes_T[:-1]]).astype(np.int32)
         nodes = np.concatenate(tables)
@@ -118,7 +123,8 @@ class BoostedTrees(Combination):
         children_V2[leaf_V] = np.flatnonzero(leaf_V)[:, None]
         value_V = nodes["value"].astype(np.float64)
         for node in np.flatnonzero(~leaf_V)[::-1]:  # children come after their parent
-            value_V[node] = np.average(value_V[children_V2[node]], weights=nodes["count"][children_V2[node]])
+            children = children_V2[node]
+            value_V[node] = np.average(value_V[children], weights=nodes["count"][children])
         return cls(
             roots_T,
             np.where(leaf_V, 0, nodes["feature_idx"]).astype(np.int32),
@@ -157,26 +163,37 @@ class BoostedTrees(Combination):
     @override
     def logits(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
         used_NK = label_ids_NK >= 0
+        sums = [np.empty(0)]
+        for leaf_PT in self._leaves(inputs_XNK[:, used_NK]):
+            sums.append(self.value_V.take(leaf_PT).sum(axis=1))
         logits_NK = np.zeros(used_NK.shape)
-        parts = (self.value_V.take(leaf_PT).sum(axis=1) for leaf_PT in self._leaves(inputs_XNK[:, used_NK]))
-        logits_NK[used_NK] = self.start_1 + np.concatenate([np.empty(0), *parts])
+        logits_NK[used_NK] = self.start_1 + np.concatenate(sums)
         return logits_NK
 
     @override
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
         """The last input, which is 1, gets the values of the roots."""
-        terms_VX = np.zeros((len(self.value_V), len(inputs_XNK)))
+        input_count = len(inputs_XNK)
+        terms_VX = self._terms_of_nodes(input_count)
+        parts = [np.empty((0, input_count))]
+        for leaf_PT in self._leaves(inputs_XNK.reshape(input_count, -1)):
+            pairs, trees = leaf_PT.shape
+            row_starts = np.arange(0, leaf_PT.size + 1, trees)
+            content = (np.ones(leaf_PT.size), leaf_PT.ravel(), row_starts)
+            leaves_PV = sparse.csr_array(content, shape=(pairs, len(terms_VX)))
+            parts.append(leaves_PV @ terms_VX)
+        terms_PX = np.concatenate(parts)
+        terms_PX[:, -1] = self.start_1 + self.value_V[self.roots_T].sum()
+        return terms_PX.T.reshape(inputs_XNK.shape)
+
+    def _terms_of_nodes(self, input_count: int) -> Floats:
+        """Sum, for each node, the changes of value on the way from its root, by the input that is divided by."""
+        terms_VX = np.zeros((len(self.value_V), input_count))
         for node in self._splits:
             for child in self.children_V2[node]:
                 terms_VX[child] = terms_VX[node]
                 terms_VX[child, self.input_V[node]] += self.value_V[child] - self.value_V[node]
-        parts = []
-        for leaf_PT in self._leaves(inputs_XNK.reshape(len(inputs_XNK), -1)):
-            ones = np.ones(leaf_PT.size), leaf_PT.ravel(), np.arange(0, leaf_PT.size + 1, leaf_PT.shape[1])
-            parts.append(sparse.csr_array(ones, shape=(len(leaf_PT), len(terms_VX))) @ terms_VX)
-        terms_PX = np.concatenate([np.empty((0, len(inputs_XNK))), *parts])
-        terms_PX[:, -1] = self.start_1 + self.value_V[self.roots_T].sum()
-        return terms_PX.T.reshape(inputs_XNK.shape)
+        return terms_VX
 
     @property
     def _splits(self) -> NDArray[np.intp]:
@@ -190,12 +207,14 @@ class BoostedTrees(Combination):
         Row i of the masks (E + 1, T) has the leaves that are left to a pair whose input exceeds i of E thresholds. A
         pair's leaf is the lowest bit that its inputs leave (Lucchese et al. 2015, "QuickScorer").
         """
-        splits, trees = self._splits, len(self.roots_T)
+        splits = self._splits
+        trees = len(self.roots_T)
         tree_V = np.searchsorted(self.roots_T, np.arange(len(self.value_V)), side="right") - 1
         is_leaf_V = np.ones(len(self.value_V), np.bool_)
         is_leaf_V[splits] = False
         leaves = np.flatnonzero(is_leaf_V)  # of a tree from left to right
-        rank = np.arange(len(leaves)) - np.searchsorted(leaves, self.roots_T)[tree_V[leaves]]
+        first_leaf_T = np.searchsorted(leaves, self.roots_T)
+        rank = np.arange(len(leaves)) - first_leaf_T[tree_V[leaves]]
         bits_V = np.zeros(len(self.value_V), np.uint16)
         bits_V[leaves] = 1 << rank
         for node in splits[::-1]:
@@ -203,13 +222,14 @@ class BoostedTrees(Combination):
         node_TB = np.zeros((trees, _MOST_LEAVES), np.int32)
         node_TB[tree_V[leaves], _code(bits_V[leaves])] = leaves
         tests = {}
-        for x in np.unique(self.input_V[splits]):
-            of_input = splits[self.input_V[splits] == x]
-            edges, place = np.unique(self.threshold_V[of_input], return_inverse=True)
+        for input_number in np.unique(self.input_V[splits]):
+            splits_of_input = splits[self.input_V[splits] == input_number]
+            edges, edge_of_split = np.unique(self.threshold_V[splits_of_input], return_inverse=True)
             masks = np.full((len(edges) + 1, trees), 0xFFFF, np.uint16)
-            for node, edge in zip(of_input, place, strict=True):
-                masks[edge + 1 :, tree_V[node]] &= ~bits_V[self.children_V2[node, 0]]
-            tests[int(x)] = edges, masks
+            for node, edge in zip(splits_of_input, edge_of_split, strict=True):
+                left_child = self.children_V2[node, 0]
+                masks[edge + 1 :, tree_V[node]] &= ~bits_V[left_child]
+            tests[int(input_number)] = edges, masks
         return node_TB.ravel(), tests
 
     def _leaves(self, inputs_XP: Floats) -> Iterator[NDArray[np.int32]]:
@@ -217,11 +237,25 @@ class BoostedTrees(Combination):
         nodes, tests = self._bits
         first_T = np.arange(0, len(nodes), _MOST_LEAVES)
         for first in range(0, inputs_XP.shape[1], _PAIRS_AT_ONCE):
-            some_XP = inputs_XP[:, first : first + _PAIRS_AT_ONCE]
-            left_PT = np.full((some_XP.shape[1], len(self.roots_T)), 0xFFFF, np.uint16)
-            for x, (edges, masks) in tests.items():
-                left_PT &= masks.take(np.searchsorted(edges, some_XP[x]), axis=0)
-            yield nodes.take(first_T + _code(left_PT & -left_PT))
+            chunk_XP = inputs_XP[:, first : first + _PAIRS_AT_ONCE]
+            left_PT = np.full((chunk_XP.shape[1], len(self.roots_T)), 0xFFFF, np.uint16)
+            for input_number, (edges, masks) in tests.items():
+                exceeded_P = np.searchsorted(edges, chunk_XP[input_number])
+                left_PT &= masks.take(exceeded_P, axis=0)
+            lowest_bit_PT = left_PT & -left_PT
+            yield nodes.take(first_T + _code(lowest_bit_PT))
+
+
+def _sampling_shares(right_P: NDArray[np.bool_], chance_P: Floats) -> Floats:
+    """Compute with which probability each pair is drawn: all of few pairs, and all right ones of many."""
+    pairs = len(right_P)
+    if pairs <= MAX_PAIRS:
+        return np.ones(pairs)
+    spread_P = np.sqrt(chance_P * (1 - chance_P))
+    evenly = _EVENLY / pairs
+    by_spread_P = (1 - _EVENLY) * spread_P / spread_P.sum()
+    share_P = MAX_PAIRS * (evenly + by_spread_P)
+    return np.where(right_P, 1, np.minimum(share_P, 1))
 
 
 def _rounded(inputs_PX: Floats) -> Floats:
@@ -229,7 +263,8 @@ def _rounded(inputs_PX: Floats) -> Floats:
     columns = []
     for input_P in inputs_PX.T:
         values = np.unique(np.quantile(input_P, np.linspace(0, 1, _VALUES)))
-        columns.append(values[np.searchsorted((values[1:] + values[:-1]) / 2, input_P)])
+        middles = (values[1:] + values[:-1]) / 2
+        columns.append(values[np.searchsorted(middles, input_P)])
     return np.stack(columns, axis=1)
 
 

@@ -22,7 +22,8 @@ from xmtc.fusion.pairs import Pairs
 logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 16
 """Fusions fitted at the same time, each on its copy of the pairs."""
-_HALVES = slice(None, None, 2), slice(1, None, 2)
+_EVEN = slice(None, None, 2)
+_ODD = slice(1, None, 2)
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,11 @@ class CrossFit:
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
         """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion."""
         work = (partial(self._half, arm, *half) for arm in arms for half in self._halves)
-        found = in_threads(work, min(cpu_count(), MOST_AT_ONCE))
-        for even, odd in zip(found, found, strict=True):
+        results = in_threads(work, min(cpu_count(), MOST_AT_ONCE))
+        for even_logits, odd_logits in zip(results, results, strict=True):
             logits_NK = np.empty(self.pairs.label_ids_NK.shape)
-            logits_NK[::2], logits_NK[1::2] = even, odd
+            logits_NK[::2] = even_logits
+            logits_NK[1::2] = odd_logits
             yield logits_NK
 
     @cached_property
@@ -70,16 +72,19 @@ class CrossFit:
         if self.occurrences.any_together:
             pairs = replace(pairs, given_PP=self.occurrences.between(pairs.label_ids_NK))
         halves = []
-        for half, other in (_HALVES[::-1], _HALVES):
-            learned, gold_NL = self._learned(pairs, half)
+        for half_to_fit, half_to_fuse in ((_ODD, _EVEN), (_EVEN, _ODD)):
+            learned, gold_NL = self._learned(pairs, half_to_fit)
             maps = learned.maps(learned.right(gold_NL))
-            halves.append((learned.read_by(maps), gold_NL, pairs.take(other).read_by(maps)))
+            fused = pairs.take(half_to_fuse)
+            halves.append((learned.read_by(maps), gold_NL, fused.read_by(maps)))
         return halves
 
     def _learned(self, pairs: Pairs, half: slice) -> tuple[Pairs, Matrix]:
         """Return the half to fit on, or everything if no candidate of the half is right, or all are."""
-        part, gold_NL = pairs.take(half), self.gold_NL[half]
-        if len(np.unique(part.right(gold_NL)[part.used])) == 2:
+        part = pairs.take(half)
+        gold_NL = self.gold_NL[half]
+        outcomes = np.unique(part.right(gold_NL)[part.used])
+        if len(outcomes) == 2:
             return part, gold_NL
         logger.warning("dev is too small to halve: metrics of fused scorers are those of documents they were fitted on")
         return pairs, self.gold_NL

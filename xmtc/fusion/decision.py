@@ -18,7 +18,6 @@ Shapes: N documents, K labels of a document, best first, L labels, P pairs, T th
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,8 +42,12 @@ _PRIOR = 10.0
 _LEAST_GOLD = 25
 """A bin with fewer gold documents takes the threshold of all labels."""
 _STEPS = 300
-_BLOCK = 4096  # labels whose outcomes at all thresholds are in memory at once
-_STORED_FROM, _STORED = 0.01, 2_000_000
+_BLOCK = 4096
+"""Labels whose outcomes at all thresholds are in memory at once."""
+_STORED_FROM = 0.01
+"""Pairs with a lower score are not kept."""
+_STORED = 2_000_000
+"""Most pairs that are kept."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Decision:
         if name == "top_k":
             made_NK = np.arange(ids_NK.shape[-1]) < int(value)
         elif name == "samples":
-            made_NK = np.arange(ids_NK.shape[-1]) < _best_sizes(_considered(ids_NK, scores_NK))[..., None]
+            sizes_N = _best_sizes(_considered(ids_NK, scores_NK))
+            made_NK = np.arange(ids_NK.shape[-1]) < sizes_N[..., None]
         else:
             made_NK = scores_NK >= self.limit(ids_NK)
         return made_NK & (ids_NK >= 0)
@@ -88,18 +92,26 @@ class Decision:
         """
         made_NK = self.chosen(ids_NK, scores_NK)[..., :CONSIDERED]
         shares_NK = _considered(ids_NK, scores_NK)
-        right_N, size_N, gold_N = (shares_NK * made_NK).sum(-1), made_NK.sum(-1), shares_NK.sum(-1)
-        wholes = (size_N, gold_N, (size_N + gold_N) / 2)
-        return np.stack([right_N / np.maximum(whole_N, 1e-9) for whole_N in wholes], axis=-1)
+        right_N = (shares_NK * made_NK).sum(-1)
+        size_N = made_NK.sum(-1)
+        gold_N = shares_NK.sum(-1)
+        precision_N = right_N / np.maximum(size_N, 1e-9)
+        recall_N = right_N / np.maximum(gold_N, 1e-9)
+        f1_N = right_N / np.maximum((size_N + gold_N) / 2, 1e-9)
+        return np.stack([precision_N, recall_N, f1_N], axis=-1)
 
     def extended(self, labels: int) -> "Decision":
         """Return the decision with this many more labels, which take the threshold of all."""
-        known_L, more = self.thresholds_L, np.full(labels, self.threshold, np.float32)
-        return self if known_L is None else replace(self, thresholds_L=np.concatenate([known_L, more]))
+        if self.thresholds_L is None:
+            return self
+        new_thresholds = np.full(labels, self.threshold, np.float32)
+        return replace(self, thresholds_L=np.concatenate([self.thresholds_L, new_thresholds]))
 
     def regrouped(self, regrouping: Regrouping) -> "Decision":
         """Return the decision with fewer labels; a merged label keeps the threshold of the label that is kept."""
-        return self if self.thresholds_L is None else replace(self, thresholds_L=self.thresholds_L[regrouping.kept_M])
+        if self.thresholds_L is None:
+            return self
+        return replace(self, thresholds_L=self.thresholds_L[regrouping.kept_M])
 
 
 def expected_labels(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -110,7 +122,8 @@ def expected_labels(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32])
 def released(expected_N3: NDArray[np.floating], bar: str) -> NDArray[np.bool_]:
     """Mark the documents of which enough is expected, see `Decision.expected`; compares as float32, like tables."""
     name, _, least = bar.removeprefix("expected_").partition(">=")
-    return np.asarray(expected_N3, np.float32)[..., EXPECTED.index(name)] >= float(least)
+    expected_N = np.asarray(expected_N3, np.float32)[..., EXPECTED.index(name)]
+    return expected_N >= float(least)
 
 
 HALF = Decision()
@@ -120,14 +133,19 @@ BEST = Decision(0.0, None, "top_k=1")
 
 
 def _considered(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
-    kept = (..., slice(CONSIDERED))
-    return np.where(ids_NK[kept] >= 0, scores_NK[kept], 0).astype(np.float64)
+    """Return the probabilities of the labels that count in what is expected of a document; 0 for padding."""
+    ids_NK = ids_NK[..., :CONSIDERED]
+    scores_NK = scores_NK[..., :CONSIDERED]
+    return np.where(ids_NK >= 0, scores_NK, 0).astype(np.float64)
 
 
 def _best_sizes(scores_NK: NDArray[np.float64]) -> NDArray[np.integer]:
     """Find the number of best labels, at least 1, with the greatest expected F1: (N,)."""
     sizes_K = np.arange(1, scores_NK.shape[-1] + 1)
-    return (np.cumsum(scores_NK, axis=-1) / (sizes_K + scores_NK.sum(-1, keepdims=True))).argmax(-1) + 1
+    right_NK = np.cumsum(scores_NK, axis=-1)
+    gold_N1 = scores_NK.sum(-1, keepdims=True)
+    half_f1_NK = right_NK / (sizes_K + gold_N1)
+    return half_f1_NK.argmax(-1) + 1
 
 
 @dataclass(frozen=True)
@@ -176,10 +194,12 @@ class Outcomes:
         """
         used_NK = ids_NK >= 0
         order = np.argsort(-scores_NK[used_NK], kind="stable")
-        ids_P, scores_P = ids_NK[used_NK][order], scores_NK[used_NK][order]
+        ids_P = ids_NK[used_NK][order]
+        scores_P = scores_NK[used_NK][order]
         hits_P = hits_NK[used_NK][order].astype(np.float32)
         right_P = (hits_P + scores_P) / np.float32(2) if calibrated else hits_P
-        whole_L = gold_L + np.bincount(ids_P, right_P - hits_P, len(gold_L))  # labels that were not found count fully
+        change_L = np.bincount(ids_P, right_P - hits_P, len(gold_L))
+        whole_L = gold_L + change_L  # gold labels that are no candidates count fully
         return cls(ids_P, scores_P, right_P.astype(np.float32), whole_L.astype(np.float32), len(ids_NK))
 
     def tuned(self, rule: str, train_counts_L: NDArray[np.int64] | None = None) -> Decision:
@@ -197,20 +217,30 @@ class Outcomes:
         if name == "micro":
             return Decision(self._best(), None, rule)
         counts_L = np.zeros(len(self.gold_L), np.int64) if train_counts_L is None else train_counts_L
-        tune = Outcomes._by_label if name == "macro" else partial(Outcomes._precise, precision=float(value))
-        whole_L = tune(self, np.ones(len(counts_L), np.bool_))
-        thresholds_L = whole_L.copy()
+
+        def thresholds_of(mask_L: NDArray[np.bool_]) -> NDArray[np.float32]:
+            return self._by_label(mask_L) if name == "macro" else self._precise(mask_L, float(value))
+
+        of_all_L = thresholds_of(np.ones(len(counts_L), np.bool_))
+        thresholds_L = of_all_L.copy()
         for mask_L in bin_masks(BINS, counts_L):
             if self.gold_L[mask_L].sum() >= _LEAST_GOLD:
-                thresholds_L[mask_L] = tune(self, mask_L)[mask_L]
-        return Decision(float(np.median(whole_L)), thresholds_L, rule)
+                thresholds_L[mask_L] = thresholds_of(mask_L)[mask_L]
+        return Decision(float(np.median(of_all_L)), thresholds_L, rule)
 
     def _of(self, mask_L: NDArray[np.bool_]) -> "Outcomes":
-        return replace(self._only(mask_L[self.label_ids_P]), gold_L=self.gold_L * mask_L)
+        """Return the outcomes of some labels."""
+        pairs_of_labels = self._only(mask_L[self.label_ids_P])
+        return replace(pairs_of_labels, gold_L=self.gold_L * mask_L)
 
-    def _only(self, kept: slice | NDArray[np.bool_]) -> "Outcomes":
-        pairs = {"label_ids_P": self.label_ids_P[kept], "scores_P": self.scores_P[kept], "right_P": self.right_P[kept]}
-        return replace(self, **pairs)
+    def _only(self, places: slice | NDArray[np.bool_]) -> "Outcomes":
+        """Return the outcomes of some pairs."""
+        return replace(
+            self,
+            label_ids_P=self.label_ids_P[places],
+            scores_P=self.scores_P[places],
+            right_P=self.right_P[places],
+        )
 
     def _at(self, place: int) -> float:
         """Return the score of a pair; 1 before the first, 0 behind the last."""
@@ -220,22 +250,27 @@ class Outcomes:
 
     def _last(self) -> NDArray[np.int64]:
         """Return the last place of each score that occurs."""
-        return np.flatnonzero(np.append(self.scores_P[1:] != self.scores_P[:-1], len(self.scores_P) > 0))
+        next_differs_P = self.scores_P[1:] != self.scores_P[:-1]
+        return np.flatnonzero(np.append(next_differs_P, len(self.scores_P) > 0))
 
     def _best(self) -> float:
         """Return the threshold of greatest micro-F1; a half if nothing is right."""
         if not len(self.right_P) or not self.right_P.any():
             return 0.5
         last = self._last()
-        f1 = np.cumsum(self.right_P, dtype=np.float64)[last] / (last + 1 + self.gold_L.sum(dtype=np.float64))
-        return float(self.scores_P[last[np.argmax(f1)]])
+        right = np.cumsum(self.right_P, dtype=np.float64)[last]
+        predicted = last + 1
+        half_f1 = right / (predicted + self.gold_L.sum(dtype=np.float64))
+        return float(self.scores_P[last[np.argmax(half_f1)]])
 
     def _precise(self, mask_L: NDArray[np.bool_], precision: float) -> NDArray[np.float32]:
         """Return the lowest threshold with this precision on some labels, (L,); 1 if none has it."""
         own = self._of(mask_L)
         last = own._last()
-        enough = np.flatnonzero(np.cumsum(own.right_P, dtype=np.float64)[last] >= precision * (last + 1))
-        place = int(last[enough[-1]]) if len(enough) else -1
+        right = np.cumsum(own.right_P, dtype=np.float64)[last]
+        predicted = last + 1
+        precise_enough = np.flatnonzero(right >= precision * predicted)
+        place = int(last[precise_enough[-1]]) if len(precise_enough) else -1
         return np.full(len(mask_L), own._at(place), np.float32)
 
     def _by_label(self, mask_L: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -243,42 +278,51 @@ class Outcomes:
 
         The outcomes of all count as if they were of ten gold documents.
         """
-        own, labels = self._of(mask_L).stored(), len(mask_L)
+        own = self._of(mask_L).stored()
+        label_count = len(mask_L)
         if not own.right_P.any():
-            return np.full(labels, 0.5, np.float32)
-        thresholds_T = np.unique(np.quantile(own.scores_P, np.linspace(0, 1, _STEPS), method="nearest"))[::-1]
-        step_P = np.searchsorted(-thresholds_T, -own.scores_P)
-        at = (own.label_ids_P, step_P)
-        shape = (labels, len(thresholds_T))
-        right_LT, made_LT = (
-            sparse.csr_array((weights_P, at), shape=shape) for weights_P in (own.right_P, np.ones_like(own.right_P))
-        )
+            return np.full(label_count, 0.5, np.float32)
+        quantiles = np.quantile(own.scores_P, np.linspace(0, 1, _STEPS), method="nearest")
+        thresholds_T = np.unique(quantiles)[::-1]
+        steps_P = np.searchsorted(-thresholds_T, -own.scores_P)
+        places = (own.label_ids_P, steps_P)
+        shape = (label_count, len(thresholds_T))
+        right_LT = sparse.csr_array((own.right_P, places), shape=shape)
+        made_LT = sparse.csr_array((np.ones_like(own.right_P), places), shape=shape)
+
+        # What all the labels had at each threshold, scaled to ten gold documents.
         scale = _PRIOR / own.gold_L.sum(dtype=np.float64)
-        right_T, made_T = (scale * np.cumsum(matrix.sum(axis=0)) for matrix in (right_LT, made_LT))
-        found_L = np.full(labels, thresholds_T[np.argmax(right_T / (made_T + _PRIOR))], np.float32)
-        there = np.unique(own.label_ids_P)
-        for start in range(0, len(there), _BLOCK):
-            some = there[start : start + _BLOCK]
-            right_BT, made_BT = (matrix[some].toarray().cumsum(axis=1) for matrix in (right_LT, made_LT))
-            f1_BT = (right_BT + right_T) / (made_BT + made_T + own.gold_L[some, None] + _PRIOR)
-            found_L[some] = thresholds_T[f1_BT.argmax(axis=1)]
-        return found_L
+        prior_right_T = scale * np.cumsum(right_LT.sum(axis=0))
+        prior_made_T = scale * np.cumsum(made_LT.sum(axis=0))
+        best_of_all = np.argmax(prior_right_T / (prior_made_T + _PRIOR))
+        best_L = np.full(label_count, thresholds_T[best_of_all], np.float32)
+
+        proposed_labels = np.unique(own.label_ids_P)
+        for start in range(0, len(proposed_labels), _BLOCK):
+            label_ids = proposed_labels[start : start + _BLOCK]
+            right_BT = right_LT[label_ids].toarray().cumsum(axis=1) + prior_right_T
+            made_BT = made_LT[label_ids].toarray().cumsum(axis=1) + prior_made_T
+            gold_B1 = own.gold_L[label_ids, None] + _PRIOR
+            half_f1_BT = right_BT / (made_BT + gold_B1)
+            best_L[label_ids] = thresholds_T[half_f1_BT.argmax(axis=1)]
+        return best_L
 
     def extended(self, labels: int) -> "Outcomes":
         """Return the outcomes with this many more labels, which have none."""
-        return replace(self, gold_L=np.concatenate([self.gold_L, np.zeros(labels, np.float32)]))
+        no_documents = np.zeros(labels, np.float32)
+        return replace(self, gold_L=np.concatenate([self.gold_L, no_documents]))
 
     def regrouped(self, regrouping: Regrouping) -> "Outcomes":
         """Return the outcomes of the labels that remain; those of labels that are merged are dropped."""
-        kept_L = np.isin(np.arange(len(self.gold_L)), regrouping.kept_M)
-        own = self._of(kept_L)
+        remains_L = np.isin(np.arange(len(self.gold_L)), regrouping.kept_M)
+        own = self._of(remains_L)
         ids_P = regrouping.new_L[own.label_ids_P].astype(np.int32)
         return replace(own, label_ids_P=ids_P, gold_L=self.gold_L[regrouping.kept_M])
 
     def stored(self) -> "Outcomes":
         """Return the pairs that may matter: with a score of at least 0.01, the two million best."""
-        kept = slice(min(_STORED, int(np.searchsorted(-self.scores_P, np.float32(-_STORED_FROM), "right"))))
-        return self._only(kept)
+        high_enough = int(np.searchsorted(-self.scores_P, np.float32(-_STORED_FROM), "right"))
+        return self._only(slice(min(_STORED, high_enough)))
 
     def save(self, path: Path) -> None:
         """Write the pairs that may matter."""

@@ -8,6 +8,7 @@
 Suffixes: N documents, K candidates, L labels, S scorers.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,16 +121,21 @@ class Ensemble:
         if self.fusion is None:
             return changed
         counts_M = regrouping.summed(self.fusion.counts_L)
-        known_M = changed.train_counts
+        exact_counts_M = changed.train_counts
         for label in regrouping.merged:
-            counts_M[label] = min(counts_M[label], len(self.doc_ids)) if known_M is None else known_M[label]
+            if exact_counts_M is None:
+                counts_M[label] = min(counts_M[label], len(self.doc_ids))
+            else:
+                counts_M[label] = exact_counts_M[label]
         return replace(changed, fusion=self.fusion.regrouped(regrouping, counts_M))
 
     @property
     def train_counts(self) -> NDArray[np.int64] | None:
         """Number of training documents of each label, (L,), if a scorer still has them."""
-        known = (scorer.train_counts for scorer in self.scorers.values())
-        return next((counts_L for counts_L in known if counts_L is not None), None)
+        for scorer in self.scorers.values():
+            if scorer.train_counts is not None:
+                return scorer.train_counts
+        return None
 
     def save(self, folder: Path) -> None:
         """Write everything into a folder, which is created."""
@@ -154,10 +160,9 @@ class Ensemble:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
-        scorers = {
-            name: one.load(folder_of_scorer(folder, number, name))
-            for number, (name, one) in enumerate(zip(names_of(settings), settings, strict=True))
-        }
+        scorers: dict[str, Scorer] = {}
+        for number, (name, scorer_settings) in enumerate(zip(names_of(settings), settings, strict=True)):
+            scorers[name] = scorer_settings.load(folder_of_scorer(folder, number, name))
         fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
         path = folder / DOCUMENTS
         with reading(path, CheckpointError, "copy it again"):
@@ -167,9 +172,14 @@ class Ensemble:
 
 def names_of(settings: Sequence[ScorerSettings]) -> list[str]:
     """Name each scorer by its kind and its fields if it has some; later scorers of the same name get a number."""
-    names = [" ".join((one.kind, *(getattr(one, "fields", None) or ()))) for one in settings]
-    earlier = [names[:place].count(name) for place, name in enumerate(names)]
-    return [f"{name} {number + 1}" if number else name for name, number in zip(names, earlier, strict=True)]
+    names: list[str] = []
+    occurrences: Counter[str] = Counter()
+    for scorer_settings in settings:
+        fields = getattr(scorer_settings, "fields", None) or ()
+        name = " ".join((scorer_settings.kind, *fields))
+        occurrences[name] += 1
+        names.append(name if occurrences[name] == 1 else f"{name} {occurrences[name]}")
+    return names
 
 
 def folder_of_scorer(folder: Path, number: int, name: str) -> Path:

@@ -44,7 +44,7 @@ FUSION = "fusion.safetensors"
 """File of a fusion's arrays."""
 FIRST = "first"
 """Folder of the first fusion."""
-_COMBINATIONS: dict[str, type[Combination]] = {one.kind: one for one in (Logistic, BoostedTrees)}
+_COMBINATIONS: dict[str, type[Combination]] = {Logistic.kind: Logistic, BoostedTrees.kind: BoostedTrees}
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,11 @@ class Fusion:
     def shares(self, pairs: Pairs) -> NDArray[np.float64]:
         """Split the logit into shares: of each scorer, of the label's count, and of the intercept, (…, N, K)."""
         terms_XNK = self.combination.terms(self.inputs(pairs), pairs.label_ids_NK)
-        scorers = len(self.names) * _PER_SCORER
-        by_scorer = terms_XNK[:scorers].reshape(len(self.names), _PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
-        return np.concatenate([by_scorer, terms_XNK[scorers:]])
+        scorer_count = len(self.names)
+        scorer_terms_XNK = terms_XNK[: scorer_count * _PER_SCORER]
+        other_terms_XNK = terms_XNK[scorer_count * _PER_SCORER :]
+        shares_SNK = scorer_terms_XNK.reshape(scorer_count, _PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
+        return np.concatenate([shares_SNK, other_terms_XNK])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (X, N, K)."""
@@ -127,8 +129,9 @@ class Fusion:
         folder.mkdir(exist_ok=True)
         write_json(folder / "fusion.json", {"names": list(self.names), "kind": self.combination.kind})
         tensors = self.combination.tensors()
-        for number, one in enumerate(self.maps):
-            tensors |= {f"scores.{number}": one.scores_Q, f"log_odds.{number}": one.log_odds_Q}
+        for number, log_odds_map in enumerate(self.maps):
+            tensors[f"scores.{number}"] = log_odds_map.scores_Q
+            tensors[f"log_odds.{number}"] = log_odds_map.log_odds_Q
         write_tensors(folder / FUSION, tensors)
         self.occurrences.save(folder)
         if self.first is not None:
@@ -198,14 +201,15 @@ def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bo
     """
     scores_NK = expit(logits_NK)
     if exclusive:
-        logs_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)  # of the probabilities
-        any_N1 = pairs.used.any(axis=1, keepdims=True)
-        sums_N1 = np.where(any_N1, np.logaddexp.reduce(logs_NK, axis=1, keepdims=True), 0)
-        scores_NK = np.exp(logs_NK - sums_N1)
+        log_probabilities_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)
+        log_sums_N1 = np.logaddexp.reduce(log_probabilities_NK, axis=1, keepdims=True)
+        has_candidates_N1 = pairs.used.any(axis=1, keepdims=True)
+        scores_NK = np.exp(log_probabilities_NK - np.where(has_candidates_N1, log_sums_N1, 0))
+    scores_NK = np.where(pairs.used, scores_NK, 0)
     order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
-    ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
-    ordered_NK = np.take_along_axis(np.where(pairs.used, scores_NK, 0), order_NK, axis=1)
-    return SparsePredictions(ids_NK, ordered_NK.astype(np.float32))
+    ordered_ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
+    ordered_scores_NK = np.take_along_axis(scores_NK, order_NK, axis=1)
+    return SparsePredictions(ordered_ids_NK, ordered_scores_NK.astype(np.float32))
 
 
 def fit_fusion(
@@ -223,28 +227,36 @@ def fit_fusion(
     right_NK = pairs.right(gold_NL)
     if not config.co_occurrence:
         occurrences = Occurrences.without_pairs(occurrences.counts_L)
-    if len(np.unique(right_NK[pairs.used])) < 2:  # nothing to tell apart
+    nothing_to_tell_apart = len(np.unique(right_NK[pairs.used])) < 2
+    if nothing_to_tell_apart:
         kind = "linear"
+    elif config.kind == "auto":
+        kind = _better_kind(names, pairs, right_NK, occurrences)
     else:
-        kind = config.kind if config.kind != "auto" else _better(names, pairs, right_NK, occurrences)
+        kind = config.kind
     return _fit(names, pairs, right_NK, occurrences, kind)
 
 
-def _better(
+def _better_kind(
     names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences
 ) -> CombinationKind:
     """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
     if right_NK.sum() < LEAST_FOR_TREES:
         return "linear"
-    judged_N = np.arange(len(right_NK)) % 4 == 3
-    learned, held, held_right_P = pairs.take(~judged_N), pairs.take(judged_N), right_NK[judged_N][pairs.used[judged_N]]
-    maps = learned.maps(right_NK[~judged_N])
-    learned, held = learned.read_by(maps), held.read_by(maps)
+    held_out_N = np.arange(len(right_NK)) % 4 == 3
+    right_to_fit_NK = right_NK[~held_out_N]
+    pairs_to_fit = pairs.take(~held_out_N)
+    held_out = pairs.take(held_out_N)
+    held_out_right_P = right_NK[held_out_N][held_out.used]
+    maps = pairs_to_fit.maps(right_to_fit_NK)
+    pairs_to_fit = pairs_to_fit.read_by(maps)
+    held_out = held_out.read_by(maps)
     losses: dict[CombinationKind, float] = {}
     for kind in get_args(CombinationKind):
-        fusion = _fit(names, learned, right_NK[~judged_N], occurrences, kind)
-        logits_P = fusion.logits(held)[held.used]
-        losses[kind] = float(np.logaddexp(0, np.where(held_right_P, -logits_P, logits_P)).mean())
+        fusion = _fit(names, pairs_to_fit, right_to_fit_NK, occurrences, kind)
+        logits_P = fusion.logits(held_out)[held_out.used]
+        losses_P = np.logaddexp(0, np.where(held_out_right_P, -logits_P, logits_P))
+        losses[kind] = float(losses_P.mean())
     log.debug("log loss of the fusion by kind: %s", losses)
     return min(losses, key=losses.__getitem__)
 
@@ -253,18 +265,23 @@ def _fit(
     names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, kind: CombinationKind
 ) -> Fusion:
     """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
-    first, chances_NK, pairs = None, np.zeros(0), pairs.read_by(pairs.maps(right_NK))
+    pairs = pairs.read_by(pairs.maps(right_NK))
+    chances_NK = np.zeros(0)
+    first = None
     if occurrences.any_together or kind == "trees":
         plain = Occurrences.without_pairs(occurrences.counts_L)
-        first = _fit(names, pairs, right_NK, plain, "linear")
-        chances_NK = expit(first.logits(pairs))
-    if occurrences.any_together:
-        names, pairs = [*names, CO_OCCURRENCE], _with_co_occurrence(pairs, chances_NK, occurrences)
-    used_NK, maps = pairs.used, pairs.maps(right_NK)
-    right_P, label_P = right_NK[used_NK], pairs.label_ids_NK[used_NK]
+        linear = _fit(names, pairs, right_NK, plain, "linear")
+        chances_NK = expit(linear.logits(pairs))
+        if occurrences.any_together:
+            first = linear
+            names = [*names, CO_OCCURRENCE]
+            pairs = _with_co_occurrence(pairs, chances_NK, occurrences)
+    maps = pairs.maps(right_NK)
+    used_NK = pairs.used
+    right_P = right_NK[used_NK]
     inputs_PX = pairs.inputs(maps, occurrences.counts_L)[:, used_NK].T
     if kind == "trees":
         combination = BoostedTrees.fit(inputs_PX, right_P, chances_NK[used_NK])
     else:
-        combination = Logistic.fit(inputs_PX, right_P, label_P, occurrences.counts_L)
-    return Fusion(tuple(names), maps, combination, occurrences, first if occurrences.any_together else None)
+        combination = Logistic.fit(inputs_PX, right_P, pairs.label_ids_NK[used_NK], occurrences.counts_L)
+    return Fusion(tuple(names), maps, combination, occurrences, first)

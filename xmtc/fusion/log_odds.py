@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-_KNOTS = 20  # maximum of Q
-_SMOOTHING = 0.5  # pseudo-count of each outcome, added to every bin
+_KNOTS = 20
+"""Greatest number of knots, Q."""
+_SMOOTHING = 0.5
+"""Pseudo-count of each outcome, added to every bin."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,19 @@ class LogOdds:
         if not len(scores_P):
             return cls(np.zeros(1), np.zeros(1))
         steps = np.linspace(0, 1, _KNOTS // 2 + 1)
-        groups = [scores_P, scores_P[right_P]] if right_P.any() else [scores_P]
-        edges = np.unique(np.concatenate([np.quantile(group, steps) for group in groups]))
-        bin_P = np.clip(np.searchsorted(edges, scores_P, side="right") - 1, 0, max(len(edges) - 2, 0))
-        size, right, total = (
-            np.bincount(bin_P, weights, minlength=1) for weights in (None, right_P.astype(np.float64), scores_P)
-        )
-        some = size > 0
-        size, right, total = size[some], right[some], total[some]
-        log_odds = np.log((right + _SMOOTHING) / (size - right + _SMOOTHING))
-        return cls(total / size, isotonic_regression(log_odds, weights=size).x)
+        quantiles = [np.quantile(scores_P, steps)]
+        if right_P.any():
+            quantiles.append(np.quantile(scores_P[right_P], steps))
+        edges = np.unique(np.concatenate(quantiles))
+        last_bin = max(len(edges) - 2, 0)
+        bin_P = np.clip(np.searchsorted(edges, scores_P, side="right") - 1, 0, last_bin)
+        sizes = np.bincount(bin_P, minlength=1)
+        nonempty = sizes > 0
+        sizes_Q = sizes[nonempty].astype(np.float64)
+        right_Q = np.bincount(bin_P, right_P.astype(np.float64), minlength=1)[nonempty]
+        mean_scores_Q = np.bincount(bin_P, scores_P, minlength=1)[nonempty] / sizes_Q
+        log_odds_Q = np.log((right_Q + _SMOOTHING) / (sizes_Q - right_Q + _SMOOTHING))
+        return cls(mean_scores_Q, isotonic_regression(log_odds_Q, weights=sizes_Q).x)
 
     def inputs(self, scores_NK: NDArray[np.float32], used_NK: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Compute what a regression reads of one scorer, (4, N, K), see `xmtc.fusion.fusion`.
@@ -65,8 +70,16 @@ class LogOdds:
         log_odds_NK = np.where(missing_NK, self.log_odds_Q[0], self(scores_NK))
         best_N1 = np.where(used_NK, log_odds_NK, -np.inf).max(axis=1, keepdims=True)
         best_N1 = np.where(np.isfinite(best_N1), best_N1, 0)
-        order_NK = np.argsort(np.where(missing_NK, np.inf, -scores_NK), axis=1, kind="stable")
-        rank_NK = np.empty(order_NK.shape, np.float64)
-        np.put_along_axis(rank_NK, order_NK, np.arange(order_NK.shape[1], dtype=np.float64)[None], axis=1)
-        rank_NK = np.where(missing_NK, (~missing_NK).sum(axis=1, keepdims=True), rank_NK)
-        return np.stack([log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(rank_NK)])
+        ranks_NK = _ranks(np.where(missing_NK, np.inf, -scores_NK))
+        known_count_N1 = (~missing_NK).sum(axis=1, keepdims=True)
+        ranks_NK = np.where(missing_NK, known_count_N1, ranks_NK)
+        return np.stack([log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(ranks_NK)])
+
+
+def _ranks(values_NK: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Rank the values of each row from 0, ascending; equal ones by their place."""
+    order_NK = np.argsort(values_NK, axis=1, kind="stable")
+    ranks_1K = np.arange(values_NK.shape[1], dtype=np.float64)[None]
+    ranks_NK = np.empty(values_NK.shape, np.float64)
+    np.put_along_axis(ranks_NK, order_NK, ranks_1K, axis=1)
+    return ranks_NK

@@ -67,11 +67,10 @@ class Occurrences:
     @cached_property
     def given_LL(self) -> Matrix:
         """Estimated probability of the column's label given the row's, float32."""
-        of_row_P = np.repeat(self.counts_L, np.diff(self.together_LL.indptr))
-        values_P = (self.together_LL.data / (of_row_P + _PSEUDO_DOCUMENTS)).astype(np.float32)
-        return sparse.csr_array(
-            (values_P, self.together_LL.indices, self.together_LL.indptr), shape=self.together_LL.shape
-        )
+        together_LL = self.together_LL
+        row_counts_P = np.repeat(self.counts_L, np.diff(together_LL.indptr))
+        values_P = (together_LL.data / (row_counts_P + _PSEUDO_DOCUMENTS)).astype(np.float32)
+        return sparse.csr_array((values_P, together_LL.indices, together_LL.indptr), shape=together_LL.shape)
 
     def between(self, label_ids_NK: NDArray[np.int32]) -> Matrix:
         """Select the probabilities of each candidate given each other candidate of its document, (P, P) of P pairs.
@@ -79,21 +78,28 @@ class Occurrences:
         Args:
             label_ids_NK: candidates; -1 pads rows.
         """
-        used_NK = label_ids_NK >= 0
-        starts_N = np.cumsum(used_NK.sum(axis=1)) - used_NK.sum(axis=1)
-        documents = zip(label_ids_NK, used_NK, starts_N, strict=True)
-        parts = [(self.given_LL[ids_K[used_K]][:, ids_K[used_K]], start) for ids_K, used_K, start in documents]
-        values = np.concatenate([np.empty(0, np.float32), *(part.data for part, _ in parts)])
-        columns = np.concatenate([np.empty(0, np.int64), *(part.indices + start for part, start in parts)])
-        sizes_P = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.indptr) for part, _ in parts)])
-        return sparse.csr_array((values, columns, sizes_P.cumsum()), shape=(len(sizes_P) - 1, len(sizes_P) - 1))
+        values = [np.empty(0, np.float32)]
+        columns = [np.empty(0, np.int64)]
+        row_sizes = [np.zeros(1, np.int64)]
+        pair_count = 0
+        for ids_K in label_ids_NK:
+            candidates = ids_K[ids_K >= 0]
+            given_KK = self.given_LL[candidates][:, candidates]
+            values.append(given_KK.data)
+            columns.append(given_KK.indices + pair_count)
+            row_sizes.append(np.diff(given_KK.indptr))
+            pair_count += len(candidates)
+        starts_P = np.concatenate(row_sizes).cumsum()
+        content = (np.concatenate(values), np.concatenate(columns), starts_P)
+        return sparse.csr_array(content, shape=(pair_count, pair_count))
 
     def extended(self, labels: int) -> "Occurrences":
         """Return the counts with this many more labels, which no document has."""
         total = len(self.counts_L) + labels
         together_LL = self.together_LL.copy()
         together_LL.resize((total, total))
-        return Occurrences(np.concatenate([self.counts_L, np.zeros(labels, np.int64)]), together_LL)
+        counts_L = np.concatenate([self.counts_L, np.zeros(labels, np.int64)])
+        return Occurrences(counts_L, together_LL)
 
     def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Occurrences":
         """Return the counts of fewer labels; a merged label has the sum of its parts.
@@ -104,8 +110,8 @@ class Occurrences:
         """
         columns_LM = regrouping.columns(self.together_LL, np.add)
         together_MM = regrouping.columns(columns_LM.T.tocsr(), np.add)
-        most_MM = np.minimum(together_MM.data, np.repeat(counts_M, np.diff(together_MM.indptr)))
-        together_MM.data = most_MM.astype(np.int32)
+        row_counts_P = np.repeat(counts_M, np.diff(together_MM.indptr))
+        together_MM.data = np.minimum(together_MM.data, row_counts_P).astype(np.int32)
         return Occurrences(counts_M, _without_diagonal(together_MM))
 
     def save(self, folder: Path) -> None:

@@ -45,29 +45,33 @@ class Pairs:
             k: number of labels that each scorer proposes.
             also: labels that are always candidates, of every document.
         """
-        tops = [one.top(k).label_ids_NK for one in scored]
+        proposed = [scores.top(k).label_ids_NK for scores in scored]
         if also is not None:
-            tops.append(np.broadcast_to(also.astype(np.int32), (len(tops[0]), len(also))))
-        ids_NK = _distinct(np.concatenate(tops, axis=1))
-        return cls(ids_NK, np.stack([one.at(ids_NK) for one in scored]))
+            documents = len(proposed[0])
+            proposed.append(np.broadcast_to(also.astype(np.int32), (documents, len(also))))
+        ids_NK = _distinct(np.concatenate(proposed, axis=1))
+        return cls(ids_NK, np.stack([scores.at(ids_NK) for scores in scored]))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Pairs"]) -> "Pairs":
         """Concatenate the documents of the parts, padded to the widest."""
         width = max(part.label_ids_NK.shape[1] for part in parts)
-        wider = [(part, width - part.label_ids_NK.shape[1]) for part in parts]
-        ids = [np.pad(part.label_ids_NK, ((0, 0), (0, more)), constant_values=-1) for part, more in wider]
-        scores = [np.pad(part.scores_SNK, ((0, 0), (0, 0), (0, more))) for part, more in wider]
-        return cls(np.concatenate(ids), np.concatenate(scores, axis=1))
+        label_ids = []
+        scores = []
+        for part in parts:
+            missing = width - part.label_ids_NK.shape[1]
+            label_ids.append(np.pad(part.label_ids_NK, ((0, 0), (0, missing)), constant_values=-1))
+            scores.append(np.pad(part.scores_SNK, ((0, 0), (0, 0), (0, missing))))
+        return cls(np.concatenate(label_ids), np.concatenate(scores, axis=1))
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Pairs":
         """Select the pairs of some documents, ascending."""
         given_PP = self.given_PP
         if given_PP is not None:
-            kept_NK = np.zeros_like(self.used)
-            kept_NK[rows] = True
-            kept_P = np.flatnonzero(kept_NK[self.used])
-            given_PP = given_PP[kept_P][:, kept_P]
+            selected_NK = np.zeros_like(self.used)
+            selected_NK[rows] = True
+            selected_pairs = np.flatnonzero(selected_NK[self.used])
+            given_PP = given_PP[selected_pairs][:, selected_pairs]
         return Pairs(self.label_ids_NK[rows], self.scores_SNK[:, rows], given_PP)
 
     def right(self, gold_NL: Matrix) -> NDArray[np.bool_]:
@@ -81,27 +85,39 @@ class Pairs:
 
     def maps(self, right_NK: NDArray[np.bool_]) -> tuple[LogOdds, ...]:
         """Fit the map of each scorer whose scores are not read already; return all."""
-        used_NK, known = self.used, [one for one, _ in self.read]
-        right_P, rest_SP = right_NK[used_NK], self.scores_SNK[len(known) :, used_NK]
-        return (*known, *(LogOdds.fit(one_P[one_P != 0], right_P[one_P != 0]) for one_P in rest_SP))
+        maps = [log_odds_map for log_odds_map, _ in self.read]
+        right_P = right_NK[self.used]
+        for scores_NK in self.scores_SNK[len(maps) :]:
+            scores_P = scores_NK[self.used]
+            knows_label_P = scores_P != 0
+            maps.append(LogOdds.fit(scores_P[knows_label_P], right_P[knows_label_P]))
+        return tuple(maps)
 
     def read_by(self, maps: Sequence[LogOdds]) -> "Pairs":
         """Read the scores by each scorer's map, unless they are read already."""
-        some = list(zip(maps, self.scores_SNK, strict=True))[len(self.read) :]
-        return replace(self, read=(*self.read, *((one, one.inputs(scores_NK, self.used)) for one, scores_NK in some)))
+        read = list(self.read)
+        missing = slice(len(read), None)
+        for log_odds_map, scores_NK in zip(maps[missing], self.scores_SNK[missing], strict=True):
+            read.append((log_odds_map, log_odds_map.inputs(scores_NK, self.used)))
+        return replace(self, read=tuple(read))
 
     def inputs(self, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
         counts_NK = np.log1p(counts_L[self.label_ids_NK])
-        read = [inputs_4NK for _, inputs_4NK in self.read_by(maps).read]
-        return np.concatenate([*read, np.stack([counts_NK, np.ones(counts_NK.shape)])])
+        intercepts_NK = np.ones(counts_NK.shape)
+        parts = [inputs_4NK for _, inputs_4NK in self.read_by(maps).read]
+        parts.append(np.stack([counts_NK, intercepts_NK]))
+        return np.concatenate(parts)
 
 
 def _distinct(ids_NK: NDArray[np.int32]) -> NDArray[np.int32]:
     """Find each row's distinct ids, ascending, padded with -1."""
-    high = np.iinfo(np.int32).max
-    ids_NK = np.sort(np.where(ids_NK < 0, high, ids_NK), axis=1)
-    ids_NK[:, 1:][ids_NK[:, 1:] == ids_NK[:, :-1]] = high
+    behind_all = np.iinfo(np.int32).max
+    ids_NK = np.sort(np.where(ids_NK < 0, behind_all, ids_NK), axis=1)
+    repeats_NK = ids_NK[:, 1:] == ids_NK[:, :-1]
+    ids_NK[:, 1:][repeats_NK] = behind_all
     ids_NK.sort(axis=1)
-    width = max(1, int((ids_NK != high).sum(axis=1).max(initial=0)))
-    return np.where(ids_NK == high, -1, ids_NK)[:, :width].astype(np.int32)
+    counts_N = (ids_NK != behind_all).sum(axis=1)
+    width = max(1, int(counts_N.max(initial=0)))
+    ids_NK = ids_NK[:, :width]
+    return np.where(ids_NK == behind_all, -1, ids_NK).astype(np.int32)
