@@ -75,13 +75,13 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
         raise OSError(f"{path.name}: {error}") from error
 
 
-def write_index(directory: Path, parts: int, steps: int) -> None:
+def write_state_index(directory: Path, parts: int, steps: int) -> None:
     """Write the index of the parts: their number, and AdamW's step count."""
     text = json.dumps({"format": _FORMAT, "parts": parts, "steps": steps})
     (directory / _INDEX).write_text(text, encoding="utf-8")
 
 
-def read_index(directory: Path) -> tuple[int, int]:
+def read_state_index(directory: Path) -> tuple[int, int]:
     """Read the number of parts and AdamW's step count.
 
     Raises:
@@ -105,7 +105,7 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
 
     Args:
         directory: directory that `write_part` wrote to.
-        parts: number of parts from `read_index`.
+        parts: number of parts from `read_state_index`.
         shapes: shape of every parameter that must be there, by name.
 
     Raises:

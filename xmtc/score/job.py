@@ -164,7 +164,7 @@ def open_job(job: Job, *, overwrite: bool) -> list[Record]:
         return _open(job, overwrite=overwrite)
 
 
-def check_output(output: Destination) -> set[str]:
+def check_destination(output: Destination) -> set[str]:
     """List the files of an output, which may not exist yet.
 
     Raises:
@@ -179,7 +179,7 @@ def check_output(output: Destination) -> set[str]:
 
 
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
-    names, there = check_output(job.output), job.output.read(JOB)
+    names, there = check_destination(job.output), job.output.read(JOB)
     before = None if there is None else parse_json(there)
     if before is not None and MANIFEST not in names and (replaced := _replaced(before, job.identity())):
         logger.warning("%s: input files that have changed are scored again: %d", job.output, len(replaced))

@@ -26,7 +26,7 @@ from xmtc.predict.predictor import Model
 from xmtc.predict.text_scorer import choose_device
 from xmtc.score.destination import destination_of
 from xmtc.score.inputs import TextColumns, check_readable, input_files, read_inputs, texts_of, with_known_id
-from xmtc.score.job import Job, Settings, check_output
+from xmtc.score.job import Job, Settings, check_destination
 from xmtc.track.console import printable
 
 logger = logging.getLogger(__name__)
@@ -179,11 +179,11 @@ def make_job(
         source: the model as the user gave it: URI, owner/name or path.
 
     Raises:
-        DataError: there is no input, or its file type is unknown; or see `check_output`.
+        DataError: there is no input, or its file type is unknown; or see `check_destination`.
         CheckpointError: there is no model.
     """
     model, place = model.absolute(), destination_of(output)
-    check_output(place)  # hashing the input may take an hour
+    check_destination(place)  # hashing the input may take an hour
     digest, files = model_digest(model), tuple(input_files(inputs, sources))
     info = read_description(model)
     columns = with_known_id(settings.columns, info.columns, files)

@@ -87,11 +87,11 @@ class StrategyBase(Strategy):
         if failure is not None:
             raise failure
         if self.rank == 0:
-            files.write_index(directory, len(parts), self._steps)
+            files.write_state_index(directory, len(parts), self._steps)
 
     @override
     def load(self, directory: Path) -> None:
-        parts, steps = files.read_index(directory)
+        parts, steps = files.read_state_index(directory)
         shapes = {name: self._shape(parameter) for name, parameter in self._trained.items()}
         for name, state in files.read_states(directory, parts, shapes):
             self._set_full_state(self._trained[name], state)
