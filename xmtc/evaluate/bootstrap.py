@@ -131,7 +131,7 @@ def ratio_interval(ratio: Ratio) -> tuple[float, float]:
         return 0.0, 1.0
     ratios_of_documents = ratio.numerator_N[used_N] / ratio.denominator_N[used_N]
     if np.ptp(ratios_of_documents) == 0:
-        return _wilson_interval(ratio.value, np.count_nonzero(used_N))
+        return _wilson_interval(ratio.value, int(np.count_nonzero(used_N)))
     sums = _RatioSums({"ratio": ratio})
     chunks = []
     for weights_NR in resample_weights(len(ratio.numerator_N), 1000, seed=0):

@@ -80,7 +80,7 @@ def _top_columns(counts: sparse.csr_array, k: int) -> pa.ListArray:
     """List the columns of the k greatest counts of each row, greatest first; the smaller of equal columns first."""
     lengths_L = np.diff(counts.indptr)
     rows = np.repeat(np.arange(len(lengths_L)), lengths_L)
-    greatest_first = np.lexsort((counts.indices, -np.asarray(counts.data), rows))
+    greatest_first = np.lexsort((counts.indices, np.negative(counts.data), rows))
     places = np.arange(len(rows)) - counts.indptr[rows]
     columns = counts.indices[greatest_first][places < k]
     offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths_L, k))])

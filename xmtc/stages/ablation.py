@@ -53,23 +53,29 @@ class Ablation:
         Args:
             logits_NK: those of `logits`.
         """
-        arms, fused = self.arms(), self.candidates(logits_NK)
-        result: dict[str, Any] = {"names": self.ensemble.names, "fused": self._measured(fused)}
-        metrics = ", ".join(f"{name} {result['fused'][name]:.3f}" for name in METRICS if name in result["fused"])
+        arms = self.arms()
+        fused = self._measured(self.candidates(logits_NK))
+        metrics = ", ".join(f"{name} {fused[name]:.3f}" for name in METRICS if name in fused)
         print_line(f"dev, all scorers: {metrics}; intervals follow")
-        result |= {group: {} for group, _ in arms}
+        result: dict[str, Any] = {"names": self.ensemble.names, "fused": fused}
+        for group, _ in arms:
+            result[group] = {}
+        logits_of_arms = self.cross_fit.logits(list(arms.values()))
         with self.worker.progress.task("leave out scorers", len(arms), "fusions") as task:
-            for (group, name), found_NK in zip(arms, self.cross_fit.logits(list(arms.values())), strict=True):
-                result[group][name] = self._measured(self.candidates(found_NK))
+            for (group, name), arm_logits_NK in zip(arms, logits_of_arms, strict=True):
+                result[group][name] = self._measured(self.candidates(arm_logits_NK))
                 task.advance(1)
         write_json(self.worker.paths.evaluation("dev") / layout.SCORERS, result, indent=2)
 
     def arms(self) -> Mapping[tuple[str, str], Arm]:
         """Return what is fused, by group and name."""
-        names, kind = self.ensemble.names, self._kind
+        names = self.ensemble.names
+        kind = self._kind
         arms = {("alone", name): self._arm("linear", name, co_occurrence=False) for name in names}
         if len(names) > 1:
-            arms |= {("without", name): self._arm(kind, *(one for one in names if one != name)) for name in names}
+            for name in names:
+                rest = [other for other in names if other != name]
+                arms["without", name] = self._arm(kind, *rest)
         if self.ensemble.fusion is not None and self.ensemble.fusion.first is not None:
             arms["without", CO_OCCURRENCE] = self._arm(kind, *names, co_occurrence=False)
         return arms
@@ -84,8 +90,9 @@ class Ablation:
         config = replace(config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence)
         return Arm(names, [self.ensemble.names.index(name) for name in names], config)
 
-    def _measured(self, found: SparsePredictions) -> dict[str, Any]:
-        best = found.top(self.worker.config.evaluate.top_k)
+    def _measured(self, candidates: SparsePredictions) -> dict[str, Any]:
+        best = candidates.top(self.worker.config.evaluate.top_k)
         metrics = quick_metrics(self.worker, best, self.worker.dev.label_matrix(), calibrated=True)
-        chosen = {key: metrics[key] for key in METRICS if metrics.get(key) is not None}
-        return chosen | {"bins": {name: bin_["macro_f1"] for name, bin_ in metrics["bins"].items()}}
+        shown: dict[str, Any] = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
+        shown["bins"] = {name: row["macro_f1"] for name, row in metrics["bins"].items()}
+        return shown

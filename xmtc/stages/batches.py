@@ -1,5 +1,6 @@
 """The corpus as one rank reads it: its share of a pass over a split, and batches with or without stored outputs."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -24,7 +25,10 @@ class CorpusBatches:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, overlap: int, seed: int, hidden: HiddenStates) -> None:
-        self.tokenizer, self.overlap, self.seed, self.hidden = tokenizer, overlap, seed, hidden
+        self.tokenizer = tokenizer
+        self.overlap = overlap
+        self.seed = seed
+        self.hidden = hidden
 
     def collator(self, split: Split, *, cached: bool = False, crop: int | None = None) -> Collator:
         """Make the collator of a split; with `cached`, batches contain cached outputs of the untrained encoder.
@@ -35,7 +39,9 @@ class CorpusBatches:
         """
         window = self.hidden.classifier.encoder.window
         collate = partial(Collator, split, self.tokenizer, window=window, overlap=self.overlap, crop=crop)
-        return self.hidden.collator(split, collate, self.share(split, ENCODE_TOKENS)) if cached else collate()
+        if not cached:
+            return collate()
+        return self.hidden.collator(split, collate, self.share(split, ENCODE_TOKENS))
 
     def share(
         self, split: Split, tokens: int, documents: int | None = None, most: int | None = None
@@ -51,15 +57,20 @@ class CorpusBatches:
             most: maximum number of documents per batch. Default: any number.
         """
         lengths_N = split.lengths
-        chosen = np.arange(len(lengths_N))
-        if documents is not None and documents < len(chosen):
-            chosen = np.sort(np.random.default_rng(self.seed).permutation(len(chosen))[:documents])
-        whole = [chosen[part] for part in evaluation_batches(lengths_N[chosen], tokens)]
-        most = most or len(chosen)
-        parts = [part[start : start + most] for part in whole for start in range(0, len(part), most)]
-        rank, world = self.hidden.strategy.rank, self.hidden.strategy.world_size
+        rows = np.arange(len(lengths_N))
+        if documents is not None and documents < len(rows):
+            rows = np.sort(np.random.default_rng(self.seed).permutation(len(rows))[:documents])
+        most = most or len(rows)
+        parts = []
+        for places in evaluation_batches(lengths_N[rows], tokens):
+            rows_of_batch = rows[places]
+            for start in range(0, len(rows_of_batch), most):
+                parts.append(rows_of_batch[start : start + most])
+        rank = self.hidden.strategy.rank
+        world = self.hidden.strategy.world_size
         batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
-        if len(batches) < -(-len(parts) // world):
+        most_of_a_rank = math.ceil(len(parts) / world)
+        if len(batches) < most_of_a_rank:
             batches.append(MicroBatch(parts[0], np.zeros(len(parts[0]), np.float32)))
         return batches
 
@@ -83,11 +94,12 @@ class CorpusBatches:
             title: of a progress bar. Default: none.
             skip: number of batches that are left out, the first ones.
         """
-        collate, share = self.collator(split, cached=cached), self.share(split, tokens, documents)[skip:]
-        progress, device = self.hidden.progress, self.hidden.strategy.device
-        total = sum(len(one.documents) for one in share)
-        with progress.task(title, total=total) if title else nullcontext() as task:
-            for one in share:
-                yield one, collate(one).to(device)
+        collate = self.collator(split, cached=cached)
+        micro_batches = self.share(split, tokens, documents)[skip:]
+        device = self.hidden.strategy.device
+        total = sum(len(micro_batch.documents) for micro_batch in micro_batches)
+        with self.hidden.progress.task(title, total=total) if title else nullcontext() as task:
+            for micro_batch in micro_batches:
+                yield micro_batch, collate(micro_batch).to(device)
                 if task is not None:
-                    task.advance(len(one.documents))
+                    task.advance(len(micro_batch.documents))

@@ -28,7 +28,8 @@ from xmtc.scorers.predictions import Gold, SparsePredictions
 from xmtc.track.console import print_line
 from xmtc.track.progress import ConsoleTask, Progress
 
-_BATCH = 256  # texts that the previous model labels at once
+_BATCH = 256
+"""Texts that the previous model labels at once."""
 
 
 def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpus) -> None:
@@ -47,42 +48,57 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
         return
     model = Model.from_pretrained(paths.initial_model)
     known_L = np.array([label in model.labels for label in corpus.labels.labels])
-    learnt = set(model.scorer.ensemble.doc_ids) if model.scorer.ensemble is not None else set()
     for name in names:
-        split = corpus.split(name)
-        rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
-        if not len(rows_N):
-            print_line(f"init_from: no document of {name} is left for comparing the models")
-            continue
-        ids, top_k = split.doc_ids(), config.evaluate.top_k
-        before = _predicted(model, config, corpus.labels, known_L, split.text_hashes()[rows_N])
-        after = read_predictions(paths.predictions(name), corpus.labels.labels, ids, top_k).take(rows_N)
-        gold = split.label_matrix()[rows_N]
-        gold.data &= known_L[gold.indices]
-        gold.eliminate_zeros()
-        documents = EvaluatedDocuments([ids[row] for row in rows_N], split.lengths[rows_N])
-        old, new = (
-            _measure(config, corpus, documents, predictions, gold) for predictions in (before, after.only(known_L))
-        )
-        judged_N, bins = np.ones(len(rows_N), np.bool_), config.evaluate.bins
-        new[0].details["flips"] = flips(old[1], new[1], corpus.labels, bins, gold, judged_N)
-        write_evaluation(paths.against_initial_model("before").evaluation(name), old[0])
-        write_evaluation(paths.against_initial_model("after").evaluation(name), new[0])
+        _compare_split(config, paths, corpus, model, known_L, corpus.split(name))
+
+
+def _compare_split(
+    config: RunConfig, paths: RunPaths, corpus: Corpus, model: Model, known_L: NDArray[np.bool_], split: Split
+) -> None:
+    """Evaluate both models on one split, and write both evaluations."""
+    learnt = set() if model.scorer.ensemble is None else set(model.scorer.ensemble.doc_ids)
+    rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
+    if not len(rows_N):
+        print_line(f"init_from: no document of {split.name} is left for comparing the models")
+        return
+    doc_ids = split.doc_ids()
+    before = _predicted(model, config, corpus.labels, known_L, split.text_hashes()[rows_N])
+    stored = read_predictions(paths.predictions(split.name), corpus.labels.labels, doc_ids, config.evaluate.top_k)
+    after = stored.take(rows_N).only(known_L)
+    gold = split.label_matrix()[rows_N]
+    gold.data &= known_L[gold.indices]
+    gold.eliminate_zeros()
+    documents = EvaluatedDocuments([doc_ids[row] for row in rows_N], split.lengths[rows_N])
+    old_evaluation, old_decisions = _measure(config, corpus, documents, before, gold)
+    new_evaluation, new_decisions = _measure(config, corpus, documents, after, gold)
+    new_evaluation.details["flips"] = flips(
+        old_decisions,
+        new_decisions,
+        corpus.labels,
+        config.evaluate.bins,
+        gold,
+        judged_N=np.ones(len(rows_N), np.bool_),
+    )
+    write_evaluation(paths.against_initial_model("before").evaluation(split.name), old_evaluation)
+    write_evaluation(paths.against_initial_model("after").evaluation(split.name), new_evaluation)
 
 
 def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:
     """Select the documents to compare on. If each has exactly one label, both models must know it."""
+    if not known_L.any():
+        return np.empty(0, np.int64)
     fits_N = np.array([doc_id not in learnt for doc_id in split.doc_ids()])
     if single:
         fits_N &= (split.label_matrix() @ known_L) > 0
-    return np.flatnonzero(fits_N) if known_L.any() else np.empty(0, np.int64)
+    return np.flatnonzero(fits_N)
 
 
 def _measure(
     config: RunConfig, corpus: Corpus, documents: EvaluatedDocuments, predictions: SparsePredictions, gold: Gold
 ) -> tuple[Evaluation, Decisions]:
     """Compute metrics of predictions, and make decisions, with a decision tuned on the same documents."""
-    decision, labels = None, corpus.labels
+    labels = corpus.labels
+    decision = None
     if corpus.manifest.task != "single_label":
         decision = outcomes_of(predictions, gold).tuned(config.evaluate.decision, labels.train_counts)
     evaluation = evaluate(
@@ -94,41 +110,49 @@ def _measure(
         decision=decision,
         documents=documents,
     )
-    return evaluation, (predictions, (decision or BEST).chosen(predictions.label_ids_NK, predictions.scores_NK))
+    chosen_NK = (decision or BEST).chosen(predictions.label_ids_NK, predictions.scores_NK)
+    return evaluation, (predictions, chosen_NK)
 
 
 def _predicted(
     model: Model, config: RunConfig, labels: LabelTable, known_L: NDArray[np.bool_], hashes_N: NDArray[np.uint64]
 ) -> SparsePredictions:
     """Predict the labels of documents of the source, by the hashes of their texts."""
-    found: list[int] = []
-    wanted = set(hashes_N.tolist())
+    place_of_hash: dict[int, int] = {}
+    missing = set(hashes_N.tolist())
 
     def texts(task: ConsoleTask) -> Iterator[list[str]]:
-        rows = _texts(config, wanted)
+        rows = _texts(config, missing)
         while batch := list(islice(rows, _BATCH)):
-            found.extend(one for one, _ in batch)
+            for hash_of_text, _ in batch:
+                place_of_hash[hash_of_text] = len(place_of_hash)
             yield [text for _, text in batch]
             task.advance(len(batch))
 
-    with Progress().task("score with the previous model", len(wanted)) as task:
+    with Progress().task("score with the previous model", len(missing)) as task:
         predictions, _ = decided(model.scorer, texts(task), labels, known_L, config.evaluate.top_k)
-    places = {one: place for place, one in enumerate(found)}
-    return predictions.take(np.array([places[one] for one in hashes_N.tolist()]))
+    return predictions.take(np.array([place_of_hash[hash_of_text] for hash_of_text in hashes_N.tolist()]))
 
 
-def _texts(config: RunConfig, wanted: set[int]) -> Iterator[tuple[int, str]]:
+def _texts(config: RunConfig, missing: set[int]) -> Iterator[tuple[int, str]]:
     """Read texts from the source again, because the corpus has only their tokens; yield each once, with its hash.
+
+    Args:
+        config: configuration of the run.
+        missing: hashes of the texts; those that were yielded are taken out.
 
     Raises:
         DataError: one is no longer there.
     """
     for row in config.data.source.build().read(map_processes, Progress(enabled=False)):
-        if isinstance(row, Document) and (one := text_hash(row.text)) in wanted:
-            wanted.remove(one)
-            yield one, row.text
-    if wanted:
+        if not isinstance(row, Document):
+            continue
+        hash_of_text = text_hash(row.text)
+        if hash_of_text in missing:
+            missing.remove(hash_of_text)
+            yield hash_of_text, row.text
+    if missing:
         raise DataError(
-            f"data.source: {len(wanted):,} documents that were just evaluated are no longer there, or have other "
+            f"data.source: {len(missing):,} documents that were just evaluated are no longer there, or have other "
             "texts; restore them, or run the same command again, which trains on the new ones"
         )

@@ -20,8 +20,14 @@ from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.scorers import fitted_on_dev_too
 from xmtc.stages.worker import Worker
 
-RECALL_DOCUMENTS, RECALL_TOKENS = 200, 2048  # small batches, because every logit is computed
-RECALL_SHORTLIST, BEST = 500, 5
+RECALL_DOCUMENTS = 200
+"""Documents on which the recall of shortlists is measured."""
+RECALL_TOKENS = 2048
+"""Tokens of a batch there: few, because every logit is computed."""
+RECALL_SHORTLIST = 500
+"""Labels of a shortlist whose recall is measured, unless the configuration says."""
+BEST = 5
+"""The best labels that a shortlist should hold."""
 
 
 def evaluate(worker: Worker) -> None:
@@ -33,7 +39,9 @@ def evaluate(worker: Worker) -> None:
         trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
     scored = _predictor(worker)
     splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
-    outcomes, metrics, dev = None, {}, None
+    outcomes = None
+    metrics: dict[str, dict[str, float]] = {}
+    dev = None
     index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
     for split in splits:
         predictions, outcomes, metrics[split.name] = _evaluate_split(worker, split, scored, outcomes, index_of)
@@ -67,8 +75,10 @@ def _evaluate_split(
     """Score a split and write its evaluation. Return predictions, outcomes, from here if not given, and metrics."""
     predictions, histogram = scored.predict(split)
     evaluation, outcomes = measure_split(worker, split, predictions, outcomes, histogram)
-    if worker.config.evaluate.shortlist is not None and (index := index_of(worker)) is not None:
-        evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
+    if worker.config.evaluate.shortlist is not None:
+        index = index_of(worker)
+        if index is not None:
+            evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
     write = partial(
         write_evaluation,
         worker.paths.evaluation(split.name),
@@ -95,10 +105,11 @@ def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
     shortlist = ShortlistScores(worker.classifier, size, index)
     cached = split.name == "dev" and not worker.encoder_use.trains  # fine-tuning has cached dev already
-    sample = split, RECALL_TOKENS, RECALL_DOCUMENTS
-    documents = sum(float(one.weights.sum()) for one in worker.batches.share(*sample))
+    own_batches = worker.batches.share(split, RECALL_TOKENS, RECALL_DOCUMENTS)
+    own_documents = sum(float(micro_batch.weights.sum()) for micro_batch in own_batches)
     worker.classifier.eval()
+    batches = worker.batches.read(split, RECALL_TOKENS, RECALL_DOCUMENTS, cached=cached)
     with worker.strategy.autocast():
-        recall = shortlist.recall((batch for _, batch in worker.batches.read(*sample, cached=cached)), BEST)
-    total, count = all_reduce_sum_floats([recall * documents, documents])
+        own_recall = shortlist.recall((batch for _, batch in batches), BEST)
+    total, count = all_reduce_sum_floats([own_recall * own_documents, own_documents])
     return IndexRecall(share=min(1.0, total / count), best=min(BEST, size), shortlist=size, documents=int(count))

@@ -19,7 +19,8 @@ from xmtc.training.weights import load_into
 
 def finetune(worker: Worker) -> None:
     """Run stage 2: train classifier, attention and backbone, phase by phase."""
-    settings, classifier = worker.config.finetune, worker.classifier
+    settings = worker.config.finetune
+    classifier = worker.classifier
     if worker.planting.parts:
         load_into(classifier.head, worker.paths.planted)
     elif worker.initial_model is None:
@@ -41,7 +42,8 @@ def load_best(worker: Worker) -> dict[str, Tensor]:
 
 
 def _phase(worker: Worker, phase: PhaseConfig) -> Phase:
-    settings, classifier = worker.config.finetune, worker.classifier
+    settings = worker.config.finetune
+    classifier = worker.classifier
 
     def groups() -> list[ParameterGroup]:
         tables = list(classifier.head.label_tables().values())
@@ -55,6 +57,8 @@ def _phase(worker: Worker, phase: PhaseConfig) -> Phase:
 def _measure(worker: Worker, *, cached: bool) -> dict[str, float]:
     """Compute metrics of the current classifier, without intervals, on a sample of dev."""
     worker.refresh_labels()
-    rows, predictions = score(worker, worker.dev, cached=cached, documents=worker.config.finetune.dev_documents)
+    documents = worker.config.finetune.dev_documents
+    rows, predictions = score(worker, worker.dev, cached=cached, documents=documents)
+    gold = worker.dev.label_matrix()[rows]
     with freed_memory_returned(kept_again=worker.strategy.keeps_freed_memory):
-        return numeric_metrics(quick_metrics(worker, predictions, worker.dev.label_matrix()[rows]))
+        return numeric_metrics(quick_metrics(worker, predictions, gold))

@@ -4,6 +4,8 @@ Suffixes: N documents, L labels, K predictions.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -18,14 +20,18 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.predict.fused_scores import FusedScores
+from xmtc.scorers.base import Features, Scored
 from xmtc.scorers.predictions import SparsePredictions, logits_of
 from xmtc.stages.ablation import Ablation
 from xmtc.stages.head_scores import new_histogram, shortlist_of
 from xmtc.stages.worker import Worker
 
-_BLOCK = 512  # documents whose scores of all labels are in memory at once
-_LABELS_AT_ONCE = 1_000_000  # of all batches whose scores of all labels are in memory at once
-_LOWEST = -30.0  # logit of labels that are not candidates, below that of every candidate
+_BLOCK = 512
+"""Documents whose scores of all labels are in memory at once."""
+_LABELS_AT_ONCE = 1_000_000
+"""Labels of all batches whose scores of all labels are in memory at once."""
+_LOWEST = -30.0
+"""Logit of labels that are not candidates, below that of every candidate."""
 
 
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
@@ -50,23 +56,27 @@ class FusedPredictor:
     """
 
     def __init__(self, worker: Worker, ensemble: Ensemble, *, cached: bool) -> None:
-        self.worker, self.ensemble, self._cached = worker, ensemble, cached
+        self.worker = worker
+        self.ensemble = ensemble
+        self._cached = cached
         self._occurrences = Occurrences.of(worker.train.label_matrix())
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
         """Predict a split, and count all scores; dev fits the fusion and writes the ablation. Collective."""
-        worker, pairs = self.worker, self._pairs(split)
+        config = self.worker.config
+        pairs = self._pairs(split)
         if split.name == "dev":
-            found = self._fit(pairs)
+            candidates = self._fit(pairs)
         else:
             assert self.ensemble.fusion is not None, "dev is predicted first"
-            found = self.ensemble.fusion.fuse(pairs, exclusive=worker.config.data.one_label)
-        predictions = found.top(worker.config.evaluate.top_k)
+            candidates = self.ensemble.fusion.fuse(pairs, exclusive=config.data.one_label)
+        predictions = candidates.top(config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
 
     def _fit(self, pairs: Pairs) -> SparsePredictions:
         """Fit the fusion on dev and write the ablation. Return dev, cross-fitted by a fusion of the same kind."""
-        worker, gold_NL = self.worker, self.worker.dev.label_matrix()
+        worker = self.worker
+        gold_NL = worker.dev.label_matrix()
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
         ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences))
         logits_NK = ablation.logits()
@@ -78,22 +88,30 @@ class FusedPredictor:
 
         Other threads score words while this one encodes the next documents.
         """
-        worker, ensemble = self.worker, self.ensemble
-        cached = self._cached and (ensemble.has_head or ensemble.needs_states) and split.name != "test"
+        worker = self.worker
+        ensemble = self.ensemble
+        reads_states = ensemble.has_head or ensemble.needs_states
+        cached = self._cached and reads_states and split.name != "test"
         shortlist = shortlist_of(worker) if ensemble.has_head else None
         fused = FusedScores(worker.classifier, ensemble, split.words, shortlist=shortlist)
         tokens = worker.config.finetune.tokens_per_micro_batch
         worker.classifier.eval()
 
         def encoded() -> Iterator[Callable[[], tuple[NDArray[np.int64], Pairs]]]:
-            for one, batch in worker.batches.read(split, tokens, cached=cached, title=f"score {split.name}"):
+            batches = worker.batches.read(split, tokens, cached=cached, title=f"score {split.name}")
+            for micro_batch, batch in batches:
                 with torch.inference_mode(), worker.strategy.autocast():
                     features, head = fused.features(batch)
-                yield lambda rows=one.documents, found=(features, head): (rows, ensemble.pairs(*found))
+                yield partial(pairs_of, micro_batch.documents, features, head)
+
+        def pairs_of(
+            rows: NDArray[np.int64], features: Features, head: Scored | None
+        ) -> tuple[NDArray[np.int64], Pairs]:
+            return rows, ensemble.pairs(features, head)
 
         threads = max(1, min(torch.get_num_threads(), _LABELS_AT_ONCE // len(worker.corpus.labels)))
         parts = list(in_threads(encoded(), threads))
-        gathered = [part for of_rank in all_gather_object(parts) for part in of_rank]
+        gathered = list(chain.from_iterable(all_gather_object(parts)))
         rows = np.concatenate([documents for documents, _ in gathered])
         _, first = np.unique(rows, return_index=True)  # fillers repeat documents
         return Pairs.concatenate([pairs for _, pairs in gathered]).take(first)
@@ -104,11 +122,14 @@ class FusedPredictor:
         if histogram is None:
             return None
         gold = split.label_matrix()
+        label_count = len(self.worker.corpus.labels)
         for start in range(0, len(predictions), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            ids_BK, scores_BK = predictions.label_ids_NK[rows], predictions.scores_NK[rows]
-            logits_BL = np.full((len(ids_BK), len(self.worker.corpus.labels)), _LOWEST, np.float32)
-            at = np.nonzero(ids_BK >= 0)
-            logits_BL[at[0], ids_BK[at]] = logits_of(scores_BK[at])
-            histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[rows])
+            block = slice(start, start + _BLOCK)
+            ids_BK = predictions.label_ids_NK[block]
+            scores_BK = predictions.scores_NK[block]
+            used_BK = ids_BK >= 0
+            rows, _ = np.nonzero(used_BK)
+            logits_BL = np.full((len(ids_BK), label_count), _LOWEST, np.float32)
+            logits_BL[rows, ids_BK[used_BK]] = logits_of(scores_BK[used_BK])
+            histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[block])
         return histogram

@@ -24,7 +24,8 @@ from xmtc.scorers.predictions import SparsePredictions, shape_of
 from xmtc.stages.shard_scores import ShardScores
 from xmtc.stages.worker import Worker
 
-MAX_LABELS_WITH_AUC = 200_000  # 8 · 512 bytes per label: 0.8 GB of score counts
+MAX_LABELS_WITH_AUC = 200_000
+"""Score counts take 8 · 512 bytes per label, so these take 0.8 GB."""
 
 
 class HeadPredictor:
@@ -40,7 +41,8 @@ class HeadPredictor:
 
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
         """Predict a split, and count all scores; dev fits the calibration. Collective."""
-        worker, histogram = self.worker, new_histogram(self.worker)
+        worker = self.worker
+        histogram = new_histogram(worker)
         cached = split.name == "dev" and not worker.encoder_use.trains  # fine-tuning has cached dev already
         _, predictions = score(worker, split, cached=cached, histogram=histogram)
         if split.name == "dev":
@@ -52,10 +54,12 @@ class HeadPredictor:
 
     def _calibrate(self, predictions: SparsePredictions) -> None:
         """Calibrate the classifier's logits, if the configuration asks for it."""
-        worker, config = self.worker, self.worker.config
+        worker = self.worker
+        config = worker.config
         if config.evaluate.calibration and config.data.task == "multi_label":
-            counts_L, gold = worker.corpus.labels.train_counts, worker.dev.label_matrix()
-            worker.classifier.calibration = fit_calibration(predictions, gold, counts_L, config.evaluate.bins)
+            worker.classifier.calibration = fit_calibration(
+                predictions, worker.dev.label_matrix(), worker.corpus.labels.train_counts, config.evaluate.bins
+            )
 
 
 def score(
@@ -75,8 +79,10 @@ def score(
         documents: number of documents to score, chosen by the seed. Default: all.
         histogram: counts all scores.
     """
-    config, labels = worker.config, len(worker.corpus.labels)
-    tokens, top_k = config.finetune.tokens_per_micro_batch, config.evaluate.top_k
+    config = worker.config
+    labels = len(worker.corpus.labels)
+    tokens = config.finetune.tokens_per_micro_batch
+    top_k = config.evaluate.top_k
     best = shortlist_of(worker) if worker.shard.world == 1 else _best_of_all_workers(worker, top_k)
     collate = worker.batches.collator(split, cached=cached)
     batches = worker.batches.share(split, tokens, documents, max_documents(labels, best))
@@ -94,9 +100,10 @@ def score(
         )
     if histogram is not None:
         histogram.sum_over_ranks()
-    for other_ids, other_scores in all_gather_object((ids_NK, scores_NK)):
-        found = other_ids[:, 0] >= 0
-        ids_NK[found], scores_NK[found] = other_ids[found], other_scores[found]
+    for ids_of_rank_NK, scores_of_rank_NK in all_gather_object((ids_NK, scores_NK)):
+        scored_N = ids_of_rank_NK[:, 0] >= 0
+        ids_NK[scored_N] = ids_of_rank_NK[scored_N]
+        scores_NK[scored_N] = scores_of_rank_NK[scored_N]
     rows = np.flatnonzero(ids_NK[:, 0] >= 0)
     return rows, SparsePredictions(ids_NK[rows], scores_NK[rows])
 

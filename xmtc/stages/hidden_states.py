@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -38,7 +38,8 @@ from xmtc.track.progress import Progress
 
 ENCODE_TOKENS = 8192
 """Tokens of a batch that fills a cache, which needs no memory for gradients."""
-_FLUSH_S = 30.0  # seconds of encoding that a killed run loses at most
+_FLUSH_S = 30.0
+"""Seconds of encoding that a killed run loses at most."""
 
 
 def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
@@ -49,10 +50,15 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
         corpus: fingerprint of the corpus.
         start: digest of the model that training continues from, or None.
     """
-    encoder, model = config.model.encoder, config.model
-    weights = [encoder.weights] if encoder.weights else []
-    begun = ([] if encoder.pretrained else [config.seed]) if start is None else [start]
-    return config_hash(corpus, to_plain(encoder), model.overlap, config.distributed.precision, *weights, *begun)
+    encoder = config.model.encoder
+    inputs: list[Any] = [corpus, to_plain(encoder), config.model.overlap, config.distributed.precision]
+    if encoder.weights:
+        inputs.append(encoder.weights)
+    if start is not None:
+        inputs.append(start)
+    elif not encoder.pretrained:
+        inputs.append(config.seed)
+    return config_hash(*inputs)
 
 
 def stored_dtype(config: RunConfig) -> CacheDtype:
@@ -114,9 +120,11 @@ class HiddenStates:
         self, kind: Literal["hidden", "pooled"], split: Split, collate: Collator, batches: Sequence[MicroBatch]
     ) -> HiddenCache:
         """Open a cache; if it does not exist, all ranks fill it together."""
-        folder, first = self._folder(kind, split), self.strategy.rank == 0
-        with locked(folder) if first else nullcontext():  # another run over this corpus may be filling it
-            if not broadcast_object(HiddenCache.open(folder, self.key) is not None if first else None):
+        folder = self._folder(kind, split)
+        is_first = self.strategy.rank == 0
+        with locked(folder) if is_first else nullcontext():  # another run over this corpus may be filling it
+            exists = is_first and HiddenCache.open(folder, self.key) is not None
+            if not broadcast_object(exists):
                 self._fill(folder, split, collate, batches)
             barrier()
         cache = HiddenCache.open(folder, self.key)
@@ -124,7 +132,8 @@ class HiddenStates:
         return cache
 
     def _fill(self, folder: Path, split: Split, collate: Collator, batches: Sequence[MicroBatch]) -> None:
-        first, width = self.strategy.rank == 0, self.classifier.encoder.width
+        first = self.strategy.rank == 0
+        width = self.classifier.encoder.width
         lengths = self._lengths(split, collate.special_tokens)
         if first:
             size = cache_bytes(lengths, width, self.dtype) / 2**20
@@ -134,7 +143,8 @@ class HiddenStates:
         writer = HiddenCacheWriter(folder, self.key, lengths=lengths, width=width, dtype=self.dtype, create=first)
         if first:
             barrier()
-        missing, flushed_s = _missing(batches, writer), time.monotonic()
+        missing = _missing(batches, writer)
+        flushed_s = time.monotonic()
         if first and len(missing) < len(batches):
             print_line(f"encode {split.name}: {1 - len(missing) / len(batches):.0%} is on disk from an interrupted run")
         with self.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in missing)) as task:
@@ -173,6 +183,9 @@ class HiddenStates:
 
 def _missing(batches: Sequence[MicroBatch], writer: HiddenCacheWriter) -> list[MicroBatch]:
     """Select the batches to encode, equally many on every rank: encoding may be collective. Collective."""
-    done = [writer.has(one.documents) for one in batches]
-    everywhere = map(all, zip(*all_gather_object(done), strict=True))
-    return [one for one, skipped in zip(batches, everywhere, strict=True) if not skipped]
+    is_written = [writer.has(micro_batch.documents) for micro_batch in batches]
+    missing = []
+    for micro_batch, written_by_rank in zip(batches, zip(*all_gather_object(is_written), strict=True), strict=True):
+        if not all(written_by_rank):
+            missing.append(micro_batch)
+    return missing

@@ -65,7 +65,8 @@ class InitialModel:
         if not head.settings.scores:
             return
         here_K = (self.known_K >= own.start) & (self.known_K < own.stop)
-        known_K, theirs_K = self.known_K[here_K] - own.start, self.theirs_K[here_K]
+        known_K = self.known_K[here_K] - own.start
+        theirs_K = self.theirs_K[here_K]
         theirs = self.classifier.head.label_tables()
         with torch.no_grad():
             for name, table in head.label_tables().items():
@@ -83,10 +84,13 @@ class InitialModel:
         Args:
             vocabulary: version of the corpus's vocabulary.
         """
-        gone = f"; {self.gone_labels:,} of its labels are not in the corpus" if self.gone_labels else ""
-        if warning := vocabulary_warning(self.vocabulary, vocabulary, "the corpus"):
-            gone += f"; warning: {warning}"
-        return f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new{gone}"
+        line = f"init_from: {self.name}: {len(self.known_K):,} labels are known, {self.new_labels:,} are new"
+        if self.gone_labels:
+            line += f"; {self.gone_labels:,} of its labels are not in the corpus"
+        warning = vocabulary_warning(self.vocabulary, vocabulary, "the corpus")
+        if warning:
+            line += f"; warning: {warning}"
+        return line
 
     def _load(self, module: torch.nn.Module, tensors: Mapping[str, Tensor], section: str) -> None:
         try:
@@ -127,16 +131,16 @@ def other_tokenizer(name: str, folder: Path) -> ConfigError:
 
 
 def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> InitialModel:
-    known = [i for i, label in enumerate(labels.labels) if label in parts.labels]
-    theirs = [parts.labels.index(labels.labels[i]) for i in known]
+    known_ids = [label_id for label_id, label in enumerate(labels.labels) if label in parts.labels]
+    their_ids = [parts.labels.index(labels.labels[label_id]) for label_id in known_ids]
     return InitialModel(
-        name,
-        folder,
-        parts.digest,
-        parts.classifier,
-        torch.tensor(known, dtype=torch.int64),
-        torch.tensor(theirs, dtype=torch.int64),
-        len(labels) - len(known),
-        len(parts.labels) - len(known),
-        parts.info.vocabulary,
+        name=name,
+        folder=folder,
+        digest=parts.digest,
+        classifier=parts.classifier,
+        known_K=torch.tensor(known_ids, dtype=torch.int64),
+        theirs_K=torch.tensor(their_ids, dtype=torch.int64),
+        new_labels=len(labels) - len(known_ids),
+        gone_labels=len(parts.labels) - len(known_ids),
+        vocabulary=parts.info.vocabulary,
     )

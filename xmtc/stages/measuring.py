@@ -36,8 +36,10 @@ def measure_split(
     """
     gold = split.label_matrix()
     calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
-    labels, config = worker.corpus.labels, worker.config.evaluate
-    decision, compared = None, outcomes
+    labels = worker.corpus.labels
+    config = worker.config.evaluate
+    compared: Outcomes | HalfOutcomes | None = outcomes
+    decision = None
     if outcomes is None and worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
         compared = HalfOutcomes.of(predictions, gold, calibrated=calibrated)
@@ -72,14 +74,20 @@ def quick_metrics(
         gold: boolean labels (N, L) of the same documents.
         calibrated: whether scores are probabilities.
     """
-    labels, config, decision = worker.corpus.labels, worker.config.evaluate, None
+    labels = worker.corpus.labels
+    config = replace(worker.config.evaluate, resamples=0)
+    decision = None
     if worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
         decision = outcomes.tuned(config.decision, labels.train_counts)
-    config = replace(config, resamples=0)
-    return evaluate(predictions, gold, labels, len(worker.train), config=config, decision=decision).metrics
+    evaluation = evaluate(predictions, gold, labels, len(worker.train), config=config, decision=decision)
+    return evaluation.metrics
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Select the numeric metrics of `metrics.json`."""
-    return {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    numbers = {}
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[name] = float(value)
+    return numbers

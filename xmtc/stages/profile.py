@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xmtc.artefact.profile import MOST_LABELS, Profile
 from xmtc.fusion.decision import Decision
@@ -23,21 +24,39 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
         ensemble: the model's scorers, if any.
         dev: predictions for all dev documents, by models that have not seen them.
     """
+    bits_V = token_bits(_token_counts(worker))
+    rows = _sampled_rows(worker)
+    ids_N = [worker.dev.tokens(int(row)) for row in rows]
+    sample = of_tokens(Profile(bits_V, {}, {}), ids_N)
+    sample |= of_answers(decision, dev.label_ids_NK[rows], dev.scores_NK[rows])
+    words = None
+    if ensemble is not None:
+        words = worker.dev.words(rows)
+        sample |= of_words(ensemble, words, sample["tokens"])
+    kinds = kinds_of(worker.tokenizer, ids_N, words)
+    kinds["labels"] = _predicted_labels(worker, decision, dev)
+    kinds["languages"] = worker.corpus.manifest.dev_languages
+    return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)
+
+
+def _token_counts(worker: Worker) -> NDArray[np.int64]:
+    """Count the occurrences of each token in train, (V,)."""
     counts_V = np.zeros(len(worker.tokenizer), np.int64)
     for ids, _ in worker.train.token_blocks():
         counts_V += np.bincount(ids, minlength=len(counts_V))
-    there = np.flatnonzero(worker.dev.lengths)
-    rows = np.sort(np.random.default_rng(worker.config.seed).permutation(there)[:_DOCUMENTS])
-    bits_V, ids_N = token_bits(counts_V), [worker.dev.tokens(int(row)) for row in rows]
-    sample = of_tokens(Profile(bits_V, {}, {}), ids_N) | of_answers(
-        decision, dev.label_ids_NK[rows], dev.scores_NK[rows]
-    )
-    words = None if ensemble is None else worker.dev.words(rows)
-    if ensemble is not None and words is not None:
-        sample |= of_words(ensemble, words, sample["tokens"])
-    chosen = dev.label_ids_NK[decision.chosen(dev.label_ids_NK, dev.scores_NK)]
-    most = Counter(chosen.tolist()).most_common(MOST_LABELS)
-    labels = {worker.corpus.labels.labels[label]: count for label, count in most}
-    kinds = kinds_of(worker.tokenizer, ids_N, words)
-    kinds |= {"labels": labels, "languages": worker.corpus.manifest.dev_languages}
-    return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)
+    return counts_V
+
+
+def _sampled_rows(worker: Worker) -> NDArray[np.int64]:
+    """Choose dev documents that have tokens, by the seed."""
+    with_tokens = np.flatnonzero(worker.dev.lengths)
+    shuffled = np.random.default_rng(worker.config.seed).permutation(with_tokens)
+    return np.sort(shuffled[:_DOCUMENTS])
+
+
+def _predicted_labels(worker: Worker, decision: Decision, dev: SparsePredictions) -> dict[str, int]:
+    """Count the documents that get each label; only the most frequent labels."""
+    chosen_NK = decision.chosen(dev.label_ids_NK, dev.scores_NK)
+    counts = Counter(dev.label_ids_NK[chosen_NK].tolist())
+    labels = worker.corpus.labels.labels
+    return {labels[label_id]: count for label_id, count in counts.most_common(MOST_LABELS)}

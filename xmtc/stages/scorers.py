@@ -37,8 +37,7 @@ def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
     config = worker.config
     fitted = _fit(worker, [worker.train], config.model.scorers, cached=worker.encoder_use.caches_states)
-    vocabulary, doc_ids = worker.corpus.vocabulary(), worker.train.doc_ids()
-    ensemble = Ensemble(vocabulary, fitted, doc_ids, config.model.fusion, has_head=False)
+    ensemble = Ensemble(worker.corpus.vocabulary(), fitted, worker.train.doc_ids(), config.model.fusion, has_head=False)
     run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
     if config.model.head.scores:
         _first_result(worker)
@@ -47,8 +46,8 @@ def scorers(worker: Worker) -> None:
 def refit(worker: Worker) -> None:
     """Fit the scorers that read hidden states again, on those of the trained encoder."""
     load_best(worker)
-    wanted = [one for one in worker.config.model.scorers if "states" in one.needs]
-    fitted = _fit(worker, [worker.train], wanted, cached=False)
+    of_states = [settings for settings in worker.config.model.scorers if "states" in settings.needs]
+    fitted = _fit(worker, [worker.train], of_states, cached=False)
     ensemble = load_ensemble(worker, has_head=False)
     refitted = replace(ensemble, scorers=ensemble.scorers | fitted)
     run_collectively(lambda: refitted.save(worker.paths.scorers), here=worker.is_first)
@@ -61,8 +60,9 @@ def fitted_on_dev_too(worker: Worker, ensemble: Ensemble) -> Ensemble:
     place = worker.paths.scorers / "on_dev_too"
     cached = worker.encoder_use.caches_states and not worker.encoder_use.trains
     fitted = _fit(worker, splits, config.model.scorers, cached=cached)
-    found = replace(ensemble, scorers=fitted, doc_ids=[one for split in splits for one in split.doc_ids()])
-    run_collectively(lambda: found.save(place), here=worker.is_first)  # other ranks did not fit all of them
+    doc_ids = [*worker.train.doc_ids(), *worker.dev.doc_ids()]
+    refitted = replace(ensemble, scorers=fitted, doc_ids=doc_ids)
+    run_collectively(lambda: refitted.save(place), here=worker.is_first)  # other ranks did not fit all of them
     return Ensemble.load(place, config.model.scorers, config.model.fusion, has_head=ensemble.has_head)
 
 
@@ -84,34 +84,42 @@ def _first_result(worker: Worker) -> None:
 
 
 def _fit(
-    worker: Worker, splits: Sequence[Split], wanted: Sequence[ScorerSettings], *, cached: bool
+    worker: Worker, splits: Sequence[Split], to_fit: Sequence[ScorerSettings], *, cached: bool
 ) -> dict[str, Scorer]:
     """Fit scorers on the documents of some splits, on rank 0; on other ranks, only those whose work is shared.
 
     Raises:
         DataError: a scorer cannot be fitted; raised on all ranks.
     """
-    every, states_ND = worker.config.model.scorers, None
-    if any("states" in one.needs for one in wanted):
-        states_ND = np.concatenate([_pooled_states(worker, split, cached=cached) for split in splits])
-    words = [split.words() for split in splits]
-    features = Features(Words(_stacked([one.counts_NC for one in words]), words[0].vocabulary), states_ND)
-    labels_NL = _stacked([split.label_matrix() for split in splits])
-    needed = any("label_states" in one.needs for one in wanted)
-    embed = (lambda texts: worker.embed(texts).numpy()) if needed else None
-    names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
-    training = Training(features, labels_NL, names)
+    training = _training(worker, splits, to_fit, cached=cached)
     fitted: dict[str, Scorer] = {}
 
     def fit(name: str, settings: ScorerSettings) -> None:
         fitted[name] = settings.fit(training)
 
-    with worker.progress.task("fit scorers", total=len(wanted), unit="scorers") as task:
-        for name, settings in zip(names_of(every), every, strict=True):
-            if any(settings is one for one in wanted):
-                run_collectively(partial(fit, name, settings), here=settings.shares_work or worker.is_first)
+    every_scorer = worker.config.model.scorers
+    with worker.progress.task("fit scorers", total=len(to_fit), unit="scorers") as task:
+        for name, settings in zip(names_of(every_scorer), every_scorer, strict=True):
+            if any(settings is scorer for scorer in to_fit):
+                takes_part = settings.shares_work or worker.is_first
+                run_collectively(partial(fit, name, settings), here=takes_part)
                 task.advance(1)
     return fitted
+
+
+def _training(worker: Worker, splits: Sequence[Split], to_fit: Sequence[ScorerSettings], *, cached: bool) -> Training:
+    """Collect what these scorers are fitted on. Collective if one of them reads states."""
+    needs = {need for settings in to_fit for need in settings.needs}
+    states_ND = None
+    if "states" in needs:
+        states_ND = np.concatenate([_pooled_states(worker, split, cached=cached) for split in splits])
+    embed = (lambda texts: worker.embed(texts).numpy()) if "label_states" in needs else None
+    words_of_splits = [split.words() for split in splits]
+    counts_NC = _stacked([words.counts_NC for words in words_of_splits])
+    words = Words(counts_NC, words_of_splits[0].vocabulary)
+    labels_NL = _stacked([split.label_matrix() for split in splits])
+    names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
+    return Training(Features(words, states_ND), labels_NL, names)
 
 
 def _stacked(parts: Sequence[Matrix]) -> Matrix:
@@ -122,15 +130,14 @@ def _pooled_states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.
     """Compute pooled states (N, D) of a split's documents, on every rank. Collective."""
     classifier = worker.classifier.eval()
     states_ND = np.zeros((len(split), classifier.encoder.width), np.float32)
-    own = []
+    batches = worker.batches.read(split, ENCODE_TOKENS, cached=cached, title=f"pool states of {split.name}")
+    rows_of_batches = []
     with torch.inference_mode():
-        for one, batch in worker.batches.read(
-            split, ENCODE_TOKENS, cached=cached, title=f"pool states of {split.name}"
-        ):
+        for micro_batch, batch in batches:
             with worker.strategy.autocast():
-                states_ND[one.documents] = classifier.pool_mean(batch).cpu().numpy()
-            own.append(one.documents)
-    rows = np.unique(np.concatenate(own))
-    for others, found in all_gather_object((rows, states_ND[rows])):
-        states_ND[others] = found
+                states_ND[micro_batch.documents] = classifier.pool_mean(batch).cpu().numpy()
+            rows_of_batches.append(micro_batch.documents)
+    own_rows = np.unique(np.concatenate(rows_of_batches))
+    for rows_of_rank, states_of_rank in all_gather_object((own_rows, states_ND[own_rows])):
+        states_ND[rows_of_rank] = states_of_rank
     return states_ND

@@ -15,7 +15,8 @@ from xmtc.models.heads.base import ScoresByProduct
 from xmtc.models.kernels.products import best_products
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
-_LOGITS = 1 << 24  # most logits in memory at once, over all documents
+_LOGITS = 1 << 24
+"""Most logits in memory at once, over all documents."""
 
 
 class ShardScores:
@@ -35,7 +36,9 @@ class ShardScores:
     max_documents = sys.maxsize  # ranks must make equally many batches, so large batches are divided in __call__
 
     def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
-        self._classifier, self._shard, self._index = classifier, shard, index
+        self._classifier = classifier
+        self._shard = shard
+        self._index = index
         self.size = min(size, shard.labels)
 
     @torch.no_grad()
@@ -58,20 +61,24 @@ class ShardScores:
             return best_products(vectors_GP, head.weights, head.bias, min(self.size, self._shard.rows))
         width = self._shard.rows if self._index is None else self.size
         at_once = max(1, _LOGITS // width)  # may differ between ranks: the loop exchanges nothing
-        parts = [
-            self._of_some(tuple(x[start : start + at_once] for x in documents.read), mask_BT)
-            for start, mask_BT in zip(
-                range(0, len(documents.mask_GT), at_once), documents.mask_GT.split(at_once), strict=True
-            )
-        ]
-        return torch.cat([ids for ids, _ in parts]), torch.cat([logits for _, logits in parts])
+        label_ids = []
+        logits = []
+        for start in range(0, len(documents.mask_GT), at_once):
+            chunk = slice(start, start + at_once)
+            read = tuple(tensor[chunk] for tensor in documents.read)
+            ids_BK, logits_BK = self._best_of_chunk(read, documents.mask_GT[chunk])
+            label_ids.append(ids_BK)
+            logits.append(logits_BK)
+        return torch.cat(label_ids), torch.cat(logits)
 
-    def _of_some(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def _best_of_chunk(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Find the best labels of as many documents as fit into memory: ids and logits (B, K)."""
         head = self._shard.head
         if self._index is None:
             best = head.score(read, mask_BT).float().topk(min(self.size, self._shard.rows))
             return best.indices, best.values
         queries = query_vectors(head.vectors(read, mask_BT))
-        found = torch.from_numpy(self._index.search(queries, self.size, fill=True)).to(mask_BT.device)
-        logits = head.score(read, mask_BT, found).float().masked_fill(found < 0, -torch.inf)
-        return found.clamp(min=0), logits
+        nearest = self._index.search(queries, self.size, fill=True)
+        ids_BK = torch.from_numpy(nearest).to(mask_BT.device)
+        logits_BK = head.score(read, mask_BT, ids_BK).float().masked_fill(ids_BK < 0, -torch.inf)
+        return ids_BK.clamp(min=0), logits_BK
