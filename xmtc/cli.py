@@ -5,6 +5,7 @@ Every command is a few lines over a function that Python callers can use as well
 
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typer.core import TyperGroup
 
 from xmtc.commands.arguments import show_version
 from xmtc.commands.family import builtin_commands, installed_commands
-from xmtc.errors import StorageError, XmtcError
+from xmtc.errors import Interrupted, StorageError, XmtcError
 from xmtc.track.console import print_line, printable
 
 _INTERRUPTED = 128
@@ -78,12 +79,22 @@ class CommandGroup(TyperGroup):
                 signal.signal(number, end)
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            message = str(interrupt) or "run the same command again to continue"
+            message = "run the same command again to continue"
+            if isinstance(interrupt, Interrupted):
+                ended_by = signal.Signals(interrupt.number)
+                message = f"{interrupt}; continue with: {_command()}"
             print(f"interrupted: {message}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED + ended_by) from interrupt
         finally:
             for number in handled:
                 signal.signal(number, signal.SIG_DFL)
+
+
+def _command() -> str:
+    """Return what was typed, to be typed again, without credentials."""
+    from xmtc.config.plain import redacted
+
+    return shlex.join(["xmtc", *redacted(sys.argv[1:])])
 
 
 def _no_options() -> None:

@@ -1,4 +1,7 @@
-"""Errors that a user can fix. The command line prints only their message, without a traceback, and exits with 1."""
+"""Errors that a user can fix, and interruptions. The command line prints only their message, without a traceback.
+
+It exits with 1 after an error.
+"""
 
 
 class XmtcError(Exception):
@@ -23,3 +26,19 @@ class StorageError(XmtcError):
 
 class TrainingError(XmtcError):
     """Training cannot continue: a loss that is not finite, a rank that hangs, a full disk."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has stopped the work, which the same command continues.
+
+    Attributes:
+        number: of the signal; the command exits with 128 more.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+    def __reduce__(self) -> tuple[type["Interrupted"], tuple[str, int]]:
+        """Pickle with both arguments."""
+        return type(self), (str(self), self.number)

@@ -32,6 +32,31 @@ def stopped(place: str, number: int, *command: object) -> str:
     return found.stderr
 
 
+_AT_A_STEP = """
+import os, sys
+number = int(sys.argv.pop(1))
+from xmtc.training.fine_tuning import FinetuneObjective
+def before_step(self, step):
+    if step == 4:
+        os.kill(os.getpid(), number)
+FinetuneObjective.before_step = before_step
+from xmtc.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_training_in_one_process_ends_with_a_checkpoint_and_the_status_of_the_signal(tmp_path: Path, number) -> None:
+    config = tiny_runs.write_config(tmp_path)
+    command = [sys.executable, "-c", _AT_A_STEP, str(int(number)), "train", str(config), "plant.parts=[]"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 128 + number, ended.stderr
+    assert "Traceback" not in ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("interrupted: finetune stopped after step 5, checkpoint written; continue with: xmtc train ")
+    assert [path.name for path in tmp_path.glob("runs/tiny/checkpoints/step_*")] == ["step_00000005"]
+
+
 def unfinished(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob("*") if path.name.endswith((".tmp", ".unfinished", ".partial", "spool"))]
 

@@ -77,16 +77,31 @@ def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbe
 
 
 @pytest.mark.faults
-def test_ctrl_c_says_how_to_resume_and_leaves_no_process(folder, undisturbed):
-    job = Job(folder, "interrupted", *SHORT)
-    job.wait_for_a_checkpoint("finetune")
+@pytest.mark.parametrize(
+    ("name", "number", "code"),
+    [("driver", signal.SIGTERM, 143), ("driver", signal.SIGINT, 130), ("worker", signal.SIGTERM, 143)],
+    ids=["SIGTERM at the driver", "Ctrl-C", "SIGTERM at a worker"],
+)
+def test_a_signal_stops_all_workers_after_a_checkpoint(folder, undisturbed, name, number, code):
+    job = Job(folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null")
+    while job.steps("finetune") < 3:
+        time.sleep(0.01)
     family = psutil.Process(job.process.pid).children(recursive=True)
-    job.process.send_signal(signal.SIGINT)
-    code, log = job.finish(120)
-    assert code == 130, log[-5000:]
-    assert "interrupted: " in log
+    target = job.process if name == "driver" else job.workers()[1]
+    target.send_signal(number)
+    ended, log = job.finish(120)
+    assert ended == code, log[-5000:]
+    assert "Traceback" not in log
+    stopped = re.search(r"interrupted: finetune stopped after step (\d+), checkpoint written; continue with: ", log)
+    assert stopped is not None, log[-5000:]
     assert_gone(family)
-    start_again(folder, "interrupted", undisturbed)
+    (checkpoint,) = (job.run / "checkpoints").glob(f"step_{int(stopped[1]):08d}")
+    assert checkpoint.is_dir()
+    again = Job(folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null")
+    code_again, log_again = again.finish()
+    assert code_again == 0, log_again[-5000:]
+    assert f"finetune: resuming after step {stopped[1]}/{STEPS}" in log_again
+    assert_same(again.run, undisturbed)
 
 
 @pytest.mark.faults

@@ -9,7 +9,7 @@ import torch
 from gloo import run_gloo
 from xmtc.cluster import training as cluster
 from xmtc.cluster import training as worker_errors
-from xmtc.cluster.training import WorkerErrors
+from xmtc.cluster.attempt import Attempt
 from xmtc.distributed.collectives import all_reduce_sum_floats, rank_and_world_size
 from xmtc.errors import DataError, TrainingError
 
@@ -22,23 +22,23 @@ def on_ray():
 
 
 def test_an_error_of_all_workers_ends_them_normally(on_ray):
-    errors = WorkerErrors()
-    assert errors.first() is None
+    errors = Attempt()
+    assert errors.first_error() is None
     with ThreadPoolExecutor(2) as pool:
         ended = list(pool.map(lambda rank: errors.report(TrainingError(f"rank {rank}: NaN"), rank, 2), (0, 1)))
     assert ended == [True, True]
-    found = errors.first()
+    found = errors.first_error()
     assert isinstance(found, TrainingError)
     assert str(found) == "rank 0: NaN"
 
 
 def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again(on_ray, monkeypatch):
     monkeypatch.setattr(worker_errors, "_TIMEOUT_S", 0.2)
-    errors = WorkerErrors()
+    errors = Attempt()
     assert not errors.report(DataError("shard 3: damaged"), 1, 2)
     monkeypatch.setattr("xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again"))
     cluster._train_on_worker({"errors": errors, "stage": "plant", "copies": None})
-    found = errors.first()
+    found = errors.first_error()
     assert isinstance(found, DataError)
 
 

@@ -1,77 +1,30 @@
 """Training workers on Ray. Ray starts and restarts processes; xmtc handles checkpoints, metrics and resume."""
 
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.train import FailureConfig, ScalingConfig, get_context
 from ray.train import RunConfig as RayRunConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from xmtc.cluster.attempt import Attempt
 from xmtc.cluster.connection import join
+from xmtc.cluster.stopping import SignalHandlingConfig, run_until_stopped, stopping_with
 from xmtc.distributed.collectives import run_collectively
-from xmtc.errors import TrainingError, XmtcError
+from xmtc.errors import Interrupted, TrainingError, XmtcError
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import Stage
 from xmtc.track.console import print_line
+from xmtc.training.interruption import STOP
 
-_TIMEOUT_S, _POLL_S = 10.0, 0.1  # of waiting until every worker has reported its error
 _RESIZE_INTERVAL_S = 600.0
 """Seconds between checks for room for more workers. Adding workers repeats the steps since the newest checkpoint."""
-
-
-class _ErrorStore:
-    """The actor: errors by rank."""
-
-    def __init__(self) -> None:
-        self.errors: dict[int, XmtcError] = {}
-
-    def report(self, error: XmtcError, rank: int) -> int:
-        self.errors[rank] = error
-        return len(self.errors)
-
-    def first(self) -> XmtcError | None:
-        return self.errors[min(self.errors)] if self.errors else None
-
-
-class WorkerErrors:
-    """The errors of one attempt at a stage, kept in an actor on the node and for the lifetime of the creating process.
-
-    Needs a connection to Ray. Workers get a copy that uses the same actor.
-    """
-
-    def __init__(self) -> None:
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._store = ray.remote(_ErrorStore).options(num_cpus=0, scheduling_strategy=here).remote()
-
-    def report(self, error: XmtcError, rank: int, world_size: int) -> bool:
-        """Report this rank's error, and wait briefly for errors of the others.
-
-        Returns:
-            Whether every rank has reported one. If so, no rank waits for this one in a collective.
-        """
-        deadline = time.monotonic() + _TIMEOUT_S
-        while int(ray.get(self._store.report.remote(error, rank))) < world_size:  # pyright: ignore[reportArgumentType]
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_POLL_S)
-        return True
-
-    def first(self) -> XmtcError | None:
-        """Return the error of the lowest rank that reported one.
-
-        Raises:
-            RayError: the actor can no longer be reached.
-        """
-        return ray.get(self._store.first.remote())
 
 
 def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
@@ -87,7 +40,7 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     Raises:
         TrainingError: training failed more often than `distributed.max_failures` allows.
         XmtcError: a worker's error.
-        KeyboardInterrupt: on Ctrl-C, after the workers have ended.
+        Interrupted: a signal or the cluster has asked the run to stop, and the workers have, after a checkpoint.
     """
     config = copies.config
     settings = config.distributed
@@ -97,11 +50,11 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     # Each attempt has a unique name: for a name that has finished before, Ray silently does nothing.
     name = f"{stage}-{time.time_ns()}"
     storage = copies.paths.root / ".ray"
-    errors = WorkerErrors()
+    attempt = Attempt()
     trainer = TorchTrainer(
         _train_on_worker,
-        train_loop_config={"stage": stage, "copies": copies, "errors": errors},
-        torch_config=TorchConfig(
+        train_loop_config={"stage": stage, "copies": copies, "attempt": attempt},
+        torch_config=SignalHandlingConfig(
             backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=int(settings.timeout_s)
         ),
         scaling_config=ScalingConfig(
@@ -115,16 +68,17 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         ),
     )
     try:
-        with _interruptible(stage):
-            trainer.fit()
+        run_until_stopped(trainer.fit, attempt)
     except TrainingFailedError as failure:
         with suppress(RayError):  # the cluster may be gone
-            if (found := errors.first()) is not None:
-                raise found from failure
+            error = attempt.stopped() or attempt.first_error()
+            if error is not None:
+                raise error from failure
         raise _explain(failure) from failure
     else:
-        if (found := errors.first()) is not None:
-            raise found
+        error = attempt.stopped() or attempt.first_error()
+        if error is not None:
+            raise error
         copies.fetch_run()  # rank 0 may have been on another node
     finally:
         shutil.rmtree(storage, ignore_errors=True)  # Ray's internal files, which another attempt cannot use
@@ -139,32 +93,25 @@ def _warn_if_cluster_is_small(workers: int, each: Mapping[str, float]) -> None:
             print_line(f"warning: {wanted}: waiting until it has more; press Ctrl-C to stop")
 
 
-@contextmanager
-def _interruptible(stage: str) -> Iterator[None]:
-    """Turn Ctrl-C inside the context into KeyboardInterrupt; Ray's handler would end this process with success."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as end:
-        raise KeyboardInterrupt(f"{stage} stopped; the same command continues from the newest checkpoint") from end
-    finally:
-        if threading.current_thread() is threading.main_thread():  # Ray sets its handler only there
-            signal.signal(signal.SIGINT, handler)
-
-
 def _train_on_worker(settings: dict[str, Any]) -> None:
     from xmtc.stages.run_stage import run_stage
 
-    stage, copies, errors = settings["stage"], settings["copies"], settings["errors"]
-    if errors.first() is not None:
+    stage, copies, attempt = settings["stage"], settings["copies"], settings["attempt"]
+    if attempt.first_error() is not None:
         return
+    context = get_context()
+    rank, world_size = context.get_world_rank(), context.get_world_size()
+    STOP.clear()
     try:
-        run_collectively(copies.fetch_for_worker)
-        run_stage(stage, copies.config, copies.paths)
-        run_collectively(copies.publish_run, here=get_context().get_world_rank() == 0)
+        with stopping_with(attempt):
+            run_collectively(copies.fetch_for_worker)
+            run_stage(stage, copies.config, copies.paths)
+            run_collectively(copies.publish_run, here=rank == 0)
+    except Interrupted as interruption:
+        if rank == 0:
+            attempt.report_stopped(interruption)
     except XmtcError as error:
-        context = get_context()
-        if not errors.report(error, context.get_world_rank(), context.get_world_size()):
+        if not attempt.report(error, rank, world_size):
             raise
     except RuntimeError as error:
         message = explain_failed_collective(error, copies.config.distributed.timeout_s)

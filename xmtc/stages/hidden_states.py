@@ -27,7 +27,7 @@ from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
 from xmtc.data.sampler import MicroBatch
 from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object, is_leader
 from xmtc.distributed.strategy import Strategy
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, Interrupted
 from xmtc.files import locked
 from xmtc.models.classifier import Classifier
 from xmtc.models.poolings.pooling import FixedPoolings
@@ -35,6 +35,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.encoder_use import encoder_use
 from xmtc.track.console import print_line
 from xmtc.track.progress import Progress
+from xmtc.training.interruption import STOP, stop_anywhere
 
 ENCODE_TOKENS = 8192
 """Tokens of a batch that fills a cache, which needs no memory for gradients."""
@@ -150,9 +151,12 @@ class HiddenStates:
         with self.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in missing)) as task:
             for micro_batch in missing:
                 self._encode(micro_batch, writer, collate)
-                if time.monotonic() - flushed_s > _FLUSH_S:
+                stopping = stop_anywhere()
+                if stopping or time.monotonic() - flushed_s > _FLUSH_S:
                     writer.flush()
                     flushed_s = time.monotonic()
+                if stopping:
+                    raise Interrupted(f"encoding {split.name} stopped; what is encoded is on disk", STOP.number)
                 task.advance(len(micro_batch.documents))
         writer.flush()
         barrier()

@@ -12,6 +12,7 @@ from xmtc.data.collate import Batch
 from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats, broadcast_object
 from xmtc.distributed.state_files import save_tensors
 from xmtc.distributed.strategy import ParameterGroup
+from xmtc.errors import Interrupted
 from xmtc.models.heads.base import AttendsByLabel, ReadsPooled
 from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.planting.planter import PASSES, Passes, Planter
@@ -25,6 +26,7 @@ from xmtc.stages.train import train
 from xmtc.stages.worker import Worker
 from xmtc.training.checkpoint import CheckpointStore
 from xmtc.training.config import PhaseConfig
+from xmtc.training.interruption import STOP, stop_anywhere
 from xmtc.training.objective import Phase
 from xmtc.training.unfreeze import parameter_groups
 from xmtc.training.weights import write_module
@@ -107,10 +109,13 @@ class WorkerPasses(Passes):
             for batch in self._batches(title, skip=batches_read):
                 yield batch
                 batches_read += 1
-                due = (time.monotonic() - saved_at) / 60 >= minutes
-                if broadcast_object(due):
+                due = broadcast_object((time.monotonic() - saved_at) / 60 >= minutes)
+                stopping = stop_anywhere()
+                if due or stopping:
                     store.save(batches_read, state, lambda folder: save_tensors(sums.state_dict(), folder / file_name))
                     saved_at = time.monotonic()
+                if stopping:
+                    raise Interrupted(f"{title} stopped after {batches_read} batches, which are saved", STOP.number)
 
         return read
 

@@ -22,14 +22,14 @@ from xmtc.data.sampler import Sampler, Step
 from xmtc.distributed.cards import rate_of_device
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import Strategy
-from xmtc.errors import TrainingError
+from xmtc.errors import Interrupted, TrainingError
 from xmtc.models.operations import training_operations
 from xmtc.track.console import print_line
 from xmtc.track.throughput import Throughput, Work
 from xmtc.track.tracker import Tracker
 from xmtc.training.callbacks.base import Callback
 from xmtc.training.checkpoint import Checkpoint, CheckpointStore
-from xmtc.training.interruption import Interruption
+from xmtc.training.interruption import STOP, stop_anywhere
 from xmtc.training.objective import Objective, Phase, Position, StageSettings
 from xmtc.training.weights import BestWeights
 
@@ -37,6 +37,7 @@ from xmtc.training.weights import BestWeights
 SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1")
 SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1")
 MAX_GRAD_NORM = 1.0  # larger gradients are scaled down to this global L2 norm
+FIRST_CHECKPOINT_MINUTES = 1.0  # so that no run that is taken away has none
 MAX_SKIPPED_STEPS = 10  # consecutive steps with a non-finite loss or gradient before training stops
 
 
@@ -100,23 +101,24 @@ class Loop:
         self.best, self.callbacks = services.best, services.callbacks
         self.total_steps = sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
         self.peak_rates: list[float] = []
+        self.has_checkpoint = False
         self.work = Work()
         self.last_save = time.monotonic()
-        self.interruption = Interruption()
 
     def run(self) -> Position:
         """Train. On return, the objective holds the unpartitioned weights of the best epoch on every rank.
 
         Raises:
             TrainingError: loss or gradient was not finite for `MAX_SKIPPED_STEPS` consecutive steps.
-            KeyboardInterrupt: on SIGINT or SIGTERM, after a checkpoint.
+            Interrupted: on SIGINT, SIGTERM or SIGHUP, or a notice to another rank, after a checkpoint.
         """
         checkpoint = self._newest()
+        self.has_checkpoint = checkpoint is not None
         position = Position(**checkpoint.state) if checkpoint else Position(inputs=self.settings.inputs)
         if position.best is None:
             self.store.discard(self.best.path)
         self.tracker.start_stage(self.settings.name, self.total_steps, position.step)
-        with self.interruption.watching():
+        with STOP.watching():
             for index in range(position.phase, len(self.phases)):
                 if index > position.phase:
                     position.phase, position.epoch, position.consumed, position.phase_step = index, 0, 0, 0
@@ -227,7 +229,7 @@ class Loop:
         own_loss, own_documents = (sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True))
         norm = self.strategy.step(MAX_GRAD_NORM)
         # One rank's wish to save or stop is that of all ranks, so that none waits for a rank that has stopped.
-        wishes = float(self._wants_save(position.step + 1)), float(self.interruption.requested)
+        wishes = float(self._wants_save(position.step + 1)), float(STOP.requested)
         loss, documents, tokens, save, stop = all_reduce_sum_floats([own_loss, own_documents, own_tokens, *wishes])
         meter.add(documents=int(documents), tokens=int(tokens))
         return _StepResult(loss / documents, norm, save=save > 0, stop=stop > 0)
@@ -268,7 +270,7 @@ class Loop:
             f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark
         )
         self._save(position)
-        if all_reduce_sum_floats([float(self.interruption.requested)])[0] > 0:
+        if stop_anywhere():
             raise self._interrupt(position)
 
     def _evaluate(self, position: Position) -> dict[str, float]:
@@ -281,8 +283,8 @@ class Loop:
             self.best.save(self.strategy)
         return metrics
 
-    def _interrupt(self, position: Position) -> KeyboardInterrupt:
-        return KeyboardInterrupt(f"{self.settings.name} stopped after step {position.step}, checkpoint written")
+    def _interrupt(self, position: Position) -> Interrupted:
+        return Interrupted(f"{self.settings.name} stopped after step {position.step}, checkpoint written", STOP.number)
 
     def _finished(self, position: Position) -> bool:
         return 0 < self.settings.patience <= position.epochs_done - position.best_epoch
@@ -297,14 +299,18 @@ class Loop:
         self.tracker.log(self.settings.name, position.step, training | meter.read() | self.objective.read_metrics())
 
     def _wants_save(self, step: int) -> bool:
-        every = self.settings.track.checkpoint_every_steps
-        due = every is not None and step % every == 0
-        minutes = (time.monotonic() - self.last_save) / 60
-        return due or minutes >= self.settings.track.checkpoint_every_minutes
+        track = self.settings.track
+        if track.checkpoint_every_steps is not None and step % track.checkpoint_every_steps == 0:
+            return True
+        interval = track.checkpoint_every_minutes
+        if not self.has_checkpoint:
+            interval = min(interval, FIRST_CHECKPOINT_MINUTES)
+        return (time.monotonic() - self.last_save) / 60 >= interval
 
     def _save(self, position: Position) -> None:
         self.store.save(position.step, asdict(position), self._write, self.strategy.checkpoint_bytes())
         self.last_save = time.monotonic()
+        self.has_checkpoint = True
 
     def _write(self, directory: Path) -> None:
         """Write this rank's part of a checkpoint. A failed write is raised after the last exchange between ranks."""

@@ -1,0 +1,60 @@
+"""How the process that drives a run on Ray passes signals on, without Ray."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from xmtc.cluster.stopping import run_until_stopped
+from xmtc.errors import Interrupted
+
+
+class Asked:
+    """Stands for an `Attempt`: workers that stop as soon as they are asked."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.told = threading.Event()
+
+    def request_stop(self, number: int) -> None:
+        self.number = number
+        self.told.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_asks_the_workers_and_waits_for_them(number: int) -> None:
+    attempt = Asked()
+    before = signal.getsignal(number)
+
+    def fit() -> None:
+        os.kill(os.getpid(), number)
+        assert attempt.told.wait(20)
+
+    run_until_stopped(fit, attempt)  # pyright: ignore[reportArgumentType]
+    assert attempt.number == number
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    attempt = Asked()
+    goes_on = threading.Event()
+
+    def fit() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert attempt.told.wait(20)
+        os.kill(os.getpid(), signal.SIGTERM)
+        goes_on.wait(20)
+
+    with pytest.raises(Interrupted, match="at once") as caught:
+        run_until_stopped(fit, attempt)  # pyright: ignore[reportArgumentType]
+    goes_on.set()
+    assert caught.value.number == signal.SIGTERM
+
+
+def test_errors_of_the_call_are_those_of_the_caller() -> None:
+    def fit() -> None:
+        raise ValueError("a worker failed")
+
+    with pytest.raises(ValueError, match="a worker failed"):
+        run_until_stopped(fit, Asked())  # pyright: ignore[reportArgumentType]
