@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import tiny_runs
 from xmtc.artefact.export import load_model
+from xmtc.artefact.trial import try_native_files
 from xmtc.data.array_contract import Array, Sizes, SparseMatrix, check_tensors
 from xmtc.data.arrow_files import read_arrow
 from xmtc.errors import CheckpointError
@@ -160,3 +161,23 @@ def test_letters_stand_for_one_number(tmp_path: Path) -> None:
         )
     with pytest.raises(CheckpointError, match=r"lacks the array c\.data"):
         check_tensors(tmp_path / "x.safetensors", {"c": SparseMatrix("F64", "NP")}, Sizes({}))
+
+
+@pytest.mark.parametrize("at", [0, 3, 29, 48, 400])
+def test_an_index_that_is_cut_is_refused(model: Path, at: int) -> None:
+    name = "scorers/3-state_neighbours/states.faiss"
+    content = (model / name).read_bytes()
+    (model / name).write_bytes(content[:at])
+    sign(model, name)
+    with pytest.raises(CheckpointError, match=r"states\.faiss"):
+        load_model(model)
+
+
+def test_files_for_native_code_are_tried_in_another_process(model: Path) -> None:
+    try_native_files(model)
+    (trees,) = model.rglob("omikuji")
+    path = max((path for path in trees.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(CheckpointError, match="index or trees cannot be read") as refusal:
+        try_native_files(model)
+    assert "\n" not in str(refusal.value)

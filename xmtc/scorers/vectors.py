@@ -3,6 +3,7 @@
 Suffixes: N vectors, B queries, K found, S searched, P pairs of a query and a vector, D width.
 """
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ _VECTORS_A_LIST = 64  # that the lists are trained on
 _MORE = 16
 """Vectors that are searched beyond those that are wanted."""
 COPY = "copy the whole model folder, or export it again"
+_FLAT_HEADER = struct.Struct("<4siqqqBiQ")
+"""Of an exact index: kind, width, vectors, two unused numbers, whether it is trained, metric, and values in all."""
+_FLAT = b"IxFI"
+_LISTS = (b"IwFl", b"IwSq")
 _UNTYPED: Any = faiss  # its stubs do not know the class
 _UNTYPED.cvar.distance_compute_blas_threshold = 1  # products of matrices also for few queries: a third of the time
 
@@ -88,6 +93,22 @@ def vectors_at(index: Any, rows: NDArray[np.int64]) -> Floats:
     return index.reconstruct_batch(rows)
 
 
+def _check_header(path: Path) -> None:
+    """Raise ValueError if a file is none of the kinds of index that xmtc writes, or an exact one of other sizes."""
+    with path.open("rb") as file:
+        header = file.read(_FLAT_HEADER.size)
+    if header[:4] in _LISTS:
+        return
+    if len(header) < _FLAT_HEADER.size or header[:4] != _FLAT:
+        raise ValueError("of a kind that xmtc does not write")
+    _, width, number, _, _, trained, metric, values = _FLAT_HEADER.unpack(header)
+    whole = path.stat().st_size == _FLAT_HEADER.size + 4 * values
+    if not (
+        whole and trained == 1 and metric == faiss.METRIC_INNER_PRODUCT and number >= 0 and values == width * number
+    ):
+        raise ValueError("its sizes do not fit each other")
+
+
 def write_index(path: Path, index: Any) -> None:
     """Write an index of FAISS.
 
@@ -116,8 +137,12 @@ def check_index(path: Path, index: Any, number: int, width: int) -> None:
 def read_index(path: Path) -> Any:
     """Read an index of FAISS; it is memory-mapped.
 
+    FAISS trusts the sizes in a file, so those of an exact index are compared with the file's own size first. An index
+    with inverted lists has too many sizes for that, see `xmtc.artefact.trial`.
+
     Raises:
         CheckpointError: the file is missing or damaged.
     """
     with reading(path, CheckpointError, COPY, "not an index"):
+        _check_header(path)
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
