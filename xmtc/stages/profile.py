@@ -33,7 +33,7 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     if ensemble is not None:
         words = worker.dev.words(rows)
         sample |= of_words(ensemble, words, sample["tokens"])
-    kinds = kinds_of(worker.tokenizer, ids_N, words)
+    kinds: dict[str, dict[str, int]] = {**kinds_of(worker.tokenizer, ids_N, words)}
     kinds["labels"] = _predicted_labels(worker, decision, dev)
     kinds["languages"] = worker.corpus.manifest.dev_languages
     return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)

@@ -39,7 +39,8 @@ class FinetuneObjective(Objective):
     ) -> None:
         super().__init__(classifier, evaluate)
         classifier.head.sparse_gradients = settings.samples_labels is not None
-        self.shard, self.texts = shard, texts
+        self.shard = shard
+        self.texts = texts
         device = next(classifier.parameters()).device
         self.miner = Miner(settings.mining, self._label_vectors, device) if settings.mining else None
         self.label_loss = build_label_loss(settings, classifier.head, shard, texts, self.miner)
@@ -61,8 +62,11 @@ class FinetuneObjective(Objective):
 
         It is this worker's labels' share; the sum over workers is the loss of all documents.
         """
-        output = self.label_loss(self.shard.gather(self.classifier.read(batch), batch), seed)
-        return output if self.shard.world == 1 else LossOutput(output.sum, batch.weight_B.sum())
+        documents = self.shard.gather(self.classifier.read(batch), batch)
+        output = self.label_loss(documents, seed)
+        if self.shard.world == 1:
+            return output
+        return LossOutput(output.sum, batch.weight_B.sum())
 
     def _label_vectors(self) -> NDArray[np.float32]:
         """Copy the current vectors to index."""

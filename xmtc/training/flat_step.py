@@ -43,13 +43,16 @@ class FlatStep(DeferredGradient):
     chunk = CHUNK
 
     def __init__(self, loss: BinaryLoss, rows: RowShard, bias: RowShard) -> None:
-        self.loss, self.shards = loss, (rows, bias)
+        self.loss = loss
+        self.shards = (rows, bias)
         self._pending: list[_Pending] = []
-        rows.deferred = bias.deferred = self
+        rows.deferred = self
+        bias.deferred = self
 
     def __call__(self, documents: GatheredDocuments, seed: int = 0) -> LossOutput:
         """Compute the summed loss of a micro-batch. Its backward pass records the inputs of the rows' gradient."""
-        (pooled_BP,), targets = documents.read, documents.targets
+        (pooled_BP,) = documents.read
+        targets = documents.targets
         with torch.autocast(pooled_BP.device.type, enabled=False):
             total = _Loss.apply(pooled_BP, self.shards[1], self, targets)
         return LossOutput(total, targets.weight_B.sum())  # pyright: ignore[reportArgumentType]
@@ -61,8 +64,9 @@ class FlatStep(DeferredGradient):
     @override
     def finite(self) -> Tensor:
         """Derivatives of binary losses are finite if the document vectors are."""
-        found = [one.pooled_BP.isfinite().all() for one in self._pending]
-        return torch.stack(found).all() if found else torch.ones((), dtype=torch.bool, device=self.shards[1].device)
+        if not self._pending:
+            return torch.ones((), dtype=torch.bool, device=self.shards[1].device)
+        return torch.stack([micro_batch.pooled_BP.isfinite().all() for micro_batch in self._pending]).all()
 
     @override
     def discard(self) -> None:
@@ -71,11 +75,13 @@ class FlatStep(DeferredGradient):
     @torch.no_grad()
     @override
     def chunks(self, scale: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-        pending, self._pending = self._pending, []
+        pending = self._pending
+        self._pending = []
         if not pending:
             return
         step = _concatenate(pending)
-        pooled_BP, positives = step.pooled_BP.float(), _Positives.of(step.targets, step.pooled_BP.device)
+        pooled_BP = step.pooled_BP.float()
+        positives = _Positives.of(step.targets, step.pooled_BP.device)
         for part in self._parts():
             logits_BC = self.logits(step.pooled_BP, part)
             pairs = positives.within(part)
@@ -92,11 +98,14 @@ class FlatStep(DeferredGradient):
     def logits(self, pooled_BP: Tensor, part: slice) -> Tensor:
         """Compute logits (B, C) of a chunk of labels, in float32."""
         rows, bias = self.shards
-        return F.linear(pooled_BP, rows.detach()[part].to(pooled_BP.dtype)).float().add_(bias.detach()[part])
+        rows_CP = rows.detach()[part].to(pooled_BP.dtype)
+        logits_BC = F.linear(pooled_BP, rows_CP).float()
+        return logits_BC.add_(bias.detach()[part])
 
     def loss_and_gradient(self, pooled_BP: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """Compute the summed loss and its gradient (B, P) in float32."""
-        rows, weight_B1 = self.shards[0].detach(), targets.weight_B[:, None]
+        rows = self.shards[0].detach()
+        weight_B1 = targets.weight_B[:, None]
         gradient_BP = torch.zeros(pooled_BP.shape, device=pooled_BP.device)
         loss = pooled_BP.new_zeros((), dtype=torch.float32)
         positives = _Positives.of(targets.on_host, pooled_BP.device)
@@ -117,7 +126,8 @@ class _Loss(torch.autograd.Function):
         del bias_L  # an input only so that the loss requires a gradient even if the document vectors do not
         loss, gradient_BP = step.loss_and_gradient(pooled_BP, targets)
         ctx.save_for_backward(pooled_BP, gradient_BP)
-        ctx.step, ctx.targets = step, targets
+        ctx.step = step
+        ctx.targets = targets
         return loss
 
     @staticmethod
@@ -140,12 +150,14 @@ class _Positives:
     def of(cls, targets: Targets, device: torch.device) -> "_Positives":
         """Sort targets that are on the CPU."""
         sorted_Q, order_Q = targets.columns_P.sort()
-        rows_Q, columns_Q = (x.to(device, non_blocking=True) for x in (targets.rows_P[order_Q], sorted_Q))
+        rows_Q = targets.rows_P[order_Q].to(device, non_blocking=True)
+        columns_Q = sorted_Q.to(device, non_blocking=True)
         return cls(rows_Q, columns_Q, sorted_Q)
 
     def within(self, part: slice) -> tuple[Tensor, Tensor]:
         """Select the pairs of a chunk of labels, with labels numbered from the first of the chunk."""
-        first, last = torch.searchsorted(self.sorted_Q, torch.tensor([part.start, part.stop])).tolist()
+        ends = torch.tensor([part.start, part.stop])
+        first, last = torch.searchsorted(self.sorted_Q, ends).tolist()
         return self.rows_Q[first:last], self.columns_Q[first:last] - part.start
 
 
@@ -160,10 +172,12 @@ class _Pending:
 
 def _concatenate(pending: list[_Pending]) -> _Pending:
     """Concatenate the micro-batches of a step."""
-    starts = [0]
-    for one in pending:
-        starts.append(starts[-1] + len(one.weight_B))
-    rows_P = torch.cat([one.targets.rows_P + start for one, start in zip(pending, starts, strict=False)])
-    weight_B = torch.cat([one.weight_B for one in pending])
-    targets = Targets(rows_P, torch.cat([one.targets.columns_P for one in pending]), weight_B)
-    return _Pending(torch.cat([one.pooled_BP for one in pending]), targets, weight_B)
+    rows = []
+    documents = 0
+    for micro_batch in pending:
+        rows.append(micro_batch.targets.rows_P + documents)
+        documents += len(micro_batch.weight_B)
+    columns_P = torch.cat([micro_batch.targets.columns_P for micro_batch in pending])
+    weight_B = torch.cat([micro_batch.weight_B for micro_batch in pending])
+    pooled_BP = torch.cat([micro_batch.pooled_BP for micro_batch in pending])
+    return _Pending(pooled_BP, Targets(torch.cat(rows), columns_P, weight_B), weight_B)

@@ -55,9 +55,8 @@ class SampledLabels:
         """Estimate the loss of all labels."""
         sample = self.sampler(documents, torch.Generator().manual_seed(seed))
         logits_GS = self.logits(documents, sample.labels_S)
-        columns_P, importance_S = (
-            tensor.to(logits_GS.device, non_blocking=True) for tensor in (sample.columns_P, sample.importance_S)
-        )
+        columns_P = sample.columns_P.to(logits_GS.device, non_blocking=True)
+        importance_S = sample.importance_S.to(logits_GS.device, non_blocking=True)
         targets = replace(documents.targets, columns_P=columns_P, original=None)
         return self.loss(logits_GS, targets, importance_BC=importance_S.expand_as(logits_GS))
 
@@ -95,14 +94,19 @@ def build_label_loss(
         texts: texts of this worker's labels, for a head that computes rows from texts.
         miner: finds hard negatives, with `mining`.
     """
-    loss, sampled, sampler = settings.loss.build(), settings.sampled_labels, None
+    loss = settings.loss.build()
+    sampled = settings.sampled_labels
+    sampler = None
     if miner is not None and settings.mining is not None:
         sampler = MinedSampler(miner, settings.mining, head, shard)
     elif sampled is not None and (sampled < shard.labels or texts is not None):
         sampler = UniformSampler(sampled, shard)
+    if sampler is not None and texts is not None:
+        return SampledTexts(loss, head, sampler, texts)
     if sampler is not None:
-        return SampledLabels(loss, head, sampler) if texts is None else SampledTexts(loss, head, sampler, texts)
-    apart = settings.label_optimizer is not None and settings.samples_labels is None and settings.loss.separable
-    if apart and isinstance(head, ScoresByProduct) and isinstance(head.weights, RowShard):
+        return SampledLabels(loss, head, sampler)
+    has_row_optimizer = settings.label_optimizer is not None
+    by_chunks = has_row_optimizer and settings.samples_labels is None and settings.loss.separable
+    if by_chunks and isinstance(head, ScoresByProduct) and isinstance(head.weights, RowShard):
         return FlatStep(cast(BinaryLoss, loss), head.weights, cast(RowShard, head.bias))
     return AllLabels(loss, head)

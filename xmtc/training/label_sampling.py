@@ -10,6 +10,7 @@ ones of them, K candidates, P (document, label) pairs.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -53,11 +54,14 @@ class UniformSampler:
     """
 
     def __init__(self, sampled: int, shard: LabelShard) -> None:
-        self.sampled, self.shard, self.warned = sampled, shard, False
+        self.sampled = sampled
+        self.shard = shard
+        self.warned = False
 
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
         """Choose the labels."""
-        positives_P, rows = documents.targets.on_host.columns_P, self.shard.rows
+        positives_P = documents.targets.on_host.columns_P
+        rows = self.shard.rows
         certain_C = positives_P.unique()
         share = self.shard.share(self.sampled)
         if share <= len(certain_C) < rows and not self.warned:  # nothing represents the labels of other documents
@@ -65,9 +69,12 @@ class UniformSampler:
             logger.warning(
                 "finetune.sampled_labels: %d, of which this worker draws %d, not more than its %d labels of a batch: "
                 "the loss ignores all others; raise it, or lower finetune.tokens_per_micro_batch",
-                *(self.sampled, share, len(certain_C)),
+                self.sampled,
+                share,
+                len(certain_C),
             )
-        uniform = max(share - len(certain_C), 0 if len(certain_C) else 1)
+        least = 0 if len(certain_C) else 1
+        uniform = max(share - len(certain_C), least)
         return draw_labels(positives_P, certain_C, rows, uniform, generator)
 
 
@@ -82,34 +89,40 @@ class MinedSampler:
     """
 
     def __init__(self, miner: Miner, settings: MiningConfig, head: Head, shard: LabelShard) -> None:
-        self.miner, self.settings, self.head, self.shard = miner, settings, head, shard
+        self.miner = miner
+        self.settings = settings
+        self.head = head
+        self.shard = shard
 
     def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
         """Choose the labels."""
-        positives_P, uniform = documents.targets.on_host.columns_P, self.shard.share(self.settings.uniform)
+        positives_P = documents.targets.on_host.columns_P
+        uniform = self.shard.share(self.settings.uniform)
         certain_C = torch.cat([positives_P, self._mine(documents)]).unique()
         return draw_labels(positives_P, certain_C, self.shard.rows, uniform, generator)
 
     def _mine(self, documents: GatheredDocuments) -> Tensor:
-        targets, alone = documents.targets.on_host, self.shard.world == 1
+        targets = documents.targets.on_host
+        alone = self.shard.world == 1
+        products_are_logits = alone and isinstance(self.head, ScoresByProduct)
         queries_Gd = query_vectors(self.head.vectors(documents.read, documents.mask_GT))
-        trusted = alone and isinstance(self.head, ScoresByProduct)
         mined_M = self.miner.mine(
             queries_Gd,
             targets.rows_P.numpy(),
             targets.columns_P.numpy(),
-            None if trusted else lambda found_GK: self._scores(documents, found_GK),
-            None if alone else self._kept,
+            None if products_are_logits else partial(self._scores, documents),
+            None if alone else self._among_best,
         )
         return torch.from_numpy(mined_M)
 
     @torch.no_grad()
-    def _scores(self, documents: GatheredDocuments, found_GK: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _scores(self, documents: GatheredDocuments, candidates_GK: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the head's logits (G, K) of labels that an index found."""
-        found = torch.from_numpy(found_GK).to(documents.mask_GT.device, non_blocking=True)
-        return self.head.score(documents.read, documents.mask_GT, found).float().cpu().numpy()
+        labels_GK = torch.from_numpy(candidates_GK).to(documents.mask_GT.device, non_blocking=True)
+        logits_GK = self.head.score(documents.read, documents.mask_GT, labels_GK)
+        return logits_GK.float().cpu().numpy()
 
-    def _kept(self, scores_GK: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _among_best(self, scores_GK: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Mark the candidates that are among the best of all workers' indexes. Collective."""
         scores = torch.from_numpy(scores_GK).to(self.head.bias.device, non_blocking=True)
         return self.shard.among_best(scores, self.settings.candidates).cpu().numpy()
@@ -143,12 +156,12 @@ def distinct(count: int, below: int, generator: torch.Generator) -> Tensor:
     """Draw at most `count` numbers from 0 … below − 1 uniformly, at a cost that depends only on `count`."""
     if 2 * count >= below:
         return torch.randperm(below, generator=generator)[:count]
-    found = torch.empty(0, dtype=torch.int64)
-    while len(found) < count:
+    numbers = torch.empty(0, dtype=torch.int64)
+    while len(numbers) < count:
         more = torch.randint(below, (2 * count,), generator=generator)
-        found = torch.cat([found, more]).unique()
-    # a set found here is uniform among the sets of its size, and so is a uniform subset of it
-    return found[torch.randperm(len(found), generator=generator)[:count]]
+        numbers = torch.cat([numbers, more]).unique()
+    # The set is uniform among the sets of its size, and so is a uniform subset of it.
+    return numbers[torch.randperm(len(numbers), generator=generator)[:count]]
 
 
 def _complement(certain_C: Tensor, ranks: Tensor) -> Tensor:

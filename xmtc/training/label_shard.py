@@ -30,7 +30,8 @@ from xmtc.models.config import ModelConfig
 from xmtc.models.heads.base import Head
 from xmtc.models.kernels.reference import at_least_fp32
 
-BLOCK = 65_536  # labels that are drawn at a time
+BLOCK = 65_536
+"""Labels whose rows are drawn at a time."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,10 @@ class LabelShard:
     """
 
     def __init__(self, classifier: Classifier, *, split: bool = True) -> None:
-        self.head, self.labels = classifier.head, classifier.labels
-        self.first, self.world = 0, 1
+        self.head = classifier.head
+        self.labels = classifier.labels
+        self.first = 0
+        self.world = 1
         if split:
             self.world = rank_and_world_size()[1]
             for name, table in self.head.label_tables().items():
@@ -85,8 +88,9 @@ class LabelShard:
 
     def share(self, count: int) -> int:
         """Divide `count` labels in proportion to the workers' rows; return this worker's part, at least 1."""
-        end = self.first + self.rows
-        return max(1, count * end // self.labels - count * self.first // self.labels)
+        up_to_here = count * self.first // self.labels
+        up_to_next = count * (self.first + self.rows) // self.labels
+        return max(1, up_to_next - up_to_here)
 
     def gather(self, read: tuple[Tensor, ...], batch: Batch) -> GatheredDocuments:
         """Gather all workers' documents. The call and its backward pass are collective.
@@ -100,8 +104,9 @@ class LabelShard:
             return GatheredDocuments(read, batch.mask_BT, targets)
         device = batch.mask_BT.device
         shapes, targets_of_ranks = zip(*all_gather_object((batch.mask_BT.shape, targets.on_host)), strict=True)
-        documents, tokens = (max(sizes) for sizes in zip(*shapes, strict=True))
-        read_G = _AllGather.apply(*(_padded(x, documents, tokens) for x in read))
+        documents = max(shape[0] for shape in shapes)
+        tokens = max(shape[1] for shape in shapes)
+        read_G = _AllGather.apply(*(_padded(tensor, documents, tokens) for tensor in read))
         mask_GT = _all_gather(_padded_mask(batch.mask_BT, documents, tokens))
         own = self._own_targets(targets_of_ranks, documents).to(device)
         return GatheredDocuments(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
@@ -131,12 +136,14 @@ class LabelShard:
         if self.world == 1:
             return scores_GK > -torch.inf
         rank, _ = rank_and_world_size()
-        (width,) = all_reduce_max_ints([scores_GK.shape[1]])
-        padded_GK = nn.functional.pad(scores_GK, (0, width - scores_GK.shape[1]), value=-torch.inf)
+        own_width = scores_GK.shape[1]
+        (width,) = all_reduce_max_ints([own_width])
+        padded_GK = nn.functional.pad(scores_GK, (0, width - own_width), value=-torch.inf)
         all_GX = torch.cat(_all_gather(padded_GK).chunk(self.world), 1)
-        best_GX = torch.zeros_like(all_GX, dtype=torch.bool)
-        best_GX.scatter_(1, all_GX.topk(min(count, all_GX.shape[1])).indices, value=True)
-        own_GK = best_GX[:, rank * width : rank * width + scores_GK.shape[1]]
+        best = all_GX.topk(min(count, all_GX.shape[1]))
+        is_best_GX = torch.zeros_like(all_GX, dtype=torch.bool)
+        is_best_GX.scatter_(1, best.indices, value=True)
+        own_GK = is_best_GX[:, rank * width : rank * width + own_width]
         return own_GK & (scores_GK > -torch.inf)
 
     def exchange_best(self, ids_GK: Tensor, logits_GK: Tensor, documents: int) -> tuple[Tensor, Tensor]:
@@ -157,13 +164,18 @@ class LabelShard:
 
     def _own_targets(self, of_ranks: Sequence[Targets], documents: int) -> Targets:
         """Find all workers' positives among this worker's labels; rows count through the gathered documents."""
-        rows_X = torch.cat([one.rows_P + documents * rank for rank, one in enumerate(of_ranks)])
-        columns_X = torch.cat([one.columns_P for one in of_ranks]) - self.first
+        rows = []
+        weights = []
+        for rank, targets in enumerate(of_ranks):
+            rows.append(targets.rows_P + documents * rank)
+            missing = documents - len(targets.weight_B)
+            weights.append(nn.functional.pad(targets.weight_B, (0, missing)))
+        rows_X = torch.cat(rows)
+        columns_X = torch.cat([targets.columns_P for targets in of_ranks]) - self.first
         own_X = (columns_X >= 0) & (columns_X < self.rows)
-        weight_G = torch.cat([nn.functional.pad(one.weight_B, (0, documents - len(one.weight_B))) for one in of_ranks])
-        most = max(one.max_positives or 0 for one in of_ranks)
+        most_positives = max(targets.max_positives or 0 for targets in of_ranks)
         others = OtherLabels(self.labels, self.among_best)
-        return Targets(rows_X[own_X], columns_X[own_X], weight_G, min(most, self.rows), others)
+        return Targets(rows_X[own_X], columns_X[own_X], torch.cat(weights), min(most_positives, self.rows), others)
 
 
 def targets_of(batch: Batch) -> Targets:
@@ -187,18 +199,21 @@ def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ran
     """
     rank, world = ranks
     classifier = model.build(vocab_size, min(labels, BLOCK))
-    head, (first, end) = classifier.head, share_of(rank, world, labels)
-    tables = {
-        name: (torch.empty(end - first, *table.shape[1:], dtype=table.dtype), table.requires_grad)
-        for name, table in head.label_tables().items()
-    }
+    head = classifier.head
+    first, end = share_of(rank, world, labels)
+    own_rows = {}
+    trains = {}
+    for name, table in head.label_tables().items():
+        own_rows[name] = torch.empty(end - first, *table.shape[1:], dtype=table.dtype)
+        trains[name] = table.requires_grad
     for start, drawn in _blocks(model, head, classifier.encoder.width, labels, seed):
         for name, table in drawn.label_tables().items():
-            low, high = max(first, start), min(end, start + len(table))
+            low = max(first, start)
+            high = min(end, start + len(table))
             if low < high:
-                tables[name][0][low - first : high - first] = table.detach()[low - start : high - start]
-    for name, (rows, trains) in tables.items():
-        setattr(head, name, RowShard.placed(rows, first, labels, trains))
+                own_rows[name][low - first : high - first] = table.detach()[low - start : high - start]
+    for name, rows in own_rows.items():
+        setattr(head, name, RowShard.placed(rows, first, labels, trains[name]))
     classifier.labels = labels
     classifier.regroup()
     return classifier
@@ -249,12 +264,17 @@ def _all_to_all(x_GK: Tensor) -> Tensor:
 
 def _padded(x_B: Tensor, documents: int, tokens: int) -> Tensor:
     """Pad (B, P) or (B, T, P) to this many documents and tokens."""
-    more = (0, documents - len(x_B))
-    return nn.functional.pad(x_B, (0, 0, *more) if x_B.ndim == 2 else (0, 0, 0, tokens - x_B.shape[1], *more))
+    missing_documents = documents - len(x_B)
+    if x_B.ndim == 2:
+        return nn.functional.pad(x_B, (0, 0, 0, missing_documents))
+    missing_tokens = tokens - x_B.shape[1]
+    return nn.functional.pad(x_B, (0, 0, 0, missing_tokens, 0, missing_documents))
 
 
 def _padded_mask(mask_BT: Tensor, documents: int, tokens: int) -> Tensor:
     """Pad the mask to this many documents; added documents have one token, because a softmax needs one."""
-    padded = nn.functional.pad(mask_BT, (0, tokens - mask_BT.shape[1], 0, documents - len(mask_BT)))
+    missing_tokens = tokens - mask_BT.shape[1]
+    missing_documents = documents - len(mask_BT)
+    padded = nn.functional.pad(mask_BT, (0, missing_tokens, 0, missing_documents))
     padded[len(mask_BT) :, 0] = True
     return padded

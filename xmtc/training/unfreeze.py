@@ -12,9 +12,12 @@ from xmtc.training.config import PhaseConfig, TrainingConfig
 
 def trained_groups(names: Sequence[str], phase: PhaseConfig) -> list[str]:
     """Select from `names` (head.… and encoder.<i>, i counted from the bottom) the groups that `phase` trains."""
-    layers = sorted((n for n in names if n.startswith("encoder.")), key=_layer_index, reverse=True)
-    kept = layers if phase.encoder_layers < 0 else layers[: phase.encoder_layers]
-    return [n for n in names if not n.startswith("encoder.")] + kept
+    layers = [name for name in names if name.startswith("encoder.")]
+    groups = [name for name in names if not name.startswith("encoder.")]
+    from_top = sorted(layers, key=_layer_index, reverse=True)
+    if phase.encoder_layers < 0:
+        return groups + from_top
+    return groups + from_top[: phase.encoder_layers]
 
 
 def parameter_groups(
@@ -32,27 +35,33 @@ def parameter_groups(
             updates the label tables in groups of their own.
         tables: parameters with one row per label.
     """
-    rows, optimizer = settings.label_optimizer, settings.optimizer
-    apart = {id(table) for table in tables} if rows is not None else set()
-    depth = max((_layer_index(n) for n in named if n.startswith("encoder.")), default=0)
-    groups = []
+    row_optimizer = settings.label_optimizer
+    optimizer = settings.optimizer
+    table_ids = set() if row_optimizer is None else {id(table) for table in tables}
+    top_layer = max((_layer_index(name) for name in named), default=0)
+    groups: list[ParameterGroup] = []
     for name in trained_groups(list(named), phase):
         rate = phase.learning_rate or optimizer.learning_rate
         if name.startswith("encoder."):
-            rate = phase.encoder_learning_rate * phase.layer_decay ** (depth - _layer_index(name))
-        shared = [p for p in named[name] if id(p) not in apart]
-        groups += _by_decay(ParameterGroup(name, shared, rate, optimizer.weight_decay))
-    if rows is not None:
-        groups += _by_decay(ParameterGroup("label_tables", list(tables), rows.learning_rate, rows.weight_decay, rows))
+            layers_above = top_layer - _layer_index(name)
+            rate = phase.encoder_learning_rate * phase.layer_decay**layers_above
+        parameters = [parameter for parameter in named[name] if id(parameter) not in table_ids]
+        groups += _by_decay(ParameterGroup(name, parameters, rate, optimizer.weight_decay))
+    if row_optimizer is not None:
+        rate = row_optimizer.learning_rate
+        decay = row_optimizer.weight_decay
+        groups += _by_decay(ParameterGroup("label_tables", list(tables), rate, decay, row_optimizer))
     return groups
 
 
 def _by_decay(group: ParameterGroup) -> Iterator[ParameterGroup]:
     """Split a group into matrices, and vectors without weight decay; leave out what is empty."""
-    for suffix, decay, wanted in (("", group.weight_decay, True), (".vectors", 0.0, False)):
-        parameters = [p for p in group.parameters if (p.ndim >= 2) is wanted]
-        if parameters:
-            yield replace(group, name=group.name + suffix, parameters=parameters, weight_decay=decay)
+    matrices = [parameter for parameter in group.parameters if parameter.ndim >= 2]
+    vectors = [parameter for parameter in group.parameters if parameter.ndim < 2]
+    if matrices:
+        yield replace(group, parameters=matrices)
+    if vectors:
+        yield replace(group, name=f"{group.name}.vectors", parameters=vectors, weight_decay=0.0)
 
 
 def _layer_index(name: str) -> int:

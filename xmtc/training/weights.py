@@ -17,7 +17,8 @@ from xmtc.distributed.strategy import Strategy
 from xmtc.errors import CheckpointError
 from xmtc.files import reading, replacing_file
 
-_WRONG, _FIX = "missing or damaged", "copy it again, or train under another name"
+_WRONG = "missing or damaged"
+_FIX = "copy it again, or train under another name"
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
 
 
@@ -34,14 +35,24 @@ class BestWeights:
     """
 
     def __init__(self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter]) -> None:
-        self.path, self.module = path, module
-        wanted = {id(p) for p in trained}
-        named = {n: p for n, p in module.named_parameters() if id(p) in wanted}
-        self.shards = {n: p for n, p in named.items() if isinstance(p, RowShard)}  # these train in every phase
-        owners, written = {_owner(name) for name in named}, module.state_dict().keys()
-        beside = {n: b for n, b in module.named_buffers() if _owner(n) in owners and n in written}
-        kept = {n: t for n, t in (named | beside).items() if n not in self.shards}
-        self.start = {n: t.detach().to("cpu", copy=True) for n, t in kept.items()}
+        self.path = path
+        self.module = module
+        self.shards: dict[str, RowShard] = {}  # these train in every phase
+        self.start: dict[str, Tensor] = {}
+        trained_ids = {id(parameter) for parameter in trained}
+        owners = set()
+        for name, parameter in module.named_parameters():
+            if id(parameter) not in trained_ids:
+                continue
+            owners.add(_owner(name))
+            if isinstance(parameter, RowShard):
+                self.shards[name] = parameter
+            else:
+                self.start[name] = parameter.detach().to("cpu", copy=True)
+        saved_names = module.state_dict().keys()
+        for name, buffer in module.named_buffers():
+            if _owner(name) in owners and name in saved_names:
+                self.start[name] = buffer.detach().to("cpu", copy=True)
 
     def save(self, strategy: Strategy) -> None:
         """Save the current weights. Collective.
@@ -111,15 +122,19 @@ def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
 
 def _header(tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard]) -> bytes:
     """Make the header of a safetensors file: its length and the description of the tensors."""
-    places, end = {}, 0
-    shapes = {name: (tensor, [*tensor.shape]) for name, tensor in tensors.items()}
-    shapes |= {name: (shard, [shard.total, *shard.shape[1:]]) for name, shard in shards.items()}
-    for name, (tensor, shape) in shapes.items():
-        start, end = end, end + math.prod(shape) * tensor.element_size()
-        places[name] = {"dtype": _DTYPES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps(places).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    descriptions = {}
+    start = 0
+    for name, tensor in (*tensors.items(), *shards.items()):
+        shape = list(tensor.shape)
+        if isinstance(tensor, RowShard):
+            shape[0] = tensor.total
+        end = start + math.prod(shape) * tensor.element_size()
+        descriptions[name] = {"dtype": _DTYPES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(descriptions).encode()
+    padding = b" " * (-len(text) % 8)
+    length = len(text) + len(padding)
+    return length.to_bytes(8, "little") + text + padding
 
 
 def _raw(tensor: Tensor) -> memoryview:
@@ -140,14 +155,14 @@ def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> d
     """
     targets = module.state_dict(keep_vars=True)
     with reading(path, CheckpointError, _FIX, _WRONG), safe_open(path, framework="pt") as file:
-        found = set(file.keys())
-        if found - targets.keys() or (names is not None and found != names):
+        names_in_file = set(file.keys())
+        if names_in_file - targets.keys() or (names is not None and names_in_file != names):
             raise CheckpointError(f"{path} holds other parameters than this run trains; delete the run directory")
-        for name in sorted(found):
+        for name in sorted(names_in_file):
             target = targets[name]
-            start = target.first if isinstance(target, RowShard) else 0
+            first_row = target.first if isinstance(target, RowShard) else 0
             if target.ndim:
-                copy_rows(target.detach(), path, name, start)
+                copy_rows(target.detach(), path, name, first_row)
             else:
                 target.detach().copy_(file.get_tensor(name))
-    return {name: targets[name].detach() for name in found}
+    return {name: targets[name].detach() for name in names_in_file}
