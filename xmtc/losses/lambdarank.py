@@ -37,14 +37,14 @@ class LambdaRank(nn.Module):
         discounts_NT, ideal_N1 = self._discounts(scores_NT.detach(), gains_NT)
         best_NP = gains_NT.topk(min(self.config.graded_items, gains_NT.shape[1])).indices
 
-        def differences(values_NT: Tensor) -> Tensor:
+        def minus_each_item(values_NT: Tensor) -> Tensor:
             """Subtract the value of each item from those of the best-graded items: (N, P, T)."""
             return values_NT.gather(1, best_NP).unsqueeze(2) - values_NT.unsqueeze(1)
 
-        better_by_NPT = differences(gains_NT).clamp(min=0)
-        change_of_ndcg_NPT = better_by_NPT * differences(discounts_NT).abs() / ideal_N1.unsqueeze(2)
+        better_by_NPT = minus_each_item(gains_NT).clamp(min=0)
+        change_of_ndcg_NPT = better_by_NPT * minus_each_item(discounts_NT).abs() / ideal_N1.unsqueeze(2)
         weight_NPT = change_of_ndcg_NPT * mask_NT.unsqueeze(1)
-        loss_NPT = F.softplus(-differences(scores_NT))
+        loss_NPT = F.softplus(-minus_each_item(scores_NT))
         return (weight_NPT * loss_NPT).sum((1, 2))
 
     def _discounts(self, scores_NT: Tensor, gains_NT: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ class Calibration:
         if self.scale_L.shape != self.offset_L.shape or self.scale_L.ndim != 1:
             raise ValueError(f"scales {tuple(self.scale_L.shape)} and offsets {tuple(self.offset_L.shape)}: not (L,)")
         if not (self.scale_L > 0).all() or not self.offset_L.isfinite().all():
-            raise ValueError("scales must be positive, offsets finite")
+            raise ValueError("scales must be positive, and offsets finite")
 
     def __call__(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """Calibrate logits, float32.
@@ -42,11 +42,12 @@ class Calibration:
             logits: (B, L), or (B, S) for the label ids in `shortlist`.
             shortlist: int64 (S,) or (B, S); padding, -1, keeps its logit.
         """
-        scale, offset = self.scale_L.to(logits.device), self.offset_L.to(logits.device)
+        scale_L = self.scale_L.to(logits.device)
+        offset_L = self.offset_L.to(logits.device)
         if shortlist is None:
-            return torch.addcmul(offset, logits.float(), scale)
-        found = torch.addcmul(offset[shortlist], logits.float(), scale[shortlist])
-        return torch.where(shortlist < 0, logits.float(), found)
+            return torch.addcmul(offset_L, logits.float(), scale_L)
+        calibrated = torch.addcmul(offset_L[shortlist], logits.float(), scale_L[shortlist])
+        return torch.where(shortlist < 0, logits.float(), calibrated)
 
     def of(self, label_ids: Tensor) -> "Calibration":
         """Select the calibration of these labels."""
@@ -54,7 +55,8 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
-        save_file({"scale": self.scale_L.float().contiguous(), "offset": self.offset_L.float().contiguous()}, path)
+        tensors = {"scale": self.scale_L.float().contiguous(), "offset": self.offset_L.float().contiguous()}
+        save_file(tensors, path)
 
     @classmethod
     def load(cls, path: Path, labels: int) -> "Calibration":
@@ -65,7 +67,11 @@ class Calibration:
         """
         with reading(path, CheckpointError, "copy it again, or export the model again"):
             tensors = load_file(path)
-            found = cls(tensors["scale"], tensors["offset"])
-        if len(found.scale_L) != labels:
-            raise CheckpointError(f"{path}: calibrates {len(found.scale_L)} labels, the model has {labels}")
-        return found
+            calibration = cls(tensors["scale"], tensors["offset"])
+        calibrated_labels = len(calibration.scale_L)
+        if calibrated_labels != labels:
+            raise CheckpointError(
+                f"{path}: calibrates {calibrated_labels} labels, but the model has {labels}; copy the whole model "
+                "folder again"
+            )
+        return calibration

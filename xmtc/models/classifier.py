@@ -1,7 +1,7 @@
 """The classifier: the encoder reads windows, their tokens are joined to documents, and the head reads documents.
 
 Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder width, K fixed poolings, L labels,
-S shortlist.
+S shortlist, X all tokens in a row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,11 +37,14 @@ class Classifier(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Compute logits (B, L)."""
-        return self.calibrated(self.head.score(self.read(batch), batch.mask_BT))
+        logits_BL = self.head.score(self.read(batch), batch.mask_BT)
+        return self.calibrated(logits_BL)
 
     def calibrated(self, logits: Tensor, shortlist: Tensor | None = None) -> Tensor:
         """Calibrate the head's logits, if the model is calibrated. Padding of a shortlist stays unchanged."""
-        return logits if self.calibration is None else self.calibration(logits, shortlist)
+        if self.calibration is None:
+            return logits
+        return self.calibration(logits, shortlist)
 
     def read(self, batch: Batch) -> tuple[Tensor, ...]:
         """Compute the inputs that the label rows need, see `Head.read`."""
@@ -85,17 +88,19 @@ class Classifier(nn.Module):
                 f"model.head.kind: {head.settings.kind}: this head gives no evidence, because its logit is not a sum "
                 "over tokens; use another head for that"
             )
-        shares_BST = head.contributions(self.encode(batch), batch.mask_BT, labels_S.expand(len(batch.mask_BT), -1))
+        shortlist_BS = labels_S.expand(len(batch.mask_BT), -1)
+        shares_BST = head.contributions(self.encode(batch), batch.mask_BT, shortlist_BS)
         bias_S = head.bias[labels_S].float()
         if self.calibration is None:
             return shares_BST, bias_S
         scale_S1 = self.calibration.scale_L.to(bias_S.device)[labels_S, None]
-        return shares_BST * scale_S1, self.calibration(bias_S[None], labels_S)[0]
+        calibrated_bias_S = self.calibration(bias_S[None], labels_S)[0]
+        return shares_BST * scale_S1, calibrated_bias_S
 
     @property
     def encoder_trainable(self) -> bool:
         """Whether any parameter of the encoder currently trains."""
-        return any(p.requires_grad for p in self.encoder.parameters())
+        return any(parameter.requires_grad for parameter in self.encoder.parameters())
 
     def parameter_groups(self) -> Mapping[str, list[nn.Parameter]]:
         """Return all parameters that can train, by group, in the order of gradual unfreezing.
@@ -114,15 +119,19 @@ class Classifier(nn.Module):
 def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classifier:
     """Build the encoder and the head that the settings describe."""
     encoder = model.encoder.build(vocab_size)
-    if model.overlap > encoder.window // 2:
-        half = encoder.window // 2
-        raise ConfigError(f"model.overlap: {model.overlap} is more than half a window; give at most {half}")
+    half_window = encoder.window // 2
+    if model.overlap > half_window:
+        raise ConfigError(
+            f"model.overlap: {model.overlap} is more than half of the encoder's window of {encoder.window} tokens; "
+            f"give at most {half_window}"
+        )
     if encoder.first_token_is_blind and model.head.first_token == "alone":
         raise ConfigError(
             "model.head.pooling: a decoder's first token sees no other, so it does not represent the text; use last or "
             "mean, or set bidirectional: true in the encoder"
         )
-    return Classifier(encoder, model.head.build(encoder.width, labels), labels)
+    head = model.head.build(encoder.width, labels)
+    return Classifier(encoder, head, labels)
 
 
 def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
@@ -130,28 +139,30 @@ def gather_documents(hidden_WUD: Tensor, batch: Batch) -> Tensor:
     if batch.position_BT is None:
         hidden_BTD = hidden_WUD
     else:
-        flat = hidden_WUD.flatten(0, 1)
-        hidden_BTD = flat.index_select(0, batch.position_BT.flatten()).view(*batch.position_BT.shape, -1)
+        states_XD = hidden_WUD.flatten(0, 1)
+        chosen_XD = states_XD.index_select(0, batch.position_BT.flatten())
+        hidden_BTD = chosen_XD.view(*batch.position_BT.shape, -1)
     return hidden_BTD.masked_fill(~batch.mask_BT.unsqueeze(-1), 0)
 
 
 def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:
     """Partition the parameters that the build left trainable (with LoRA, the adapters and the head)."""
-    head, encoder = classifier.head, classifier.encoder
-    attention = _candidates(head.attention_parameters()) if isinstance(head, AttendsByLabel) else []
-    groups = {"head.attention": attention, "head.classifier": _without(_candidates(head.parameters()), attention)}
-    layers = [_candidates(layer.parameters()) for layer in encoder.layers()]
-    inside = [parameter for layer in layers for parameter in layer]
-    layers[-1] += _without(_candidates(encoder.parameters()), inside)  # final norms belong to the top layer
-    for index, parameters in reversed(list(enumerate(layers))):
-        groups[f"encoder.{index}"] = parameters
+    head = classifier.head
+    encoder = classifier.encoder
+    attention = _trainable(head.attention_parameters()) if isinstance(head, AttendsByLabel) else []
+    groups = {"head.attention": attention, "head.classifier": _without(_trainable(head.parameters()), attention)}
+    layers = [_trainable(layer.parameters()) for layer in encoder.layers()]
+    in_layers = [parameter for layer in layers for parameter in layer]
+    layers[-1] += _without(_trainable(encoder.parameters()), in_layers)  # final norms belong to the top layer
+    for index in reversed(range(len(layers))):
+        groups[f"encoder.{index}"] = layers[index]
     return {name: parameters for name, parameters in groups.items() if parameters}
 
 
-def _candidates(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    return [p for p in parameters if p.requires_grad]
+def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
-def _without(parameters: list[nn.Parameter], others: list[nn.Parameter]) -> list[nn.Parameter]:
-    taken = {id(p) for p in others}
-    return [p for p in parameters if id(p) not in taken]
+def _without(parameters: list[nn.Parameter], excluded: list[nn.Parameter]) -> list[nn.Parameter]:
+    excluded_ids = {id(parameter) for parameter in excluded}
+    return [parameter for parameter in parameters if id(parameter) not in excluded_ids]

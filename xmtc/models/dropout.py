@@ -22,9 +22,12 @@ class Dropout(nn.Module):
         """Apply dropout with PyTorch's default generator."""
         if not self.training or x.device.type != "cpu":
             return F.dropout(x, self.rate, self.training)
-        dropped = min(round(self.rate * _LEVELS), _LEVELS - 1)
-        if dropped == 0:
+        dropped_levels = min(round(self.rate * _LEVELS), _LEVELS - 1)
+        if dropped_levels == 0:
             return x
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _LEVELS // 2
-        return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
+        words = (x.numel() + 3) // 4  # of 64 bits, each of which is four draws of 16 bits
+        draws = torch.empty(words, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+        lowest_retained = dropped_levels - _LEVELS // 2  # a draw has a sign
+        is_retained = draws[: x.numel()].view(x.shape) >= lowest_retained
+        scale = _LEVELS / (_LEVELS - dropped_levels)
+        return x * is_retained.to(x.dtype).mul_(scale)

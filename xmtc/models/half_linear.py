@@ -12,12 +12,16 @@ def keep_bfloat16(module: nn.Module) -> None:
 
     Autocast would make it in every pass, a sixth of the time of a short document. Results stay the same.
     """
-    for one in module.modules():
-        if type(one) is nn.Linear and one.weight.dtype == torch.float32:
-            bias = None if one.bias is None else one.bias.detach().bfloat16()
-            one.forward = partial(_apply, one, one.weight.detach().bfloat16(), bias)
+    for layer in module.modules():
+        if type(layer) is not nn.Linear or layer.weight.dtype != torch.float32:
+            continue
+        weight = layer.weight.detach().bfloat16()
+        bias = None if layer.bias is None else layer.bias.detach().bfloat16()
+        layer.forward = partial(_apply, layer, weight, bias)
 
 
 def _apply(layer: nn.Linear, weight: Tensor, bias: Tensor | None, input: Tensor) -> Tensor:
-    autocast = torch.is_autocast_enabled("cpu")
-    return linear(input, weight, bias) if autocast else linear(input, layer.weight, layer.bias)
+    """Apply the copy under autocast, and the layer itself otherwise."""
+    if torch.is_autocast_enabled("cpu"):
+        return linear(input, weight, bias)
+    return linear(input, layer.weight, layer.bias)

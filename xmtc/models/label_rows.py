@@ -3,7 +3,8 @@
 A query is the key of the name, so the label attends to tokens like those of its name. Ridge regression, fitted on the
 names of trained labels, predicts classifier row and bias (figures in docs/benchmarks/label_text.md).
 
-Suffixes: N texts, L labels, D encoder width, R elements of a label's row.
+Suffixes: N texts, S texts of a batch, T tokens, L labels, D encoder width, P width of document vectors, R elements of a
+label's row in any table.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,8 +52,11 @@ class TextVectors:
         overlap: int,
     ) -> None:
         encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        documents = UnlabelledDocuments([np.array(one.ids[:max_length], np.int32) for one in encodings])
-        self._classifier, self._first = classifier, len(special_tokens(tokenizer)[0])
+        token_ids = [np.array(encoding.ids[:max_length], np.int32) for encoding in encodings]
+        documents = UnlabelledDocuments(token_ids)
+        special_before, _ = special_tokens(tokenizer)
+        self._classifier = classifier
+        self._first = len(special_before)
         self._collate = Collator(documents, tokenizer, window=classifier.encoder.window, overlap=overlap)
         self.lengths_N = documents.lengths
 
@@ -62,8 +66,10 @@ class TextVectors:
         batch = batch.to(self._classifier.head.bias.device)
         hidden_STD = self._classifier.encode(batch)[:, self._first :].float()
         length_S1 = torch.from_numpy(self.lengths_N[rows_S])[:, None].to(hidden_STD.device)
-        inner_ST = torch.arange(hidden_STD.shape[1], device=hidden_STD.device) < length_S1
-        return (hidden_STD * inner_ST[..., None]).sum(1) / length_S1.clamp(min=1)
+        positions_T = torch.arange(hidden_STD.shape[1], device=hidden_STD.device)
+        is_content_ST = positions_T < length_S1
+        sum_SD = (hidden_STD * is_content_ST[..., None]).sum(1)
+        return sum_SD / length_S1.clamp(min=1)
 
     @torch.no_grad()
     def all(self) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
@@ -85,9 +91,10 @@ def embed_texts(
     advance: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Compute vectors (N, D) of texts, float32 on the CPU, see `TextVectors`; `advance` is told how many are done."""
-    vectors_ND = torch.empty(len(texts), classifier.encoder.width)
-    for rows, vectors in TextVectors(classifier, tokenizer, texts, max_length=max_length, overlap=overlap).all():
-        vectors_ND[rows] = vectors.cpu()
+    text_vectors = TextVectors(classifier, tokenizer, texts, max_length=max_length, overlap=overlap)
+    vectors_ND = torch.empty(len(texts), classifier.encoder.width, dtype=torch.float32)
+    for rows, vectors_SD in text_vectors.all():
+        vectors_ND[rows] = vectors_SD.cpu()
         if advance is not None:
             advance(len(rows))
     return vectors_ND
@@ -102,8 +109,10 @@ def refresh(head: Head, texts: TextVectors) -> None:
     """Embed all label texts again, and let the head, which reads label texts, score with the new vectors."""
     assert isinstance(head, ReadsLabelTexts)
     for rows, vectors_SD in texts.all():
+        labels_S = torch.from_numpy(rows).to(vectors_SD.device)
         with torch.no_grad():
-            head.keep_rows(head.rows_of_texts(vectors_SD), torch.from_numpy(rows).to(vectors_SD.device))
+            rows_SP = head.rows_of_texts(vectors_SD)
+            head.keep_rows(rows_SP, labels_S)
 
 
 @dataclass(frozen=True)
@@ -136,20 +145,25 @@ def learn_rows(vectors_LD: Tensor, rows_LR: Tensor) -> RowsFromText:
         vectors_LD: float32 vectors of texts.
         rows_LR: float32 rows of the same labels; at least two.
     """
-    centre_D, mean_R = vectors_LD.mean(0), rows_LR.mean(0)
-    x_LD, y_LR = vectors_LD - centre_D, rows_LR - mean_R
+    centre_D = vectors_LD.mean(0)
+    mean_R = rows_LR.mean(0)
+    x_LD = vectors_LD - centre_D
+    y_LR = rows_LR - mean_R
     values_D, basis_DD = torch.linalg.eigh(x_LD.T @ x_LD)
     values_D = values_D.clamp(min=0)
-    z_LD, projected_DR = x_LD @ basis_DD, basis_DD.T @ (x_LD.T @ y_LR)
+    rotated_LD = x_LD @ basis_DD
+    projected_DR = basis_DD.T @ (x_LD.T @ y_LR)
     errors = []
     ridges = _RIDGES * values_D.mean()
     for ridge in ridges:
-        fitted_LR = z_LD @ (projected_DR / (values_D + ridge)[:, None])
-        leverage_L = (z_LD.square() / (values_D + ridge)).sum(1) + 1 / len(x_LD)
-        left_out_LR = (y_LR - fitted_LR) / (1 - leverage_L).clamp(min=1e-3)[:, None]
+        penalised_D = values_D + ridge
+        residual_LR = y_LR - rotated_LD @ (projected_DR / penalised_D[:, None])
+        leverage_L = (rotated_LD.square() / penalised_D).sum(1) + 1 / len(x_LD)
+        left_out_LR = residual_LR / (1 - leverage_L).clamp(min=1e-3)[:, None]
         errors.append(float(left_out_LR.square().mean()))
     best = int(np.argmin(errors))
-    slope_DR = basis_DD @ (projected_DR / (values_D + ridges[best])[:, None])
+    best_penalised_D = values_D + ridges[best]
+    slope_DR = basis_DD @ (projected_DR / best_penalised_D[:, None])
     variance = float(y_LR.square().mean())
     explained = max(0.0, 1 - errors[best] / variance) if variance > 0 else 0.0
     return RowsFromText(centre_D, mean_R, slope_DR, explained)
@@ -185,23 +199,36 @@ def rows_of_names(
         ConfigError: too few labels were trained to learn from.
     """
     check_enough_trained(labels)
+    trained_ids = _most_frequent(labels)
+    texts_of_labels = label_texts(labels)
+    vectors_ND = embed(texts)
+    vectors_LD = embed([texts_of_labels[label_id] for label_id in trained_ids])
+    head = classifier.head
+    rows = {name: table_rows.cpu() for name, table_rows in _from_names(head, vectors_ND).items()}
+    explained = {}
+    for name, table in head.label_tables().items():
+        if name in rows:
+            continue
+        trained_rows = table[torch.from_numpy(trained_ids)].detach().float().cpu()
+        rows_from_text = learn_rows(vectors_LD, trained_rows.view(len(trained_ids), -1))
+        rows[name] = rows_from_text(vectors_ND)
+        explained[name] = rows_from_text.explained
+    return RowsOfNames(rows, explained)
+
+
+def _most_frequent(labels: LabelTable) -> NDArray[np.int64]:
+    """Find the labels to learn from, ascending: those with training documents, at most `MAX_LABELS` of them."""
     counts_L = labels.train_counts
-    learned = np.sort(np.argsort(-counts_L, kind="stable")[: min(MAX_LABELS, int((counts_L > 0).sum()))])
-    head, vectors_ND, known = classifier.head, embed(texts), label_texts(labels)
-    vectors_LD, rows_L = embed([known[i] for i in learned]), torch.from_numpy(learned)
-    given = {name: rows.cpu() for name, rows in _from_names(head, vectors_ND).items()}
-    maps = {
-        name: learn_rows(vectors_LD, table[rows_L].detach().float().cpu().view(len(learned), -1))
-        for name, table in head.label_tables().items()
-        if name not in given
-    }
-    rows = {name: to_rows(vectors_ND) for name, to_rows in maps.items()}
-    return RowsOfNames(rows | given, {name: to_rows.explained for name, to_rows in maps.items()})
+    count = min(MAX_LABELS, int((counts_L > 0).sum()))
+    by_frequency = np.argsort(-counts_L, kind="stable")
+    return np.sort(by_frequency[:count])
 
 
 def _from_names(head: Head, vectors_ND: Tensor) -> Mapping[str, Tensor]:
     """Compute the rows that names alone give, by table."""
-    return head.rows_from_names(vectors_ND.to(head.bias.device)) if isinstance(head, RowsFromNames) else {}
+    if not isinstance(head, RowsFromNames):
+        return {}
+    return head.rows_from_names(vectors_ND.to(head.bias.device))
 
 
 def check_enough_trained(labels: LabelTable) -> None:
@@ -212,7 +239,9 @@ def check_enough_trained(labels: LabelTable) -> None:
     """
     if not may_name(labels):
         trained = int((labels.train_counts > 0).sum())
-        raise ConfigError(f"{trained} trained labels are too few to learn rows from names; {LEAST_LABELS} are needed")
+        raise ConfigError(
+            f"{trained} trained labels are too few to learn rows from names; at least {LEAST_LABELS} are needed"
+        )
 
 
 def may_name(labels: LabelTable) -> bool:
@@ -247,13 +276,13 @@ def init_rows_from_names(
     if (labels.train_counts == 0).any():
         check_enough_trained(labels)  # fail now, not after training
     head = classifier.head
-    vectors_LD = embed(label_texts(labels)[own])
-    vectors_LD = vectors_LD.to(head.bias.device)
-    one_L1 = torch.ones(len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device)
-    rows_Ld = head.document_vectors(vectors_LD[:, None], one_L1)
-    length = mean_of_all(head.weights.float().norm(dim=1))
-    rows_Ld = torch.nn.functional.normalize(rows_Ld - mean_of_all(rows_Ld), dim=1) * length
-    head.weights.copy_(rows_Ld)
+    vectors_LD = embed(label_texts(labels)[own]).to(head.bias.device)
+    # A name is read as a document of one token, whose hidden state is the name's vector.
+    one_token_L1 = torch.ones(len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device)
+    rows_LP = head.document_vectors(vectors_LD[:, None], one_token_L1)
+    centred_LP = rows_LP - mean_of_all(rows_LP)
+    length_of_random_rows = mean_of_all(head.weights.float().norm(dim=1))
+    head.weights.copy_(torch.nn.functional.normalize(centred_LP, dim=1) * length_of_random_rows)
     tables = head.label_tables()
     for name, rows_LR in _from_names(head, vectors_LD).items():
         tables[name].copy_(rows_LR)
@@ -265,12 +294,13 @@ def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callab
 
     From training, the head only knows that they never occur.
     """
-    unseen = np.flatnonzero(labels.train_counts == 0)
-    if not len(unseen):
+    unseen_ids = np.flatnonzero(labels.train_counts == 0)
+    if len(unseen_ids) == 0:
         return
     texts = label_texts(labels)
-    found = rows_of_names(classifier, labels, [texts[i] for i in unseen], embed)
-    rows_U, tables = torch.from_numpy(unseen), classifier.head.label_tables()
-    for name, rows_UR in found.rows.items():
+    named = rows_of_names(classifier, labels, [texts[label_id] for label_id in unseen_ids], embed)
+    tables = classifier.head.label_tables()
+    for name, rows_NR in named.rows.items():
         table = tables[name]
-        table[rows_U.to(table.device)] = rows_UR.view(-1, *table.shape[1:]).to(table)
+        places_N = torch.from_numpy(unseen_ids).to(table.device)
+        table[places_N] = rows_NR.view(-1, *table.shape[1:]).to(table)

@@ -27,7 +27,9 @@ def whole(tensors: Mapping[str, Tensor], place: str = "") -> dict[str, Tensor]:
     """
     for name, tensor in tensors.items():
         if tensor.numel() == 0:
-            raise CheckpointError(f"cannot export {place}{name}: it is empty here; gather it from the ranks first")
+            raise CheckpointError(
+                f"cannot export {place}{name}: it is empty here, like a shard of ZeRO-3; gather it from the ranks first"
+            )
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
@@ -52,4 +54,7 @@ def load_weights(module: nn.Module, path: Path) -> None:
     try:
         module.load_state_dict(read_weights(path))
     except RuntimeError as error:
-        raise CheckpointError(f"{path}: does not fit its config.json: {str(error).splitlines()[-1].strip()}") from error
+        last_line = str(error).splitlines()[-1].strip()
+        raise CheckpointError(
+            f"{path}: does not fit its config.json: {last_line}; copy the whole model folder again"
+        ) from error

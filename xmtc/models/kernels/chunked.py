@@ -66,26 +66,30 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, gradient_BL: Tensor) -> tuple[Tensor | None, ...]:
         mask, keys, values, queries, weights = ctx.saved_tensors
         heads = ctx.options.heads
-        sums = [torch.zeros_like(at_least_fp32(x)) for x in (keys, values)]
-        rows = [torch.empty_like(x) for x in (queries, weights)]
+        d_keys = torch.zeros_like(at_least_fp32(keys))
+        d_values = torch.zeros_like(at_least_fp32(values))
+        d_queries = torch.empty_like(queries)
+        d_weights = torch.empty_like(weights)
+        wide = d_keys.dtype
         with torch.autocast(keys.device.type, enabled=False):
             documents = _by_document(keys, values, mask, heads)
-            totals = [torch.zeros(2, *k.shape, dtype=sums[0].dtype, device=k.device) for _, k, _ in documents]
+            sums = [torch.zeros(2, *keys_HEN.shape, dtype=wide, device=keys.device) for _, keys_HEN, _ in documents]
             for chunk in _chunks(queries, weights, ctx.options, keys):
-                d_rows_2HCE = torch.zeros(2, *chunk.queries_HCE.shape, dtype=sums[0].dtype, device=keys.device)
-                for (b, keys_HEN, values_HEN), total in zip(documents, totals, strict=True):
-                    targets = (*total, *d_rows_2HCE)
+                d_rows_2HCE = torch.zeros(2, *chunk.queries_HCE.shape, dtype=wide, device=keys.device)
+                for (b, keys_HEN, values_HEN), sums_2HEN in zip(documents, sums, strict=True):
+                    targets = (*sums_2HEN, *d_rows_2HCE)
                     gradient_C = gradient_BL[b, chunk.labels]
                     _backward_block(targets, chunk, keys_HEN, values_HEN, gradient_C, ctx.options.normaliser)
-                d_queries, d_weights = (x.transpose(0, 1).flatten(1) for x in d_rows_2HCE)
+                d_queries_CD, d_weights_CD = (d_rows_HCE.transpose(0, 1).flatten(1) for d_rows_HCE in d_rows_2HCE)
                 if ctx.options.normalise_queries:
-                    d_queries = normalise_rows_backward(queries[chunk.labels], d_queries, heads)
-                rows[0][chunk.labels], rows[1][chunk.labels] = d_queries, d_weights
-        for (b, _, _), total in zip(documents, totals, strict=True):
-            scale = total.shape[2] ** -0.5
-            sums[0][b, mask[b]] = total[0].flatten(0, 1).T * scale
-            sums[1][b, mask[b]] = total[1].flatten(0, 1).T
-        return None, None, sums[0].to(keys.dtype), sums[1].to(values.dtype), *rows
+                    d_queries_CD = normalise_rows_backward(queries[chunk.labels], d_queries_CD, heads)
+                d_queries[chunk.labels] = d_queries_CD
+                d_weights[chunk.labels] = d_weights_CD
+        for (b, _, _), (d_keys_HEN, d_values_HEN) in zip(documents, sums, strict=True):
+            scale = d_keys_HEN.shape[1] ** -0.5  # the keys were scaled before the products
+            d_keys[b, mask[b]] = d_keys_HEN.flatten(0, 1).T * scale
+            d_values[b, mask[b]] = d_values_HEN.flatten(0, 1).T
+        return None, None, d_keys.to(keys.dtype), d_values.to(values.dtype), d_queries, d_weights
 
 
 def _by_document(keys: Tensor, values: Tensor, mask: Tensor, heads: int) -> list[tuple[int, Tensor, Tensor]]:
@@ -95,23 +99,33 @@ def _by_document(keys: Tensor, values: Tensor, mask: Tensor, heads: int) -> list
     def by_head(tensor_TD: Tensor, mask_T: Tensor) -> Tensor:
         return split_heads(tensor_TD[mask_T], heads).transpose(-1, -2).contiguous()
 
-    present = [b for b in range(len(keys)) if mask[b].any()]
-    return [(b, by_head(scaled[b], mask[b]), by_head(values[b], mask[b])) for b in present]
+    documents = []
+    for b in range(len(keys)):
+        if mask[b].any():
+            documents.append((b, by_head(scaled[b], mask[b]), by_head(values[b], mask[b])))
+    return documents
 
 
 def _chunks(queries: Tensor, weights: Tensor, options: Options, keys: Tensor) -> Iterator[_Chunk]:
     heads = options.heads
-    chunk = max(MIN_LABELS, BLOCK_BYTES // (4 * heads * max(1, keys.shape[1])))
-    for start in range(0, len(queries), chunk):
-        part = slice(start, start + chunk)
-        rows = normalise_rows(queries[part], heads) if options.normalise_queries else queries[part]
-        yield _Chunk(part, *(split_heads(x.to(keys.dtype), heads) for x in (rows, weights[part])))
+    bytes_per_label = 4 * heads * max(1, keys.shape[1])
+    labels_per_chunk = max(MIN_LABELS, BLOCK_BYTES // bytes_per_label)
+    for start in range(0, len(queries), labels_per_chunk):
+        labels = slice(start, start + labels_per_chunk)
+        queries_CD = queries[labels]
+        if options.normalise_queries:
+            queries_CD = normalise_rows(queries_CD, heads)
+        queries_HCE = split_heads(queries_CD.to(keys.dtype), heads)
+        weights_HCE = split_heads(weights[labels].to(keys.dtype), heads)
+        yield _Chunk(labels, queries_HCE, weights_HCE)
 
 
 def _attend(chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor, normaliser: Normaliser) -> tuple[Tensor, Tensor]:
     """Compute the attention a (H, C, N) and G = W Vᵀ (H, C, N), both in fp32 at least."""
-    attention_HCN = unpadded_attention(at_least_fp32(chunk.queries_HCE @ keys_HEN), normaliser)
-    return attention_HCN, at_least_fp32(chunk.weights_HCE @ values_HEN)
+    scores_HCN = at_least_fp32(chunk.queries_HCE @ keys_HEN)
+    attention_HCN = unpadded_attention(scores_HCN, normaliser)
+    gains_HCN = at_least_fp32(chunk.weights_HCE @ values_HEN)
+    return attention_HCN, gains_HCN
 
 
 def _backward_block(
@@ -132,7 +146,8 @@ def _backward_block(
     centres_HC1 = (slopes_HCN * gains_HCN).sum(-1, keepdim=True)
     if normaliser != "softmax":
         centres_HC1 /= slopes_HCN.sum(-1, keepdim=True)
-    d_scores = gains_HCN.sub_(centres_HC1).mul_(slopes_HCN).mul_(gradient_C[:, None]).to(keys_HEN.dtype)
+    centred_HCN = gains_HCN.sub_(centres_HC1)
+    d_scores = centred_HCN.mul_(slopes_HCN).mul_(gradient_C[:, None]).to(keys_HEN.dtype)
     d_gains = attention_HCN.mul_(gradient_C[:, None]).to(keys_HEN.dtype)
     d_keys, d_values, d_queries, d_weights = targets
     _add_product(d_keys, chunk.queries_HCE.transpose(-1, -2), d_scores)

@@ -49,7 +49,8 @@ def label_attention(
         return sdpa_logits(*tensors, options) + bias_L
     if implementation == "chunked":
         return chunked_logits(*tensors, options) + bias_L
-    if problem := triton_problem(keys_BTD, options):
+    problem = triton_problem(keys_BTD, options)
+    if problem is not None:
         raise ConfigError(f"kernel 'triton': {problem}; use kernel 'auto'")
     from xmtc.models.kernels.fused_attention import fused_logits  # only where Triton is installed
 
@@ -60,7 +61,9 @@ def choose_implementation(keys_BTD: Tensor, options: Options) -> Implementation:
     """Choose the implementation for "auto"; measured in docs/benchmarks/label_attention.md."""
     if keys_BTD.device.type == "cpu":
         return "chunked"
-    return "sdpa" if keys_BTD.device.type != "cuda" or triton_problem(keys_BTD, options) else "triton"
+    if keys_BTD.device.type == "cuda" and triton_problem(keys_BTD, options) is None:
+        return "triton"
+    return "sdpa"
 
 
 def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:

@@ -42,13 +42,15 @@ def fused_logits(
     keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
 ) -> Tensor:
     """Compute logits (B, L) without bias, in fp32; see `xmtc.models.kernels.label_attention`. Softmax only."""
-    offsets = torch.nn.functional.pad(mask_BT.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
+    ends_B = mask_BT.sum(-1).cumsum(0)
+    offsets = torch.nn.functional.pad(ends_B, (1, 0)).to(torch.int32)
     documents = _Documents(offsets, mask_BT.shape[1])
     # Padding comes last and no document has it: `nonzero` would leave it out, but the host would wait for its length.
     tokens_N = mask_BT.logical_not().flatten().argsort(stable=True)
-    packed = (x_BTD.flatten(0, 1).index_select(0, tokens_N) for x_BTD in (keys_BTD, values_BTD))
+    keys_ND = keys_BTD.flatten(0, 1).index_select(0, tokens_N)
+    values_ND = values_BTD.flatten(0, 1).index_select(0, tokens_N)
     tables = (queries_LD.contiguous(), weights_LD.contiguous())
-    return _Fused.apply(options, documents, *packed, *tables)  # pyright: ignore[reportReturnType]
+    return _Fused.apply(options, documents, keys_ND, values_ND, *tables)  # pyright: ignore[reportReturnType]
 
 
 class _Fused(torch.autograd.Function):
@@ -57,12 +59,15 @@ class _Fused(torch.autograd.Function):
         keys, _, queries, _ = tensors
         n_documents, n_labels = len(documents.offsets) - 1, len(queries)
         logits_BL = keys.new_empty(n_documents, n_labels, dtype=torch.float32)
-        kept = [keys.new_empty(n_documents, options.heads, n_labels, dtype=torch.float32) for _ in range(2)]
+        lse_BHL = keys.new_empty(n_documents, options.heads, n_labels, dtype=torch.float32)
+        outputs_BHL = torch.empty_like(lse_BHL)
         settings = settings_of("forward", keys, options, _capability(keys))
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), n_documents)
-        _launch(_forward_kernel, grid, *tensors, documents.offsets, logits_BL, *kept, n_labels, **settings)
-        ctx.options, ctx.longest = options, documents.longest
-        ctx.save_for_backward(documents.offsets, *tensors, *kept)
+        results = (logits_BL, lse_BHL, outputs_BHL)
+        _launch(_forward_kernel, grid, *tensors, documents.offsets, *results, n_labels, **settings)
+        ctx.options = options
+        ctx.longest = documents.longest
+        ctx.save_for_backward(documents.offsets, *tensors, lse_BHL, outputs_BHL)
         return logits_BL
 
     @staticmethod
@@ -97,7 +102,8 @@ def _capability(keys: Tensor) -> tuple[int, int]:
 
 def settings_of(kernel: Kernel, keys: Tensor, options: Options, capability: tuple[int, int]) -> dict[str, Any]:
     """Return compile-time constants and launch settings of a kernel, for a GPU of this compute capability."""
-    width, exact = keys.shape[-1] // options.heads, keys.dtype == torch.float32
+    width = keys.shape[-1] // options.heads
+    exact = keys.dtype == torch.float32
     return {
         "HEADS": options.heads,
         "E": width,
@@ -125,15 +131,18 @@ def _blocks(kernel: Kernel, width: int, exact: bool, capability: tuple[int, int]
         return {"BLOCK_C": 64, "BLOCK_T": 32 if width > 64 else 64, "num_warps": 4, "num_stages": 3}
     wide = exact or width > 32
     small = exact or (width > 64 and capability in ((8, 6), (8, 9)))
-    few = exact and width > 64 and capability == (8, 0)
-    tokens = 16 if few else 32 if wide else 64
+    tokens = 32 if wide else 64
+    if exact and width > 64 and capability == (8, 0):
+        tokens = 16
     return {"BLOCK_C": 32 if small else 64, "BLOCK_T": tokens, "num_warps": 8, "num_stages": 2}
 
 
 def _splits(programs: int, n_labels: int, block: int) -> int:
     if torch.are_deterministic_algorithms_enabled() or programs == 0:
         return 1
-    return max(1, min(triton.cdiv(_WANTED_PROGRAMS, programs), triton.cdiv(n_labels, 4 * block)))
+    splits_for_programs = triton.cdiv(_WANTED_PROGRAMS, programs)
+    splits_worth_while = triton.cdiv(n_labels, 4 * block)  # each has at least four blocks of labels
+    return max(1, min(splits_for_programs, splits_worth_while))
 
 
 @triton.jit

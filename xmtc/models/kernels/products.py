@@ -64,17 +64,20 @@ def product_logits(
     bias = gather_rows(bias_L, shortlist, sparse=sparse)
     if shortlist.ndim == 1:
         return F.linear(vectors_BP, rows).float() + bias
-    logits_BS = (rows @ vectors_BP[..., None])[..., 0].float() + bias
+    products_BS1 = rows @ vectors_BP[..., None]
+    logits_BS = products_BS1[..., 0].float() + bias
     return logits_BS.masked_fill(shortlist < 0, PADDED_LOGIT)
 
 
 def _of_all(vectors_BP: Tensor, weights_LP: Tensor, bias_L: Tensor) -> Tensor:
-    if weights_LP.dtype == vectors_BP.dtype or (torch.is_grad_enabled() and weights_LP.requires_grad):
+    needs_gradient = torch.is_grad_enabled() and weights_LP.requires_grad
+    if weights_LP.dtype == vectors_BP.dtype or needs_gradient:
         return F.linear(vectors_BP, weights_LP.to(vectors_BP.dtype)).float() + bias_L
     logits_BL = torch.empty(len(vectors_BP), len(bias_L), dtype=torch.float32, device=vectors_BP.device)
     for start in range(0, len(bias_L), CHUNK):
-        part = slice(start, start + CHUNK)
-        logits_BL[:, part] = F.linear(vectors_BP, weights_LP[part].to(vectors_BP.dtype)).float() + bias_L[part]
+        chunk = slice(start, start + CHUNK)
+        products_BC = F.linear(vectors_BP, weights_LP[chunk].to(vectors_BP.dtype))
+        logits_BL[:, chunk] = products_BC.float() + bias_L[chunk]
     return logits_BL
 
 
@@ -96,13 +99,16 @@ def best_products(
         adjust: changes the logits (B, C) of labels (C,), for example by calibration.
     """
     ids_BK = torch.zeros(len(vectors_BP), 0, dtype=torch.int64, device=vectors_BP.device)
-    logits_BK = torch.zeros(len(vectors_BP), 0, device=vectors_BP.device)
+    logits_BK = torch.zeros(len(vectors_BP), 0, dtype=torch.float32, device=vectors_BP.device)
     for start in range(0, len(bias_L), CHUNK):
-        part = slice(start, start + CHUNK)
-        logits_BC = F.linear(vectors_BP, weights_LP[part].to(vectors_BP.dtype)).float() + bias_L[part]
+        chunk = slice(start, start + CHUNK)
+        products_BC = F.linear(vectors_BP, weights_LP[chunk].to(vectors_BP.dtype))
+        logits_BC = products_BC.float() + bias_L[chunk]
         labels_C = torch.arange(start, start + logits_BC.shape[1], device=vectors_BP.device)
-        found = adjust(logits_BC, labels_C).topk(min(count, len(labels_C)))
-        best = torch.cat([logits_BK, found.values], 1).topk(min(count, start + len(labels_C)))
-        ids_BK = torch.cat([ids_BK, found.indices + start], 1).gather(1, best.indices)
+        best_of_chunk = adjust(logits_BC, labels_C).topk(min(count, len(labels_C)))
+        candidate_logits = torch.cat([logits_BK, best_of_chunk.values], 1)
+        candidate_ids = torch.cat([ids_BK, best_of_chunk.indices + start], 1)
+        best = candidate_logits.topk(min(count, start + len(labels_C)))
+        ids_BK = candidate_ids.gather(1, best.indices)
         logits_BK = best.values
     return ids_BK, logits_BK

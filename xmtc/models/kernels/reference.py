@@ -26,10 +26,14 @@ def normalise_rows(rows_ND: Tensor, heads: int) -> Tensor:
 
 def normalise_rows_backward(rows_ND: Tensor, gradient_ND: Tensor, heads: int) -> Tensor:
     """Gradient of the rows from the gradient g of `normalise_rows`: r·(g − x̂·mean(x̂·g)), r = 1/rms(x), x̂ = r·x."""
-    parts, gradient = _parts(at_least_fp32(rows_ND), heads), _parts(gradient_ND, heads)
-    inverse = (parts.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
-    normalised = parts * inverse
-    return (inverse * (gradient - normalised * (normalised * gradient).mean(-1, keepdim=True))).flatten(-2)
+    rows_NHE = _parts(at_least_fp32(rows_ND), heads)
+    gradient_NHE = _parts(gradient_ND, heads)
+    mean_square_NH1 = rows_NHE.square().mean(-1, keepdim=True)
+    inverse_NH1 = (mean_square_NH1 + NORM_EPS).rsqrt()
+    normalised_NHE = rows_NHE * inverse_NH1
+    along_NH1 = (normalised_NHE * gradient_NHE).mean(-1, keepdim=True)
+    d_rows_NHE = inverse_NH1 * (gradient_NHE - normalised_NHE * along_NH1)
+    return d_rows_NHE.flatten(-2)
 
 
 def _parts(rows_ND: Tensor, heads: int) -> Tensor:
@@ -44,8 +48,10 @@ def at_least_fp32(tensor: Tensor) -> Tensor:
 
 def attention_scores(keys_BTD: Tensor, queries_LD: Tensor, heads: int) -> Tensor:
     """Compute ⟨E[l,m], K[b,t,m]⟩ / √E, shape (B, H, L, T); queries may also be (B, L, D), one set per document."""
-    keys_BHTE, queries_HLE = split_heads(keys_BTD, heads), split_heads(queries_LD, heads)
-    return queries_HLE @ keys_BHTE.transpose(-1, -2) * keys_BHTE.shape[-1] ** -0.5
+    keys_BHTE = split_heads(keys_BTD, heads)
+    queries_HLE = split_heads(queries_LD, heads)
+    products_BHLT = queries_HLE @ keys_BHTE.transpose(-1, -2)
+    return products_BHLT * keys_BHTE.shape[-1] ** -0.5
 
 
 def reference_logits(
@@ -112,4 +118,6 @@ def attention_slopes(attention_HCN: Tensor, normaliser: Normaliser) -> Tensor:
     """
     if normaliser == "softmax":
         return attention_HCN
-    return attention_HCN.sqrt() if normaliser == "entmax15" else attention_HCN.sign()
+    if normaliser == "entmax15":
+        return attention_HCN.sqrt()
+    return attention_HCN.sign()

@@ -18,7 +18,8 @@ from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, referen
 
 # Memory for the temporaries of a chunk. On a CPU, larger is not faster (docs/benchmarks/label_attention.md). On a GPU,
 # chunks of 32 MiB took 11 times as long as all labels at once (docs/benchmarks/gpu.md).
-CHUNK_BYTES, GPU_CHUNK_BYTES = 32 * 2**20, 512 * 2**20
+CHUNK_BYTES = 32 * 2**20
+GPU_CHUNK_BYTES = 512 * 2**20
 MIN_LABELS = 64
 
 
@@ -31,21 +32,26 @@ def attend(
     """
     # A row without tokens would give NaN. It attends to padding instead, and the result is dropped.
     # The mask is given even if it is True everywhere: to look would make the host wait for the device.
-    attended = (mask_BT | ~mask_BT.any(-1, keepdim=True))[:, None, None, :]
+    has_tokens_B1 = mask_BT.any(-1, keepdim=True)
+    attended_BT = mask_BT | ~has_tokens_B1
     queries = split_heads(queries_LD, heads)
     contexts_BHLE = F.scaled_dot_product_attention(
         queries.expand(len(keys_BTD), *queries.shape[-3:]),
         split_heads(keys_BTD, heads),
         split_heads(values_BTD, heads),
-        attn_mask=attended,
+        attn_mask=attended_BT[:, None, None, :],
     )
-    return (contexts_BHLE * split_heads(weights_LD, heads)).sum((-3, -1)) * mask_BT.any(-1, keepdim=True)
+    logits_BL = (contexts_BHLE * split_heads(weights_LD, heads)).sum((-3, -1))
+    return logits_BL * has_tokens_B1
 
 
 def automatic_chunk(budget: int, documents: int, tokens: int, width: int, heads: int, *, stores_scores: bool) -> int:
     """Choose the labels per chunk so that temporaries of forward and backward stay near a budget in bytes."""
-    floats_a_label = documents * (6 * width + (4 * heads * tokens if stores_scores else 0))
-    return max(MIN_LABELS, budget // (4 * floats_a_label))
+    numbers_per_document = 6 * width
+    if stores_scores:
+        numbers_per_document += 4 * heads * tokens
+    bytes_per_label = 4 * documents * numbers_per_document
+    return max(MIN_LABELS, budget // bytes_per_label)
 
 
 def sdpa_logits(
@@ -57,13 +63,16 @@ def sdpa_logits(
     scores then exist for one chunk only.
     """
     documents, tokens, width = keys_BTD.shape
-    dtype, sparse = keys_BTD.dtype, options.normaliser != "softmax"
+    stores_scores = options.normaliser != "softmax"
     budget = CHUNK_BYTES if keys_BTD.device.type == "cpu" else GPU_CHUNK_BYTES
-    chunk = automatic_chunk(budget, documents, tokens, width, options.heads, stores_scores=sparse)
-    wide = at_least_fp32(keys_BTD), at_least_fp32(values_BTD)  # so that the chunks' gradients are added in fp32
-    function = partial(_of_chunk, options, dtype, *wide, mask_BT)
-    parts = zip(queries_LD.split(chunk), weights_LD.split(chunk), strict=True)
-    return torch.cat([checkpoint(function, *rows, use_reentrant=False) for rows in parts], 1)
+    chunk = automatic_chunk(budget, documents, tokens, width, options.heads, stores_scores=stores_scores)
+    wide_keys_BTD = at_least_fp32(keys_BTD)  # so that the chunks' gradients are added in fp32
+    wide_values_BTD = at_least_fp32(values_BTD)
+    logits_of_chunk = partial(_of_chunk, options, keys_BTD.dtype, wide_keys_BTD, wide_values_BTD, mask_BT)
+    logits = []
+    for queries_CD, weights_CD in zip(queries_LD.split(chunk), weights_LD.split(chunk), strict=True):
+        logits.append(checkpoint(logits_of_chunk, queries_CD, weights_CD, use_reentrant=False))
+    return torch.cat(logits, 1)
 
 
 def _of_chunk(
@@ -82,5 +91,7 @@ def _of_chunk(
         keys, values, queries, weights = (x.to(dtype) for x in (keys_BTD, values_BTD, queries_CD, weights_CD))
         if options.normaliser == "softmax":
             return at_least_fp32(attend(keys, values, mask_BT, queries, weights, heads=options.heads))
-        settings = {"heads": options.heads, "normaliser": options.normaliser}
-        return at_least_fp32(reference_logits(keys, values, mask_BT, queries, weights, **settings))
+        logits_BC = reference_logits(
+            keys, values, mask_BT, queries, weights, heads=options.heads, normaliser=options.normaliser
+        )
+        return at_least_fp32(logits_BC)
