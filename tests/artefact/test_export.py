@@ -95,6 +95,25 @@ def test_a_loaded_model_gives_the_same_logits(tmp_path, case):
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
+@pytest.fixture
+def float64_by_default():
+    """A program that computes in float64, and uses a model beside it."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("case", ["pretrained with adapters", "random decoder made bidirectional", "maxpool"])
+def test_the_default_type_of_a_program_changes_no_model(tmp_path, case, float64_by_default):
+    maxpool = model_config(MaxPoolConfig(base=HuggingFaceConfig(from_config=tiny("bert")), last_layers=2))
+    config, groups = (maxpool, None) if case == "maxpool" else CASES[case][:2]
+    classifier = export(tmp_path / "model", config, groups)
+    parts = load_model(tmp_path / "model")
+    assert {parameter.dtype for parameter in parts.classifier.parameters()} == {torch.float32}
+    assert_same(classifier, parts.classifier)
+    assert torch.get_default_dtype() == torch.float64
+
+
 def test_no_file_is_a_pickle_or_code(tmp_path):
     export(tmp_path / "model", CASES["random with adapters"][0])
     suffixes = {path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()}

@@ -4,7 +4,8 @@ Suffixes: B documents, T document tokens, W windows, U window tokens, D encoder 
 S shortlist, X all tokens in a row.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -117,7 +118,27 @@ class Classifier(nn.Module):
 
 
 def build_classifier(model: ModelConfig, vocab_size: int, labels: int) -> Classifier:
-    """Build the encoder and the head that the settings describe."""
+    """Build the encoder and the head that the settings describe. Only `dtype` and `row_dtype` decide about their types.
+
+    Raises:
+        ConfigError: the encoder cannot be loaded, or encoder, overlap and head do not fit each other.
+    """
+    with _float32_by_default():
+        return _built(model, vocab_size, labels)
+
+
+@contextmanager
+def _float32_by_default() -> Iterator[None]:
+    """Build modules in float32, whatever type a program that uses xmtc has made PyTorch's default."""
+    chosen = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(chosen)
+
+
+def _built(model: ModelConfig, vocab_size: int, labels: int) -> Classifier:
     encoder = model.encoder.build(vocab_size)
     half_window = encoder.window // 2
     if model.overlap > half_window:
