@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.errors import ConfigError, DataError
 from xmtc.predict.arguments import as_count, as_labels, as_text, as_texts, as_threshold
 
@@ -128,3 +129,10 @@ def test_a_rule_ends_where_its_text_ends():
     assert as_threshold("precision=0.9") == "precision=0.9"
     with pytest.raises(ConfigError, match="threshold="):
         as_threshold("micro\n")
+
+
+def test_a_text_that_no_document_is_as_long_as_is_refused():
+    long = "a" * (LONGEST_DOCUMENT + 1)
+    with pytest.raises(DataError, match=r"text 1 has 10,000,001 characters, more than 10,000,000: divide it"):
+        as_texts(["short", long])
+    assert as_texts([long[:-1]]) == [long[:-1]]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from xmtc.data.fields import ONE_FIELD, FieldText
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import category_terms
 from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, values_of
@@ -140,6 +141,8 @@ def _checked(item: Any, name: str) -> str:
     if not isinstance(item, str):
         advice = "decode it first" if isinstance(item, bytes | bytearray) else "leave it out"
         raise DataError(f"{name} is a {type(item).__name__}, not a string: {advice}")
+    if len(item) > LONGEST_DOCUMENT:
+        raise DataError(f"{name} has {len(item):,} characters, more than {LONGEST_DOCUMENT:,}: divide it")
     try:
         item.encode()
     except UnicodeEncodeError:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from xmtc.artefact.info import model_digest, read_description, vocabulary_warning
 from xmtc.data.readers import ReaderConfig
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.files import json_object, open_text
 from xmtc.data.readers.table_config import label_source, table_of
@@ -155,6 +156,12 @@ def read_lines(path: Path) -> dict[int, str]:
         with open_text(path) as text:
             lines = [line.rstrip("\r\n") for line in text]
     found = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
+    for number, line in found.items():
+        if len(line) > LONGEST_DOCUMENT:
+            raise DataError(
+                f"{path}: line {number} has {len(line):,} characters, more than {LONGEST_DOCUMENT:,}: give one text a "
+                "line, and divide a longer one"
+            )
     if not found:
         raise DataError(f"{path}: only blank lines; give one text or label per line")
     return found
