@@ -29,8 +29,8 @@ from xmtc.files import read_json, reading, reason_of, write_text, writing
 from xmtc.labels.extend import read_new_labels
 from xmtc.labels.relabel import remove_labels
 from xmtc.planting.mig.ranking import TokenRanking
-from xmtc.predict.evidence_page import explain_text, write_page
 from xmtc.predict.predictor import Model
+from xmtc.report.evidence import explain_text, write_page
 from xmtc.report.run_results import RunResults
 from xmtc.report.runs import evaluate_predictions
 from xmtc.report.write import write_report

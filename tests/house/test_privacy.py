@@ -24,7 +24,7 @@ import xmtc as package
 from xmtc.config.plain import redacted
 from xmtc.data.labels import LabelTable
 from xmtc.evaluate.spreadsheet import to_csv
-from xmtc.predict.evidence_page import explain_text, print_sections
+from xmtc.report.evidence import explain_text, print_sections
 from xmtc.report.run_results import RunResults
 from xmtc.report.write import write_report
 from xmtc.track.console import print_line, printable

@@ -24,8 +24,8 @@ from xmtc.errors import ConfigError, DataError
 from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_text
 from xmtc.predict.evidence import merge_words
-from xmtc.predict.evidence_page import explain_text
 from xmtc.predict.tokenised import tokenised
+from xmtc.report.evidence import explain_text
 from xmtc.run.directory import RunPaths
 from xmtc.score.inputs import read_inputs, text_columns, texts_of
 from xmtc.score.job import Settings

@@ -23,7 +23,7 @@ from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.labels.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.pipeline import train_run
-from xmtc.predict.evidence_page import explain_text, print_sections, write_page
+from xmtc.report.evidence import explain_text, print_sections, write_page
 from xmtc.report.run_results import RunResults
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import Stage

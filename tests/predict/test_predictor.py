@@ -21,8 +21,8 @@ from xmtc.models.heads.config import FlatConfig
 from xmtc.models.poolings.config import AttentionPoolingConfig, PlainPoolingConfig
 from xmtc.predict import ranking
 from xmtc.predict.evidence import merge_words
-from xmtc.predict.evidence_page import explain_text
 from xmtc.predict.ranking import Scoring, score_split
+from xmtc.report.evidence import explain_text
 
 
 @pytest.fixture(scope="module")

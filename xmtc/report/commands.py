@@ -1,12 +1,14 @@
-"""`xmtc evaluate` and `xmtc report`."""
+"""`xmtc evaluate`, `xmtc report` and `xmtc explain`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from xmtc.commands.arguments import local_path
+from xmtc.commands.arguments import check_columns, local_path, read_documents
 from xmtc.commands.family import command
+from xmtc.commands.options import IdColumn, ModelDir, TextColumn
 
 
 @command(panel="Look")
@@ -60,3 +62,37 @@ def report(
 
     report_runs(runs, output, split)
     print(f"report: {output}")
+
+
+@command(panel="Use")
+def explain(
+    model: ModelDir,
+    text: Annotated[str | None, typer.Option("--text", "-t", help="The text to explain.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="Files that contain the document.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="Identifier of the document to explain.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", help="Also explain this label; repeatable.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with the text.")] = None,
+    top_k: Annotated[int, typer.Option(min=0, help="How many predicted labels to explain.")] = 5,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+) -> None:
+    """Show exactly what each word adds to the logit of a label, and where the attention looks."""
+    from xmtc.predict.predictor import Model
+    from xmtc.report.evidence import explain_text, print_sections, write_page
+    from xmtc.score.inputs import find_document
+
+    is_text = text is not None and not inputs and doc_id is None
+    is_document = text is None and bool(inputs) and doc_id is not None
+    if not is_text and not is_document:
+        raise typer.BadParameter("give either --text, or --input with --doc-id")
+    check_columns(text_column, id_column, unread=None if inputs else "no table is read")
+    if not top_k and not label:
+        raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
+    if text is None:
+        text = find_document(read_documents(model, inputs or [], text_column, id_column), doc_id or "")
+    sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
+    if output is not None:
+        write_page(output, sections, title=doc_id or "a text", model=str(model))
+    print_sections(sections, Console())

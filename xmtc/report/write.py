@@ -106,7 +106,7 @@ def _publish(
     """Write the page, and the folder of its tables with the Markdown summary."""
     tables = [part for section in sections for part in section.parts if isinstance(part, Table) and part.rows]
     _check_names(tables)
-    assets = {"css": _asset("report.css"), "js": _asset("report.js")}
+    assets = {"css": asset("report.css"), "js": asset("report.js")}
     page = environment().get_template("report.html").render(context | assets | {"sections": sections})
     write_text(output, page)
     summary_tables = [markdown_table(table.columns, table.rows) for table in tables if table.in_summary]
@@ -168,7 +168,7 @@ def _facts(run: RunResults) -> str:
     )
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
     """Read a file of the page that is shown as it is."""
     return Markup((files("xmtc.report") / "assets" / name).read_text(encoding="utf-8"))
 

@@ -1,16 +1,11 @@
-"""`xmtc explain`: explain a label word by word, on the terminal and as a page.
-
-The page is self-contained: it needs no network and no script, and follows the reader's light or dark setting.
-"""
+"""`xmtc explain`: explain a label word by word, on the terminal and as a page like the report, without a script."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +17,8 @@ from xmtc.predict.evidence import Evidence, Explanation
 from xmtc.predict.predictions import Prediction
 from xmtc.predict.predictor import Model
 from xmtc.predict.request import Request
+from xmtc.report.charts import environment
+from xmtc.report.write import asset
 from xmtc.track.console import printable
 
 BAR_WORDS = 12
@@ -152,7 +149,7 @@ def _section(model: Model, text: str, explanation: Explanation, found: Predictio
         exclusive=model.info.task == "single_label",
         chosen=chosen,
         words_sum=sum(values),
-        half=_half(values),
+        half=words_of_half(values),
         bars=_bars(explanation),
         other_words=max(0, len(set(map(_key, explanation.words))) - BAR_WORDS),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
@@ -160,9 +157,12 @@ def _section(model: Model, text: str, explanation: Explanation, found: Predictio
     )
 
 
-def _half(values: Sequence[float]) -> int:
-    sizes = np.sort(np.abs(values))[::-1].cumsum()
-    return int(np.searchsorted(sizes, sizes[-1] / 2)) + 1 if len(sizes) else 0
+def words_of_half(values: Sequence[float]) -> int:
+    """Return the smallest number of words whose contributions, for or against, make up half of all."""
+    if not len(values):
+        return 0
+    sums = np.sort(np.abs(values))[::-1].cumsum()
+    return int(np.searchsorted(sums, sums[-1] / 2)) + 1
 
 
 def _bars(explanation: Explanation) -> list[Bar]:
@@ -230,8 +230,18 @@ def write_page(path: Path, sections: Sequence[LabelEvidence], *, title: str, mod
         StorageError: it cannot be written, or the path holds something that is not an evidence page.
     """
     check_page(path)
-    template = (files("xmtc.predict") / "assets" / "evidence.html").read_text(encoding="utf-8")
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
-    unread = any(piece.side == "unread" for section in sections for piece in section.contributions)
-    words = {"single": any(section.exclusive for section in sections), "unread": unread, "plain": PLAIN}
-    write_text(path, page.render(words, sections=sections, title=title, model=model))
+    page = (
+        environment()
+        .get_template("evidence.html")
+        .render(
+            title=f"Evidence: {title}",
+            heading=f"Evidence: {title}",
+            css=asset("report.css") + asset("evidence.css"),
+            model=model,
+            sections=sections,
+            single=any(section.exclusive for section in sections),
+            unread=any(piece.side == "unread" for section in sections for piece in section.contributions),
+            plain=PLAIN,
+        )
+    )
+    write_text(path, page)

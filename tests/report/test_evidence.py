@@ -13,7 +13,7 @@ from score_jobs import COLUMNS, write_rows
 from trial_model import TEXTS, export
 from xmtc.errors import DataError, StorageError
 from xmtc.fusion.decision import BEST, Decision
-from xmtc.predict.evidence_page import _half, explain_text, print_sections, write_page
+from xmtc.report.evidence import explain_text, print_sections, words_of_half, write_page
 from xmtc.score.inputs import find_document, read_inputs
 
 TEXT = "Kidney failure: the kidney of <i>a patient</i> failed."
@@ -78,7 +78,9 @@ def test_evidence_that_no_word_decides_is_called_spread(model):
     words = [replace(section.explanation.words[0], text=f"word{i}") for i in range(40)]
     for contributions, half, spread in (([-9.0] + [0.1] * 39, 1, False), ([1.0, -1.0] * 20, 20, True)):
         shares = tuple(replace(word, contribution=c) for word, c in zip(words, contributions, strict=True))
-        one = replace(section, explanation=replace(section.explanation, words=shares), half=_half(contributions))
+        one = replace(
+            section, explanation=replace(section.explanation, words=shares), half=words_of_half(contributions)
+        )
         assert one.spread.startswith(f"{half} of the 40 words make up half")
         assert ("no word decides" in one.spread) == spread
 
@@ -97,7 +99,7 @@ def test_the_page_shows_the_sum_and_loads_nothing(model, tmp_path):
     write_page(tmp_path / "page.html", sections, title="a note", model="runs/x/model")
     page = (tmp_path / "page.html").read_text()
     assert "<script" not in page
-    assert not re.search(r"(src|href)\s*=", page)
+    assert not re.search(r"src\s*=|href=\"(?!#|data:,)", page)
     assert "&lt;" in page
     assert "<i>" not in page
     assert page.count('<div class="text ') == page.count('" dir="auto"') == 4  # Arabic and Hebrew begin on the right
