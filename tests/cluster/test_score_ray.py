@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine
 
 from score_jobs import FP32, contents, read_output, score, write_rows
 from trial_model import TEXTS, export
-from xmtc.cluster.score_job import _stream, score_on_cluster
+from xmtc.cluster.score_job import score_on_cluster, scored_records
 from xmtc.errors import ConfigError
 from xmtc.score.shell import make_job
 
@@ -48,7 +48,7 @@ def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
     job = make_job(model, [str(tmp_path / "in")], tmp_path / "out", FP32)
     for workers in (None, 2):
         with pytest.raises(ConfigError, match="--device cuda"):
-            next(_stream(job, frozenset(), "cuda", workers))
+            next(scored_records(job, frozenset(), "cuda", workers))
 
 
 def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):
@@ -72,7 +72,7 @@ def kill_an_actor(output):
     while len(list(output.glob("part-*"))) < 3:
         time.sleep(0.01)
     for process in psutil.Process().children(recursive=True):
-        if "_Scorer" in " ".join(process.cmdline()) or "_Scorer" in process.name():
+        if "ScoringActor" in " ".join(process.cmdline()) or "ScoringActor" in process.name():
             os.kill(process.pid, signal.SIGKILL)
             return
     raise AssertionError([process.cmdline()[:1] for process in psutil.Process().children(recursive=True)])

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine
 from s3_server import BUCKET, names, s3
 from score_jobs import FP32, contents, score, write_rows
 from trial_model import TEXTS, export
-from xmtc.cluster.score_job import _read, _Scorer, _tokenise
+from xmtc.cluster.score_job import ScoringActor, read_file_blocks, tokenise_block
 from xmtc.errors import CheckpointError, DataError
 from xmtc.run.copies import fetch_model
 from xmtc.score.job import finish, open_job
@@ -69,12 +69,12 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     job = job_at("two-out", source)
     assert open_job(job, overwrite=False) == []
     host("first")
-    blocks = [_tokenise(job, row) for row in _read(job, frozenset(), {"file": 0})]
-    first = _Scorer(job, "cpu")
+    blocks = [tokenise_block(job, row) for row in read_file_blocks(job, frozenset(), {"file": 0})]
+    first = ScoringActor(job, "cpu")
     for row in blocks[:2]:
         first(row)
     host("second")
-    second = _Scorer(job, "cpu")
+    second = ScoringActor(job, "cpu")
     for row in blocks[1:3]:  # the second block twice: the first machine was taken for lost
         second(row)
     Remote(job.output.uri).remove(".done/00000-00002.json")  # killed between part and record
@@ -82,7 +82,7 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     records = open_job(job_at("two-out", source), overwrite=False)
     assert [record.block for record in records] == ["00000-00000", "00000-00001"]
     done = frozenset(record.block for record in records)
-    left = [row["raw"].block for row in _read(job, done, {"file": 0})]
+    left = [row["raw"].block for row in read_file_blocks(job, done, {"file": 0})]
     assert left == [2, 3, 4]
     manifest = score_local(job_at("two-out", source), device="cpu")
     assert manifest["parts"] == expected["parts"]
@@ -111,14 +111,14 @@ def test_what_changes_while_it_is_scored_is_named(model, host, tmp_path):
     job = job_at("changed-out", source)
     put_rows(tmp_path, "changed-in", 4)
     with pytest.raises(DataError, match=r"changed-in/a\.jsonl: changed"):
-        next(iter(_read(job, frozenset(), {"file": 0})))
+        next(iter(read_file_blocks(job, frozenset(), {"file": 0})))
     path = tmp_path / "thresholds.json"
     path.write_text(json.dumps({"global": 0.25, "per_label": None}))
     before = Remote(f"{ROOT}/model").read("thresholds.json")
     Remote(f"{ROOT}/model").upload(path, "thresholds.json")
     host("b")
     with pytest.raises(CheckpointError, match="replaced by another model meanwhile"):
-        _Scorer(job, "cpu")
+        ScoringActor(job, "cpu")
     path.write_bytes(before)
     Remote(f"{ROOT}/model").upload(path, "thresholds.json")
 

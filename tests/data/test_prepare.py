@@ -17,7 +17,7 @@ from xmtc.data.config import SplitConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use, replaceable
 from xmtc.data.prepare import prepare
-from xmtc.data.selection import _divide
+from xmtc.data.selection import divide_documents
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import locked
 
@@ -142,7 +142,7 @@ def test_splits_are_of_the_text_not_of_the_order(tmp_path):
 @pytest.mark.parametrize("seed", range(40))
 def test_few_documents_have_a_dev_split(seed):
     hashes = np.random.default_rng(seed).integers(0, 2**63, 20).astype(np.uint64)
-    of_row = _divide(np.full(20, -1, np.int8), hashes, frozenset(), SplitConfig())
+    of_row = divide_documents(np.full(20, -1, np.int8), hashes, frozenset(), SplitConfig())
     assert {0, 1} <= set(of_row.tolist())
 
 

@@ -140,6 +140,16 @@ def test_the_search_finds_distinctions(tmp_path: Path) -> None:
     assert sorted(lines) == [5, 6, 6, 8, 9, 11]
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)
+def test_tests_import_no_private_name(path: Path) -> None:
+    """What a test needs of a module is public there, or reached through what is."""
+    imports = [
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+    ]
+    names = [alias.name for node in imports if str(node.module).startswith("xmtc") for alias in node.names]
+    assert [name for name in names if name.startswith("_")] == []
+
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

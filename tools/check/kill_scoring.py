@@ -194,7 +194,7 @@ def kill_an_actor() -> bool:
     """Processes of the cluster that this process started."""
     for process in psutil.Process().children(recursive=True):
         try:
-            if any("_Scorer" in word for word in process.cmdline()):
+            if any("ScoringActor" in word for word in process.cmdline()):
                 process.send_signal(signal.SIGKILL)
                 return True
         except psutil.NoSuchProcess:

@@ -57,7 +57,7 @@ def score_on_cluster(
 def _score(job: Job, device: str, workers: int | None, address: str | None, done: frozenset[str]) -> Records:
     connected_here = join(address)
     try:
-        yield from _stream(job, done, device, workers)
+        yield from scored_records(job, done, device, workers)
     except RayError as error:
         raise _explain(error) from error
     finally:
@@ -65,7 +65,12 @@ def _score(job: Job, device: str, workers: int | None, address: str | None, done
             ray.shutdown()
 
 
-def _stream(job: Job, done: frozenset[str], device: str, workers: int | None) -> Iterator[Record]:
+def scored_records(job: Job, done: frozenset[str], device: str, workers: int | None) -> Iterator[Record]:
+    """Yield the records of blocks as actors publish them; blocks in `done` are left out.
+
+    Raises:
+        ConfigError: the cluster has no GPU, and the device needs one.
+    """
     files = [{"file": index} for index in pending_files(job, done)]
     if not files:
         return
@@ -84,10 +89,10 @@ def _stream(job: Job, done: frozenset[str], device: str, workers: int | None) ->
     with DataContext.current(context):
         dataset = ray.data.from_items(files, override_num_blocks=len(files))
         # Different resources keep Ray from fusing the two steps, so blocks of one file are tokenised in parallel.
-        dataset = dataset.flat_map(partial(_read, job, done), num_cpus=0.25)
-        dataset = dataset.map(partial(_tokenise, job), num_cpus=0.5)
+        dataset = dataset.flat_map(partial(read_file_blocks, job, done), num_cpus=0.25)
+        dataset = dataset.map(partial(tokenise_block, job), num_cpus=0.5)
         scored = dataset.map(
-            _Scorer,  # pyright: ignore[reportArgumentType]  # Ray's types know functions only
+            ScoringActor,  # pyright: ignore[reportArgumentType]  # Ray's types know functions only
             fn_constructor_args=(job, "cuda" if gpu else "cpu"),
             compute=ActorPoolStrategy(size=actors),
             num_cpus=0 if gpu else 1,
@@ -97,13 +102,15 @@ def _stream(job: Job, done: frozenset[str], device: str, workers: int | None) ->
             yield row["record"]
 
 
-def _read(job: Job, done: frozenset[str], row: RayRow) -> Iterator[RayRow]:
+def read_file_blocks(job: Job, done: frozenset[str], row: RayRow) -> Iterator[RayRow]:
+    """Read the blocks of a file, except those in `done`."""
     index = int(row["file"])
     for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
         yield {"raw": raw}
 
 
-def _tokenise(job: Job, row: RayRow) -> RayRow:
+def tokenise_block(job: Job, row: RayRow) -> RayRow:
+    """Tokenise a block that was read."""
     tokenizer, info = _tokenizer(job.source, job.model_digest)
     return {"tokens": tokenise(row["raw"], tokenizer, info, evidence=job.settings.evidence)}
 
@@ -126,7 +133,7 @@ def _here(model: str, digest: str) -> Path:
     return folder
 
 
-class _Scorer:
+class ScoringActor:
     """An actor: scores blocks and publishes them."""
 
     def __init__(self, job: Job, device: str) -> None:
@@ -137,6 +144,7 @@ class _Scorer:
         )
 
     def __call__(self, row: RayRow) -> RayRow:
+        """Score and publish a tokenised block; return its record."""
         block: TokenBlock = row["tokens"]
         return {"record": publish(self.job, block.name, self.scorer.score(block), block.rejected)}
 

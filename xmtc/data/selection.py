@@ -64,7 +64,7 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
     hashes = spool.hashes
     source_splits = spool.splits
     provides |= {SPLITS[number] for number in np.unique(source_splits[source_splits >= 0])}
-    split_N = _divide(source_splits, hashes, provides, settings.split)
+    split_N = divide_documents(source_splits, hashes, provides, settings.split)
     all_rows = {name: np.flatnonzero(split_N == number) for number, name in enumerate(SPLITS)}
     limits = limits_of(settings)
     rows = {name: _limited(all_rows[name], hashes, limits[name], settings.split.seed) for name in SPLITS}
@@ -139,7 +139,7 @@ def expected_rows(counts: Mapping[str | None, int], provides: frozenset[str], se
     return {name: min(rows, limits[name] or rows) for name, rows in divided.items() if rows}
 
 
-def _divide(
+def divide_documents(
     source_splits: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
 ) -> NDArray[np.int8]:
     """Assign every document to a split, (N,). Equal texts go to the same split; at least one text goes to dev."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xmtc.desk.watch.acceptance import Annotation, _agreement, acceptance_parts, read_annotations
+from xmtc.desk.watch.acceptance import Annotation, acceptance_parts, agreement_table, read_annotations
 from xmtc.errors import DataError
 from xmtc.report.section import Table
 
@@ -93,11 +93,11 @@ def test_documents_of_three_people_and_without_labels_agree() -> None:
     shown = {"suggested": [{"label": "x"}, {"label": "y"}]}
     rows = [{"document": "a", "labels": labels, "by": by} for by, labels in (("u", ["x"]), ("v", ["x"]), ("w", []))]
     lines = [Annotation.model_validate(row | shown) for row in rows]
-    found = {tuple(row[:2]): row[2:] for row in _agreement(lines).rows}
+    found = {tuple(row[:2]): row[2:] for row in agreement_table(lines).rows}
     assert found["all", ""][0] == found["u", "v"][0] == "1"
     assert [cell.split()[0] for cell in found["all", ""][1:]] == ["33.3", "66.7"]
     bare = [Annotation(document="a", labels=[], by=by) for by in "uv"]
-    assert [row[2:] for row in _agreement(bare).rows] == [["1", "–", "–"]] * 2
+    assert [row[2:] for row in agreement_table(bare).rows] == [["1", "–", "–"]] * 2
 
 
 @pytest.mark.parametrize(

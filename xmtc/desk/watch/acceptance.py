@@ -88,7 +88,7 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
         "share of their labels that were predicted. Intervals are of 95 %."
     )
     tables = (_by_bin, _by_time, _by_label, _refused, _never_offered)
-    return [Paragraph(text), *(table(judged) for table in tables), _agreement(annotations)]
+    return [Paragraph(text), *(table(judged) for table in tables), agreement_table(annotations)]
 
 
 def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
@@ -189,7 +189,7 @@ def _never_offered(lines: Sequence[Annotation]) -> Table:
     return Table("added", columns, rows, caption=f"Added {_OFTEN} times or more, and never suggested")
 
 
-def _agreement(lines: Sequence[Annotation]) -> Table:
+def agreement_table(lines: Sequence[Annotation]) -> Table:
     """Compare each two people's labels of one document; what was shown and neither gave counts as agreed."""
     documents: dict[str, list[Annotation]] = defaultdict(list)
     for line in lines:
