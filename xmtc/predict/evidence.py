@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
 import numpy as np
 import regex
@@ -102,28 +101,42 @@ def merge_words(
     Returns:
         The words that have tokens, in order, and the sum over the tokens outside words.
     """
-    read = max((end for _, end in offsets), default=0)  # a long text is read in part
-    spans = [match.span() for match in takewhile(lambda match: match.start() < read, _WORD.finditer(text))]
+    spans = _word_spans(text, offsets)
     starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
-    sums, counts, outside = np.zeros(len(spans)), np.zeros(len(spans), np.int64), 0.0
+    sums = np.zeros(len(spans))
+    has_tokens = np.zeros(len(spans), np.bool_)
+    outside = 0.0
     for (start, end), contribution in zip(offsets, contributions_T, strict=True):
+        first = int(np.searchsorted(ends, start, side="right"))
+        last = int(np.searchsorted(starts, end))
+        if first >= last:
+            outside += float(contribution)
+            continue
         # Byte-level tokens begin with the space before the word, and some end with the punctuation after it. A token
         # belongs to the word with which it shares most characters.
-        met = range(int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(starts, end)))
-        if met:
-            word = max(met, key=lambda w: min(spans[w][1], end) - max(spans[w][0], start))
-            sums[word] += contribution
-            counts[word] += 1
-        else:
-            outside += float(contribution)
+        shared = [min(spans[word][1], end) - max(spans[word][0], start) for word in range(first, last)]
+        word = first + shared.index(max(shared))
+        sums[word] += contribution
+        has_tokens[word] = True
     inner_ends = field_ends(text, len(fields))[:-1] if len(fields) > 1 else ()
     names = fields if inner_ends else ("",)
-    words = (
-        Evidence(text[a:b], float(sums[i]), a, b, names[bisect_right(inner_ends, a)])
-        for i, (a, b) in enumerate(spans)
-        if counts[i]
-    )
+    words = []
+    for word in np.flatnonzero(has_tokens):
+        start, end = spans[word]
+        field_name = names[bisect_right(inner_ends, start)]
+        words.append(Evidence(text[start:end], float(sums[word]), start, end, field_name))
     return tuple(words), outside
+
+
+def _word_spans(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Find the words of the part of a text that has tokens, because a long text is read in part."""
+    read = max((end for _, end in offsets), default=0)
+    spans = []
+    for match in _WORD.finditer(text):
+        if match.start() >= read:
+            break
+        spans.append(match.span())
+    return spans
 
 
 @dataclass(frozen=True)
@@ -146,14 +159,17 @@ class FusedShares:
     def of(cls, ensemble: Ensemble, pairs: Pairs, labels: Sequence[int]) -> "FusedShares":
         """Compute the shares of labels among the candidates of the single document in `pairs`."""
         assert ensemble.fusion is not None, "the fusion is not fitted"
-        columns = np.searchsorted(np.where(pairs.used[0], pairs.label_ids_NK[0], np.iinfo(np.int32).max), labels)
+        last = np.iinfo(np.int32).max
+        candidates_K = np.where(pairs.used[0], pairs.label_ids_NK[0], last)  # ascending, with the padding at the end
+        columns = np.searchsorted(candidates_K, labels)
         rows = np.arange(1, 1 + len(columns))  # in copy 1 + k of the document, no scorer knows label k
         copies = ensemble.fusion.complete(pairs).take(np.zeros(1 + len(columns), np.int64))
         copies.scores_SNK[:, rows, columns] = 0
         shares = ensemble.fusion.shares(copies)
-        count, known = len(ensemble.fusion.names), shares[:, 0, columns]
-        without = shares[:count, rows, columns]
-        return cls(ensemble.fusion.names, known[:count], without, known[count:].sum(axis=0))
+        names = ensemble.fusion.names
+        with_all = shares[:, 0, columns]
+        without_SK = shares[: len(names), rows, columns]
+        return cls(names, with_all[: len(names)], without_SK, with_all[len(names) :].sum(axis=0))
 
 
 def fused_explanations(
@@ -169,91 +185,142 @@ def fused_explanations(
         labels: ids of the labels.
         text: the document.
     """
-    fused = FusedShares.of(ensemble, pairs, labels)
+    shares = FusedShares.of(ensemble, pairs, labels)
     reasons = {name: scorer.contributions(features, labels) for name, scorer in ensemble.scorers.items()}
-    places = _places(plain[0].words, text, ensemble.vocabulary)
-    for column, term in ensemble.vocabulary.known_values(text):
-        places[column] = [len(plain[0].words)]
+    words_of_term = _words_of_terms(plain[0].words, text, ensemble.vocabulary)
+    explanations = list(plain)
+    for term_id, term in ensemble.vocabulary.known_values(text):
+        words_of_term[term_id] = [len(explanations[0].words)]
         value = Evidence(term, 0.0, len(text), len(text), term.split("=")[0])
-        plain = [
-            replace(one, words=(*one.words, value), attention=one.attention and (*one.attention, 0.0)) for one in plain
-        ]
-    return [
-        _fused_explanation(one, fused, place, ensemble, {name: found[place] for name, found in reasons.items()}, places)
-        for place, one in enumerate(plain)
-    ]
+        explanations = [_with_value(explanation, value) for explanation in explanations]
+    fused = []
+    for place, explanation in enumerate(explanations):
+        reasons_of_label = {name: by_label[place] for name, by_label in reasons.items()}
+        fused.append(_fused_explanation(explanation, shares, place, ensemble, reasons_of_label, words_of_term))
+    return fused
+
+
+def _with_value(explanation: Explanation, value: Evidence) -> Explanation:
+    """Add the value of a category behind the words; the head pays no attention to it."""
+    attention = (*explanation.attention, 0.0) if explanation.attention else ()
+    return replace(explanation, words=(*explanation.words, value), attention=attention)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The positive part of a scorer's score of a label.
+
+    Attributes:
+        words: by number of the word.
+        documents: by row of the training document.
+        names: by name of the label.
+        rest: what none of these gives.
+    """
+
+    words: Mapping[int, float]
+    documents: Mapping[int, float] = field(default_factory=dict)
+    names: Mapping[str, float] = field(default_factory=dict)
+    rest: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Sum of what is shown."""
+        return sum(self.words.values()) + sum(self.documents.values()) + sum(self.names.values())
 
 
 def _fused_explanation(
     plain: Explanation,
-    fused: FusedShares,
+    shares: FusedShares,
     place: int,
     ensemble: Ensemble,
     reasons: Mapping[str, Sequence[Contribution]],
-    places: Mapping[int, Sequence[int]],
+    words_of_term: Mapping[int, Sequence[int]],
 ) -> Explanation:
-    gains = dict(zip(fused.names, fused.shares_SK[:, place] - fused.without_SK[:, place], strict=True))
-    adds, documents, names, rest = np.zeros(len(plain.words)), defaultdict(float), defaultdict(float), 0.0
-    for name, gain in gains.items():
-        if name == CO_OCCURRENCE:
-            rest += gain
+    """Divide what each scorer adds to the logit of a label among the reasons for its score, in proportion to them."""
+    contributions = np.zeros(len(plain.words))
+    documents: dict[str, float] = defaultdict(float)
+    names: dict[str, float] = defaultdict(float)
+    special = 0.0
+    gains_S = shares.shares_SK[:, place] - shares.without_SK[:, place]
+    for scorer, gain in zip(shares.names, gains_S.tolist(), strict=True):
+        parts = _Parts({}) if scorer == CO_OCCURRENCE else _parts(reasons.get(scorer), plain, words_of_term)
+        if parts.total <= 0:
+            special += gain
             continue
-        parts, by_document, by_name, left = _parts(reasons.get(name), plain, places)
-        total = sum(parts.values()) + sum(by_document.values()) + sum(by_name.values())
-        if total <= 0:
-            rest += gain
-            continue
-        rest += gain * left / (total + left) if left > 0 else 0.0
-        scale = gain / (total + max(left, 0.0))
-        for word, value in parts.items():
-            adds[word] += scale * value
-        for row, value in by_document.items():
+        rest = max(parts.rest, 0.0)
+        scale = gain / (parts.total + rest)
+        special += scale * rest
+        for word, value in parts.words.items():
+            contributions[word] += scale * value
+        for row, value in parts.documents.items():
             documents[ensemble.doc_ids[row]] += scale * value
-        for label_name, value in by_name.items():
-            names[label_name] += scale * value
-    words = tuple(replace(word, contribution=float(value)) for word, value in zip(plain.words, adds, strict=True))
-    bias = float(fused.without_SK[:, place].sum() + fused.constant_K[place])
-    logit = float(fused.shares_SK[:, place].sum() + fused.constant_K[place])
+        for name, value in parts.names.items():
+            names[name] += scale * value
+    words = []
+    for word, contribution in zip(plain.words, contributions.tolist(), strict=True):
+        words.append(replace(word, contribution=contribution))
+    constant = float(shares.constant_K[place])
     return replace(
         plain,
-        logit=logit,
-        bias=bias,
-        special=rest,
-        words=words,
-        scorers=dict(zip(fused.names, map(float, fused.shares_SK[:, place]), strict=True)),
-        documents=tuple(sorted(documents.items(), key=lambda item: -item[1])),
-        names=tuple(sorted(names.items(), key=lambda item: -item[1])),
+        logit=float(shares.shares_SK[:, place].sum()) + constant,
+        bias=float(shares.without_SK[:, place].sum()) + constant,
+        special=special,
+        words=tuple(words),
+        scorers=dict(zip(shares.names, shares.shares_SK[:, place].tolist(), strict=True)),
+        documents=_greatest_first(documents),
+        names=_greatest_first(names),
     )
 
 
+def _greatest_first(values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(values.items(), key=lambda item: -item[1]))
+
+
 def _parts(
-    reasons: Sequence[Contribution] | None, plain: Explanation, places: Mapping[int, Sequence[int]]
-) -> tuple[Mapping[int, float], Mapping[int, float], Mapping[str, float], float]:
-    """Split the positive part of a score (without `reasons`, the head's) into words, documents, names and rest."""
+    reasons: Sequence[Contribution] | None, plain: Explanation, words_of_term: Mapping[int, Sequence[int]]
+) -> _Parts:
+    """Split the positive part of a score into words, documents, names and rest; without `reasons`, the head's."""
     if reasons is None:
         words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
-        return words, {}, {}, max(plain.special, 0.0)
-    found = [one for one in reasons if one.value > 0]
-    documents = {one.number: one.value for one in found if one.source == "document"}
-    terms = {one.number: one.value for one in found if one.source == "term"}
-    words, left = _by_word(terms, places)
-    return words, documents, {one.name: one.value for one in found if one.source == "name"}, left
+        return _Parts(words, rest=max(plain.special, 0.0))
+    values_of_terms: dict[int, float] = {}
+    documents: dict[int, float] = {}
+    names: dict[str, float] = {}
+    for reason in reasons:
+        if reason.value <= 0:
+            continue
+        if reason.source == "term":
+            values_of_terms[reason.number] = reason.value
+        elif reason.source == "document":
+            documents[reason.number] = reason.value
+        else:
+            names[reason.name] = reason.value
+    words, rest = _by_word(values_of_terms, words_of_term)
+    return _Parts(words, documents, names, rest)
 
 
-def _places(words: Sequence[Evidence], text: str, vocabulary: Vocabulary) -> dict[int, list[int]]:
+def _words_of_terms(words: Sequence[Evidence], text: str, vocabulary: Vocabulary) -> dict[int, list[int]]:
     """Map each term of the vocabulary to the words at which it starts in its field."""
-    starts, found = [word.start for word in words], defaultdict[int, list[int]](list)
-    for term, start in vocabulary.places(text, words[-1].end if words else 0):
-        word = bisect_right(starts, start) - 1
-        if word >= 0 and start < words[word].end:
-            found[term].append(word)
-    return found
+    starts = [word.start for word in words]
+    words_of_term: dict[int, list[int]] = defaultdict(list)
+    for term_id, start in vocabulary.places(text, words[-1].end if words else 0):
+        place = bisect_right(starts, start) - 1
+        if place >= 0 and start < words[place].end:
+            words_of_term[term_id].append(place)
+    return words_of_term
 
 
-def _by_word(terms: Mapping[int, float], places: Mapping[int, Sequence[int]]) -> tuple[dict[int, float], float]:
+def _by_word(
+    values_of_terms: Mapping[int, float], words_of_term: Mapping[int, Sequence[int]]
+) -> tuple[dict[int, float], float]:
     """Divide each term's value evenly among the words at which it starts; return the words' values and the rest."""
     values: dict[int, float] = defaultdict(float)
-    for term, value in terms.items():
-        for word in places.get(term, ()):
-            values[word] += value / len(places[term])
-    return values, sum(value for term, value in terms.items() if term not in places)
+    rest = 0.0
+    for term_id, value in values_of_terms.items():
+        places = words_of_term.get(term_id)
+        if places is None:
+            rest += value
+            continue
+        for place in places:
+            values[place] += value / len(places)
+    return values, rest

@@ -1,6 +1,6 @@
 """Score with all of a model's scorers: candidates from each scorer, and one fused logit per candidate.
 
-Suffixes: B documents, T tokens, D encoder width, L labels, K candidates, S scorers.
+Suffixes: B documents, T tokens, D encoder width, L labels, K candidates, N shortlisted labels, S scorers.
 """
 
 from collections.abc import Callable
@@ -50,15 +50,20 @@ class FusedScores:
         only: LabelFilter | None = None,
         exclusive: bool = False,
     ) -> None:
-        self.classifier, self.ensemble, self.words = classifier, ensemble, words
-        self.shortlist, self.only, self.exclusive = shortlist, only, exclusive
+        self.classifier = classifier
+        self.ensemble = ensemble
+        self.words = words
+        self.shortlist = shortlist
+        self.only = only
+        self.exclusive = exclusive
         self._last: tuple[Features, Pairs] | None = None
 
     @property
     def size(self) -> int:
         """Maximum number of candidates per document."""
         proposed = self.ensemble.config.candidates * len(self.ensemble.names)
-        return min(proposed + len(self.only.candidates if self.only else ()), self.classifier.labels)
+        always = 0 if self.only is None else len(self.only.candidates)
+        return min(proposed + always, self.classifier.labels)
 
     @property
     def max_documents(self) -> int:
@@ -69,12 +74,13 @@ class FusedScores:
         """Label ids int64 (B, K), best first and padded with -1, and their logits (B, K)."""
         _, pairs = self.pairs(batch)
         assert self.ensemble.fusion is not None, "the fusion is not fitted"
-        found = self.ensemble.fusion.fuse(pairs, exclusive=self.exclusive)
-        ids_BK, used_BK = found.label_ids_NK, found.label_ids_NK >= 0
+        fused = self.ensemble.fusion.fuse(pairs, exclusive=self.exclusive)
+        ids_BK = fused.label_ids_NK
+        allowed_BK = ids_BK >= 0
         if self.only is not None:
-            used_BK &= np.isin(ids_BK, self.only.allowed)
-        logits_BK = np.where(used_BK, logits_of(found.scores_NK), PADDED_LOGIT)
-        return self._padded(np.where(used_BK, ids_BK, -1), logits_BK)
+            allowed_BK &= np.isin(ids_BK, self.only.allowed)
+        logits_BK = np.where(allowed_BK, logits_of(fused.scores_NK), PADDED_LOGIT)
+        return self._padded(np.where(allowed_BK, ids_BK, -1), logits_BK)
 
     def pairs(self, batch: Batch, also: NDArray[np.integer] | None = None) -> tuple[Features, Pairs]:
         """Find the batch's candidates, with every scorer's scores; also return the features that they are based on.
@@ -83,36 +89,41 @@ class FusedScores:
             batch: the documents.
             also: labels that are always candidates. Default: those that must be predicted, if any.
         """
-        features, head = self.features(batch)
-        pairs = self.ensemble.pairs(features, head, self.only.candidates if self.only and also is None else also)
-        self._last = features, pairs
+        if also is None and self.only is not None:
+            also = self.only.candidates
+        features, head_scores = self.features(batch)
+        self._last = features, self.ensemble.pairs(features, head_scores, also)
         return self._last
 
     def scored(self, place: int) -> tuple[Features, Pairs]:
         """Return the features and pairs of one document of the last batch."""
         assert self._last is not None, "no batch was scored"
         features, pairs = self._last
-        return features.take(slice(place, place + 1)), pairs.take(slice(place, place + 1))
+        document = slice(place, place + 1)
+        return features.take(document), pairs.take(document)
 
     def features(self, batch: Batch) -> tuple[Features, Scored | None]:
         """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
         states_BD = None
         if self.ensemble.needs_states:
-            if batch.fixed_BKD is None:  # once for the states and the head
+            if batch.fixed_BKD is None:  # the encoder runs once, for the states and for the head
                 batch = replace(batch, hidden_BTD=self.classifier.encode(batch))
             states_BD = self.classifier.pool_mean(batch).cpu().numpy()
-        head = self._head_scores(batch) if self.ensemble.has_head else None
-        return Features(self.words(batch.documents_B.cpu().numpy()), states_BD), head
+        head_scores = self._head_scores(batch) if self.ensemble.has_head else None
+        words = self.words(batch.documents_B.cpu().numpy())
+        return Features(words, states_BD), head_scores
 
     def _head_scores(self, batch: Batch) -> Scored:
         if self.shortlist is None:
             return DenseScored(self.classifier(batch).float().cpu().numpy())
         ids_BN, logits_BN = self.shortlist(batch)
-        ids, logits = ids_BN.cpu().numpy(), logits_BN.float().cpu().numpy()
-        starts = np.arange(len(ids) + 1) * ids.shape[1]
-        scores = sparse.csr_array((logits.ravel(), ids.ravel(), starts), shape=(len(ids), self.classifier.labels))
-        scores.sort_indices()
-        return SparseScored(scores)
+        documents, found = ids_BN.shape
+        row_starts = np.arange(documents + 1) * found
+        values = logits_BN.float().cpu().numpy().ravel()
+        columns = ids_BN.cpu().numpy().ravel()
+        scores_BL = sparse.csr_array((values, columns, row_starts), shape=(documents, self.classifier.labels))
+        scores_BL.sort_indices()
+        return SparseScored(scores_BL)
 
     def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
         missing = max(0, self.size - ids_BK.shape[1])

@@ -28,46 +28,67 @@ STATISTICS = {
     **{f"expected_{name}": f"expected {name}" for name in EXPECTED},
 }
 """What each statistic is."""
-_LOOKED_AT = 100  # tokens in which the script is looked for
+_LOOKED_AT = 100
+"""Tokens in which the script of a document is looked for."""
 _BLOCK = 256
+"""Documents whose neighbours are searched at once."""
 
 Statistics = dict[str, NDArray[np.floating]]
+"""Values of N documents by the name of the statistic."""
 
 
 def token_bits(counts_V: NDArray[np.integer]) -> NDArray[np.float16]:
     """Compute −log₂ of each token's share in training, with one more occurrence of each."""
-    return -np.log2((counts_V + 1) / (counts_V.sum() + len(counts_V))).astype(np.float16)
+    shares_V = (counts_V + 1) / (counts_V.sum() + len(counts_V))
+    return -np.log2(shares_V).astype(np.float16)
 
 
 def of_tokens(profile: Profile, ids_N: Sequence[NDArray[np.integer]]) -> Statistics:
     """Measure the tokens of documents, each of which has some."""
     lengths_N = np.array([len(ids) for ids in ids_N])
+    starts_N = np.cumsum(lengths_N) - lengths_N
     bits = profile.bits_V[np.concatenate(ids_N)].astype(np.float32)
-    starts = np.cumsum(lengths_N) - lengths_N
-    frequent, new = profile.most_bits
-    sums = {"bits": bits, "new_tokens": bits == new, "frequent_tokens": bits <= frequent}
-    means = {name: np.add.reduceat(values, starts, dtype=np.float64) / lengths_N for name, values in sums.items()}
-    return {"tokens": lengths_N.astype(np.float32), **means}
+    bits_of_frequent, bits_of_new = profile.most_bits
+    values_of_tokens = {
+        "bits": bits,
+        "new_tokens": bits == bits_of_new,
+        "frequent_tokens": bits <= bits_of_frequent,
+    }
+    statistics: Statistics = {"tokens": lengths_N.astype(np.float32)}
+    for name, values in values_of_tokens.items():
+        statistics[name] = np.add.reduceat(values, starts_N, dtype=np.float64) / lengths_N
+    return statistics
 
 
 def of_words(ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]) -> Statistics:
-    """Measure the words of documents, and how near the nearest training document is if a scorer knows by words."""
-    counts_NC = words.counts_NC[:, : len(words.vocabulary.fields) * len(words.vocabulary)]  # without categories
-    found: Statistics = {"known_words": np.asarray(counts_NC.sum(axis=1)).ravel() / lengths_N}
+    """Measure the words of documents, and how near the nearest training document is if a scorer finds it by words.
+
+    Args:
+        ensemble: the model's scorers.
+        words: words of the N documents.
+        lengths_N: their numbers of tokens.
+    """
+    columns_of_text = len(words.vocabulary.fields) * len(words.vocabulary)  # those of categories come after them
+    known_words_N = np.asarray(words.counts_NC[:, :columns_of_text].sum(axis=1)).ravel()
+    statistics: Statistics = {"known_words": known_words_N / lengths_N}
     blocks = [words.take(slice(start, start + _BLOCK)) for start in range(0, len(words), _BLOCK)]
     for scorer in ensemble.scorers.values():
-        near = [] if "nearest" in found else [scorer.closeness(block) for block in blocks]
-        if cosines := [block for block in near if block is not None]:
-            found["nearest"] = np.concatenate(cosines)
-    return found
+        cosines = [cosines_B for block in blocks if (cosines_B := scorer.closeness(block)) is not None]
+        if cosines:
+            statistics["nearest"] = np.concatenate(cosines)
+            break
+    return statistics
 
 
 def of_answers(decision: Decision, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> Statistics:
     """Measure what a model answers."""
-    expected = dict(zip(EXPECTED, decision.expected(ids_NK, scores_NK).T, strict=True))
-    best_N = np.where(ids_NK[:, 0] >= 0, scores_NK[:, 0], 0)
-    counts = {"predicted": decision.chosen(ids_NK, scores_NK).sum(axis=1), "best": best_N}
-    return counts | {f"expected_{name}": values for name, values in expected.items()}
+    statistics: Statistics = {
+        "predicted": decision.chosen(ids_NK, scores_NK).sum(axis=1),
+        "best": np.where(ids_NK[:, 0] >= 0, scores_NK[:, 0], 0),
+    }
+    for name, values_N in zip(EXPECTED, decision.expected(ids_NK, scores_NK).T, strict=True):
+        statistics[f"expected_{name}"] = values_N
+    return statistics
 
 
 def kinds_of(
@@ -78,14 +99,25 @@ def kinds_of(
     Of characters without a token, there are no letters. A document without a value that the vocabulary has is
     `unknown`.
     """
-    texts = (tokenizer.decode(ids[:_LOOKED_AT].tolist(), skip_special_tokens=True) for ids in ids_N)
-    found = {"scripts": Counter(script_of(str(text)) for text in texts)}
-    if words is None:
-        return found
+    scripts: Counter[str] = Counter()
+    for ids in ids_N:
+        text = tokenizer.decode(ids[:_LOOKED_AT].tolist(), skip_special_tokens=True)
+        scripts[script_of(str(text))] += 1
+    kinds = {"scripts": scripts}
+    if words is not None:
+        for place, name in enumerate(words.vocabulary.categories, start=len(words.vocabulary.fields)):
+            kinds[f"category {name}"] = _values_of_category(words, place)
+    return kinds
+
+
+def _values_of_category(words: Words, place: int) -> Counter[str]:
+    """Count documents by the values of the category in this place among fields and categories."""
     vocabulary = words.vocabulary
-    for place, name in enumerate(vocabulary.categories, start=len(vocabulary.fields)):
-        counts_NV = words.counts_NC[:, place * len(vocabulary) : (place + 1) * len(vocabulary)]
-        sums_V, known_N = counts_NV.sum(axis=0), counts_NV.sum(axis=1) > 0
-        values = {vocabulary.terms[at].partition("=")[2]: int(sums_V[at]) for at in np.flatnonzero(sums_V)}
-        found[f"category {name}"] = Counter(values) + Counter(unknown=int((~known_N).sum()))
-    return found
+    counts_NV = words.counts_NC[:, place * len(vocabulary) : (place + 1) * len(vocabulary)]
+    documents_V = counts_NV.sum(axis=0)
+    without_value = int((counts_NV.sum(axis=1) == 0).sum())
+    values = Counter(unknown=without_value)
+    for term_id in np.flatnonzero(documents_V):
+        _, _, value = vocabulary.terms[term_id].partition("=")
+        values[value] += int(documents_V[term_id])
+    return values

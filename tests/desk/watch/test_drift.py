@@ -66,7 +66,7 @@ def test_what_dev_never_had_has_a_share_and_is_drift(folder: Path) -> None:
     assert tables["drift_labels"].rows[0] == ["steel", "0.0", "90.0"]
     found = {row.name: row for row in compare_with_profile(profile, new, loaded)}["labels"]
     assert (found.now, found.distance, found.is_beyond(BOUND)) == ("steel", pytest.approx(0.9), True)
-    loaded.info = replace(loaded.info, dev={})  # as after a change of labels
+    loaded.scorer.info = replace(loaded.info, dev={})  # as after a change of labels
     assert {row.name: row for row in compare_with_profile(profile, new, loaded)}["labels"].distance == 0
 
 
@@ -112,7 +112,7 @@ def test_the_command_writes_a_page_and_numbers_and_holds_a_bound(folder: Path, t
     assert done.code == 0
     assert "drift: none" in done.out
     found = json.loads((tmp_path / "drift.json").read_text())
-    assert (found["documents"], found["drift"], found["compare_with_profile"]["bits"]["drift"]) == (230, False, False)
+    assert (found["documents"], found["drift"], found["changes"]["bits"]["drift"]) == (230, False, False)
     assert "<svg" in (tmp_path / "p.html").read_text()
     assert "könige" in (tmp_path / "p_tables" / "new_words.csv").read_text()
     tiny_runs.write_jsonl(source, rows[200:])
