@@ -26,8 +26,9 @@ def gram(words_NV: Matrix) -> Floats:
     result = np.zeros((terms, terms), np.float32)
     rows = max(1, _BLOCK_BYTES // (4 * max(len(frequent_F), 1)))
     by_term = sparse.csc_array(words_NV)
-    frequent_NF, rare_NR = sparse.csr_array(by_term[:, frequent_F]), sparse.csr_array(by_term[:, rare_R])
-    dense_FF = np.zeros((len(frequent_F),) * 2, np.float32)
+    frequent_NF = sparse.csr_array(by_term[:, frequent_F])
+    rare_NR = sparse.csr_array(by_term[:, rare_R])
+    dense_FF = np.zeros((len(frequent_F), len(frequent_F)), np.float32)
     cross_RF = np.zeros((len(rare_R), len(frequent_F)), np.float32)
     for start in range(0, documents, rows):
         part = slice(start, start + rows)
@@ -54,9 +55,11 @@ def kernel(words_NV: Matrix) -> Floats:
 def by_frequency(words_NV: Matrix, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Part the terms, at most `most`, that are better multiplied as a dense matrix, from the others; ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
-    first = np.argsort(-documents_V, kind="stable")[:most]
-    frequent_F = np.sort(first[documents_V[first] > _DENSE_SHARE * max(words_NV.shape[0], 1)])
-    return frequent_F, np.setdiff1d(np.arange(len(documents_V)), frequent_F)
+    most_frequent = np.argsort(-documents_V, kind="stable")[:most]
+    enough = _DENSE_SHARE * max(words_NV.shape[0], 1)
+    frequent_F = np.sort(most_frequent[documents_V[most_frequent] > enough])
+    rare_R = np.setdiff1d(np.arange(len(documents_V)), frequent_F)
+    return frequent_F, rare_R
 
 
 def _add_sparse(result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]) -> None:

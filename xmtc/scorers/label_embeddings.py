@@ -36,7 +36,8 @@ from xmtc.scorers.vectors import (
     write_index,
 )
 
-_INDEX, _TEXTS = "names.faiss", "names.json"
+_INDEX = "names.faiss"
+_TEXTS = "names.json"
 _NAMES_A_LABEL = 4  # so many more names than labels are searched
 
 
@@ -71,7 +72,8 @@ class LabelEmbeddings(Scorer):
     @classmethod
     @override
     def fit(cls, training: Training, settings: LabelEmbeddingsConfig) -> Self:
-        names, states_ND = training.names, training.features.states_ND
+        names = training.names
+        states_ND = training.features.states_ND
         if names is None or names.states_WD is None or states_ND is None:
             raise DataError(f"{settings.kind} needs pooled states of documents and of label names: leave it out")
         index, names_D = centred_index(names.states_WD)
@@ -90,12 +92,17 @@ class LabelEmbeddings(Scorer):
         (query_D,) = unit_rows(states_1D, self.documents_D)
         rows, starts = self.names_of(np.asarray(labels))
         cosines = vectors_at(self.index, rows) @ query_D
-        best = [start + int(np.argmax(part)) for start, part in zip(starts, np.split(cosines, starts[1:]), strict=True)]
-        return [[Contribution("name", 0, max(0.0, float(cosines[at])), self.texts[int(rows[at])])] for at in best]
+        reasons = []
+        for start, own_cosines in zip(starts, np.split(cosines, starts[1:]), strict=True):
+            best = int(np.argmax(own_cosines))
+            name = self.texts[int(rows[start + best])]
+            reasons.append([Contribution("name", 0, max(0.0, float(own_cosines[best])), name)])
+        return reasons
 
     def names_of(self, labels_K: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """List the rows of the names of some labels, and where the names of each begin."""
-        first_K, last_K = (np.searchsorted(self.owners_W, labels_K, side=side) for side in ("left", "right"))
+        first_K = np.searchsorted(self.owners_W, labels_K, side="left")
+        last_K = np.searchsorted(self.owners_W, labels_K, side="right")
         counts_K = last_K - first_K
         starts_K = np.cumsum(counts_K) - counts_K
         return np.arange(counts_K.sum()) + np.repeat(first_K - starts_K, counts_K), starts_K
@@ -147,21 +154,24 @@ class _Similar(Scored):
 
     @override
     def top(self, k: int) -> SparsePredictions:
-        found_NF, cosines_NF = nearest(self.scorer.index, self.queries_ND, _NAMES_A_LABEL * k)
-        ids_NK = np.full((len(found_NF), k), -1, np.int32)
-        scores_NK = np.zeros((len(found_NF), k), np.float32)
-        for row, (found, cosines) in enumerate(zip(found_NF, cosines_NF, strict=True)):
-            labels, first = np.unique(self.scorer.owners_W[found[(found >= 0) & (cosines > 0)]], return_index=True)
-            best = np.argsort(first)[:k]
-            ids_NK[row, : len(best)], scores_NK[row, : len(best)] = labels[best], cosines[first[best]]
+        names_NF, cosines_NF = nearest(self.scorer.index, self.queries_ND, _NAMES_A_LABEL * k)
+        ids_NK = np.full((len(names_NF), k), -1, np.int32)
+        scores_NK = np.zeros((len(names_NF), k), np.float32)
+        for row, (names_F, cosines_F) in enumerate(zip(names_NF, cosines_NF, strict=True)):
+            owners_F = self.scorer.owners_W[names_F[(names_F >= 0) & (cosines_F > 0)]]
+            labels, first_places = np.unique(owners_F, return_index=True)  # names are sorted, so the first is the best
+            best = np.argsort(first_places)[:k]
+            ids_NK[row, : len(best)] = labels[best]
+            scores_NK[row, : len(best)] = cosines_F[first_places[best]]
         return SparsePredictions(ids_NK, scores_NK)
 
     @override
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
         scores_NK = np.zeros(label_ids_NK.shape, np.float32)
         for row, (ids_K, query_D) in enumerate(zip(label_ids_NK, self.queries_ND, strict=True)):
-            if (known_K := ids_K >= 0).any():
-                rows, starts = self.scorer.names_of(ids_K[known_K])
+            is_label_K = ids_K >= 0
+            if is_label_K.any():
+                rows, starts = self.scorer.names_of(ids_K[is_label_K])
                 cosines = vectors_at(self.scorer.index, rows) @ query_D
-                scores_NK[row, known_K] = np.maximum(np.maximum.reduceat(cosines, starts), 0)
+                scores_NK[row, is_label_K] = np.maximum(np.maximum.reduceat(cosines, starts), 0)
         return scores_NK

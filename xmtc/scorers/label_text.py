@@ -30,7 +30,6 @@ from xmtc.scorers.word_weights import WordWeights
 
 _POWER = 0.75
 
-
 Embed = Callable[[Sequence[str]], Floats]
 """Computes pooled states (W, D) of texts."""
 
@@ -43,10 +42,14 @@ def names_of_labels(labels: LabelTable, vocabulary: Vocabulary, embed: Embed | N
         vocabulary: vocabulary of the documents.
         embed: given if a scorer needs states of names.
     """
-    others = labels.alternatives or [()] * len(labels)
-    rows = [(name or label, *some) for name, label, some in zip(labels.names, labels.labels, others, strict=True)]
-    texts = [name for row in rows for name in row]
-    owners_W = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    texts = []
+    owners = []
+    for label_id, (label, name) in enumerate(zip(labels.labels, labels.names, strict=True)):
+        alternatives = labels.alternatives[label_id] if labels.alternatives else ()
+        names = (name or label, *alternatives)
+        texts += names
+        owners += [label_id] * len(names)
+    owners_W = np.array(owners, np.int64)
     return LabelNames(texts, owners_W, label_words(texts, vocabulary), None if embed is None else embed(texts))
 
 
@@ -60,16 +63,21 @@ def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
         vocabulary: vocabulary of the documents.
     """
     rules = vocabulary.rules._replace(ngrams=1)
-    unseen = float(np.log(1 + vocabulary.documents) + 1) ** 2
+    square_of_unseen = float(np.log(1 + vocabulary.documents) + 1) ** 2
     squares_V = np.square(vocabulary.idf.astype(np.float64))
-    rows, columns, values = [], [], []
-    for label, text in enumerate(texts):
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    for label_id, text in enumerate(texts):
         terms = sorted(set(rules.of(words_of(text))))
-        known = [vocabulary.ids[term] for term in terms if term in vocabulary.ids]
-        total = squares_V[known].sum() + unseen * (len(terms) - len(known))
-        rows += [label] * len(known)
-        columns += known
-        values += (squares_V[known] / total**_POWER).tolist() if known else []
+        term_ids = [vocabulary.ids[term] for term in terms if term in vocabulary.ids]
+        if not term_ids:
+            continue
+        unseen_terms = len(terms) - len(term_ids)
+        total = squares_V[term_ids].sum() + square_of_unseen * unseen_terms
+        rows += [label_id] * len(term_ids)
+        columns += term_ids
+        values += (squares_V[term_ids] / total**_POWER).tolist()
     shape = (len(texts), len(vocabulary))
     return sparse.csr_array((np.array(values, np.float32), (rows, columns)), shape=shape)
 
@@ -97,7 +105,8 @@ class LabelText(WordWeights):
     @classmethod
     @override
     def fit(cls, training: Training, settings: LabelTextConfig) -> Self:
-        if (names := training.names) is None:
+        names = training.names
+        if names is None:
             raise DataError(f"{settings.kind} needs names or descriptions of labels, but there are none: leave it out")
         fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary, category=0)
         return cls(sparse.csr_array(names.words_WV.T.tocsr()), fields_F, names.owners_W)
@@ -121,22 +130,31 @@ class LabelText(WordWeights):
     @override
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
         """Finds the words of each label's best name."""
-        names = [np.flatnonzero(self.owners_W == label).tolist() for label in labels]
-        found = iter(super().contributions(features, [name for some in names for name in some]))
-        return [max((next(found) for _ in some), key=lambda one: sum(part.value for part in one)) for some in names]
+        names_of_labels = [np.flatnonzero(self.owners_W == label).tolist() for label in labels]
+        all_names = [name for names in names_of_labels for name in names]
+        reasons_of_name = dict(zip(all_names, super().contributions(features, all_names), strict=True))
+
+        def score(name: int) -> float:
+            return sum(reason.value for reason in reasons_of_name[name])
+
+        return [reasons_of_name[max(names, key=score)] for names in names_of_labels]
 
     @override
     def values(self, words: Words) -> Matrix:
         """Returns each field's share in the occurrences of a term, so that the values of a term sum to 1."""
-        counts_NC, terms = words.counts_NC, max(len(words.vocabulary), 1)
-        read_T = np.where(self.fields_F[counts_NC.indices // terms] > 0, counts_NC.data, 0)
+        counts_NC = words.counts_NC
+        terms = max(len(words.vocabulary), 1)
+        is_read_T = self.fields_F[counts_NC.indices // terms] > 0
+        read_T = np.where(is_read_T, counts_NC.data, 0)
         document_T = np.repeat(np.arange(len(words)), np.diff(counts_NC.indptr))
-        _, term_T = np.unique(document_T * terms + counts_NC.indices % terms, return_inverse=True)
-        shares_T = read_T / np.maximum(np.bincount(term_T, read_T)[term_T], 1)
-        parts = shares_T.astype(np.float32), counts_NC.indices, counts_NC.indptr
-        found_NC = sparse.csr_array(parts, shape=counts_NC.shape, copy=True)
-        found_NC.eliminate_zeros()
-        return found_NC
+        # The same term in several fields of a document is one group, whose occurrences are summed.
+        _, group_T = np.unique(document_T * terms + counts_NC.indices % terms, return_inverse=True)
+        occurrences_T = np.bincount(group_T, read_T)[group_T]
+        shares_T = (read_T / np.maximum(occurrences_T, 1)).astype(np.float32)
+        parts = (shares_T, counts_NC.indices, counts_NC.indptr)
+        shares_NC = sparse.csr_array(parts, shape=counts_NC.shape, copy=True)
+        shares_NC.eliminate_zeros()
+        return shares_NC
 
     @override
     def extended(self, new: LabelNames) -> Self:

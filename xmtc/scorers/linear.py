@@ -65,14 +65,17 @@ class Linear(WordWeights):
     @override
     def score(self, features: Features) -> Scored:
         scores_NL = self.products(features)
-        return DenseScored(scores_NL.toarray()) if self.labels <= _MAX_DENSE_LABELS else SparseScored(scores_NL)
+        if self.labels > _MAX_DENSE_LABELS:
+            return SparseScored(scores_NL)
+        return DenseScored(scores_NL.toarray())
 
 
 def _most_frequent(words_NC: Matrix, most: int) -> NDArray[np.int64]:
     """Find the columns with most documents, ascending."""
     documents_C = np.bincount(words_NC.indices, minlength=words_NC.shape[1])
-    first = np.argsort(-documents_C, kind="stable")[: min(most, np.count_nonzero(documents_C))]
-    return np.sort(first)
+    in_use = np.count_nonzero(documents_C)
+    most_frequent = np.argsort(-documents_C, kind="stable")[: min(most, in_use)]
+    return np.sort(most_frequent)
 
 
 def _scaled(matrix: Matrix, scale_V: Floats) -> Matrix:
@@ -93,9 +96,10 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
     scale_V = np.zeros(len(frequency_V1))
     for start in range(0, int(labels_NL.shape[1]), LABELS_AT_ONCE):
         labels_NC = by_label[:, start : start + LABELS_AT_ONCE]
-        having_VC, size_C = np.asarray((present_VN @ labels_NC).toarray(), np.float64), labels_NC.sum(axis=0)
-        inside_VC = (having_VC + 1) / (size_C + 2)
-        outside_VC = (frequency_V1 - having_VC + 1) / (documents - size_C + 2)
+        together_VC = np.asarray((present_VN @ labels_NC).toarray(), np.float64)
+        size_C = labels_NC.sum(axis=0)
+        inside_VC = (together_VC + 1) / (size_C + 2)
+        outside_VC = (frequency_V1 - together_VC + 1) / (documents - size_C + 2)
         scale_V = np.maximum(scale_V, np.abs(np.log(inside_VC / outside_VC)).max(axis=1))
     square = np.square(words_NV.data * scale_V[words_NV.indices]).sum() / documents
     return (scale_V / np.sqrt(square or 1.0)).astype(np.float32)
@@ -136,7 +140,8 @@ def factorise(words_NV: Matrix, penalty: float) -> Factor:
             f"{_LARGEST:,}: lower its most_terms"
         )
     rank, size = rank_and_world_size()
-    if dual := documents < terms:
+    dual = documents < terms
+    if dual:
         product_MM = kernel(words_NV)
     else:
         share = slice(rank * documents // size, (rank + 1) * documents // size)

@@ -36,8 +36,13 @@ class Regrouping:
     @classmethod
     def merging(cls, labels: int, groups: Sequence[Sequence[int]]) -> "Regrouping":
         """Merge groups of L labels: the first label of each group represents the group."""
-        kept_M = np.delete(np.arange(labels), [label for group in groups for label in group[1:]])
-        return cls(labels, kept_M, {int(np.searchsorted(kept_M, group[0])): np.array(group) for group in groups})
+        merged_into_others = [label for group in groups for label in group[1:]]
+        kept_M = np.delete(np.arange(labels), merged_into_others)
+        merged = {}
+        for group in groups:
+            new_id = int(np.searchsorted(kept_M, group[0]))
+            merged[new_id] = np.array(group)
+        return cls(labels, kept_M, merged)
 
     def __len__(self) -> int:
         return len(self.kept_M)
@@ -59,14 +64,16 @@ class Regrouping:
             combine: combines the stored values of merged columns: `np.add` or `np.maximum`.
         """
         entries = matrix.tocoo()
-        new_E = self.new_L[entries.col]
+        new_columns_E = self.new_L[entries.col]
+        remains_E = new_columns_E >= 0
+        places = (entries.row.astype(np.int64) * len(self) + new_columns_E)[remains_E]
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        values = entries.data[remains_E][order]
+        starts = np.flatnonzero(np.diff(places, prepend=-1))  # where the values of another place begin
+        coordinates = (places[starts] // len(self), places[starts] % len(self))
         shape = (int(matrix.shape[0]), len(self))
-        keys = (entries.row.astype(np.int64) * len(self) + new_E)[new_E >= 0]
-        order = np.argsort(keys, kind="stable")
-        keys, values = keys[order], entries.data[new_E >= 0][order]
-        starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        found = (keys[starts] // len(self), keys[starts] % len(self))
-        return sparse.csr_array((combine.reduceat(values, starts), found), shape=shape)
+        return sparse.csr_array((combine.reduceat(values, starts), coordinates), shape=shape)
 
     def summed(self, counts_L: NDArray[np.int64]) -> NDArray[np.int64]:
         """Convert counts to (M,); those of merged labels are added."""

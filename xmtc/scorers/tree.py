@@ -94,12 +94,16 @@ class Tree(Scorer):
     def score(self, features: Features) -> SparseScored:
         """Computes scores in (0, 1] of the labels that the search reaches."""
         words_NC = _with_bare(features.words.apart(self.fields_F))
-        found = [
-            self.model.predict(_pairs(words_NC, row), beam_size=_BEAM, top_k=_FOUND) for row in range(len(features))
-        ]
-        starts = np.cumsum([0, *map(len, found)])
-        columns = np.array([label for row in found for label, _ in row], np.int32)
-        values = np.array([value for row in found for _, value in row], np.float32)
+        columns_of_rows: list[int] = []
+        values_of_rows: list[float] = []
+        starts = [0]
+        for row in range(len(features)):
+            for label, value in self.model.predict(_pairs(words_NC, row), beam_size=_BEAM, top_k=_FOUND):
+                columns_of_rows.append(label)
+                values_of_rows.append(value)
+            starts.append(len(columns_of_rows))
+        columns = np.array(columns_of_rows, np.int32)
+        values = np.array(values_of_rows, np.float32)
         shape = (len(features), len(self.new_ids) or self.size)
         if len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]:
             raise CheckpointError("the scorer `tree`: its trees have other labels; export the model again")

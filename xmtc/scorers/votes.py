@@ -53,10 +53,11 @@ class Votes(Scorer):
     @override
     def score(self, features: Features) -> SparseScored:
         """Computes each label's share of the votes."""
-        found_BK, shares_BK = self._voters(features)
-        rows, places = np.nonzero(shares_BK)
-        shape = (len(found_BK), int(self.labels_NL.shape[0]))
-        voters_BN = sparse.csr_array((shares_BK[rows, places], (rows, found_BK[rows, places])), shape=shape)
+        voters_BK, shares_BK = self._voters(features)
+        queries, places = np.nonzero(shares_BK)
+        coordinates = (queries, voters_BK[queries, places])
+        shape = (len(voters_BK), int(self.labels_NL.shape[0]))
+        voters_BN = sparse.csr_array((shares_BK[queries, places], coordinates), shape=shape)
         scores_BL = sparse.csr_array(voters_BN @ self.labels_NL)
         scores_BL.sort_indices()
         return SparseScored(scores_BL)
@@ -64,19 +65,20 @@ class Votes(Scorer):
     @override
     def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
         """Finds the neighbours that have a label, and the share of each in the votes."""
-        (found_K,), (shares_K,) = self._voters(features)
-        voters_SK = (self.labels_NL[found_K][:, labels].toarray().T != 0) & (shares_K > 0)
-        return [
-            [Contribution("document", int(found_K[place]), float(shares_K[place])) for place in np.flatnonzero(votes_K)]
-            for votes_K in voters_SK
-        ]
+        (voters_K,), (shares_K,) = self._voters(features)
+        has_label_KS = self.labels_NL[voters_K][:, labels].toarray() != 0
+        reasons = []
+        for has_label_K in has_label_KS.T:
+            places = np.flatnonzero(has_label_K & (shares_K > 0))
+            reasons.append([Contribution("document", int(voters_K[at]), float(shares_K[at])) for at in places])
+        return reasons
 
     def _voters(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
         """Find the rows of the nearest documents, and their shares of the votes (B, K); a row of -1 has no share."""
-        found_BK, cosines_BK = self.nearest(features)
-        weights_BK = np.where(found_BK >= 0, self.weights(cosines_BK), 0)
-        weights_BK /= np.maximum(weights_BK.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        return found_BK, weights_BK
+        rows_BK, cosines_BK = self.nearest(features)
+        weights_BK = np.where(rows_BK >= 0, self.weights(cosines_BK), 0)
+        sums_B1 = weights_BK.sum(axis=1, keepdims=True)
+        return rows_BK, weights_BK / np.maximum(sums_B1, np.finfo(np.float32).tiny)
 
     @override
     def extended(self, new: LabelNames) -> Self:

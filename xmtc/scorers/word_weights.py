@@ -21,7 +21,8 @@ from xmtc.scorers.regrouping import Regrouping
 
 def gathered(own: Iterable[tuple[int, Matrix]]) -> Matrix:
     """Stack the weights (labels, C) of all ranks' chunks of labels, each with its first label: collective."""
-    chunks = sorted((chunk for part in all_gather_object(list(own)) for chunk in part), key=lambda chunk: chunk[0])
+    chunks = [chunk for of_rank in all_gather_object(list(own)) for chunk in of_rank]
+    chunks.sort(key=lambda chunk: chunk[0])
     return sparse.vstack([rows for _, rows in chunks], format="csr")
 
 
@@ -52,9 +53,11 @@ class WordWeights(Scorer):
 
     def products(self, features: Features) -> Matrix:
         """Compute scores, sparse (N, L)."""
-        values_NC, rows = self.values(features.words), self.weights_WL.shape[0]
-        parts = values_NC.data, values_NC.indices % rows, values_NC.indptr
-        scores_NL = sparse.csr_array(sparse.csr_array(parts, shape=(len(features), rows)) @ self.weights_WL)
+        values_NC = self.values(features.words)
+        rows = self.weights_WL.shape[0]
+        parts = (values_NC.data, values_NC.indices % rows, values_NC.indptr)
+        values_NW = sparse.csr_array(parts, shape=(len(features), rows))
+        scores_NL = sparse.csr_array(values_NW @ self.weights_WL)
         scores_NL.sort_indices()
         return scores_NL
 
@@ -67,12 +70,12 @@ class WordWeights(Scorer):
         values_1C = self.values(features.words)
         # A slice of these rows is cheap; a slice of the labels' columns would read all weights.
         weights_TS = self.weights_WL[values_1C.indices % self.weights_WL.shape[0]][:, labels].toarray()
-        found = []
+        reasons = []
         for weights_T in weights_TS.T:
             shares_T = values_1C.data * weights_T
             greatest = np.argsort(-np.abs(shares_T), kind="stable")[: np.count_nonzero(shares_T)]
-            found.append([Contribution("term", int(values_1C.indices[at]), float(shares_T[at])) for at in greatest])
-        return found
+            reasons.append([Contribution("term", int(values_1C.indices[at]), float(shares_T[at])) for at in greatest])
+        return reasons
 
     @override
     def extended(self, new: LabelNames) -> Self:
