@@ -130,7 +130,7 @@ def test_a_model_refuses_a_budget_beyond_the_outcomes_that_it_keeps():
     most = int(len(kept.scores_P) / 5) / 100
     decision = tuned_decision(kept, f"budget={most}", label_table(10), "m")
     assert decision.threshold >= 0.01
-    with pytest.raises(ConfigError, match=rf"m: budget=9\.5: it keeps {most} labels per document"):
+    with pytest.raises(ConfigError, match=rf"m: budget=9\.5: the model keeps only the {most} best labels per document"):
         tuned_decision(kept, "budget=9.5", label_table(10), "m")
 
 

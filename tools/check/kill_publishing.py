@@ -258,7 +258,7 @@ def forked(work: Callable[[], object], before: int = -1) -> tuple[int, object]:
     child = os.fork()
     if not child:
         os.close(reading)
-        os.setsid()
+        os.setpgrp()
         logging.disable(logging.CRITICAL)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)

@@ -17,11 +17,19 @@ def tuned_decision(outcomes: Outcomes | None, rule: str, labels: LabelTable, mod
         ConfigError: there are no outcomes of dev, or too few for a budget.
     """
     if outcomes is None:
-        raise ConfigError(f"{model}: has no rules: it predicts the best label, or was exported without a dev split")
-    most = len(outcomes.scores_P) * 100 // max(1, outcomes.documents) / 100
-    # beyond what the model keeps, the threshold would be 0, which every label reaches
-    if rule.startswith("budget=") and float(rule.removeprefix("budget=")) > most:
-        raise ConfigError(f"{model}: {rule}: it keeps {most} labels per document of dev, the best; give no more")
+        raise ConfigError(
+            f"{model}: has no rules to choose from, because its labels exclude each other and it gives the best one, "
+            "or because it was exported without a dev split"
+        )
+    name, _, value = rule.partition("=")
+    if name == "budget":
+        # Beyond what the model keeps, the threshold would be 0, which every label reaches.
+        most = len(outcomes.scores_P) * 100 // max(1, outcomes.documents) / 100
+        if float(value) > most:
+            raise ConfigError(
+                f"{model}: {rule}: the model keeps only the {most} best labels per document of dev, on which the "
+                f"threshold is tuned; give budget={most} or less"
+            )
     return outcomes.tuned(rule, labels.train_counts)
 
 

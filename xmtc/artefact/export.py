@@ -127,7 +127,8 @@ def export_model(
     Raises:
         CheckpointError: a tensor is empty (a shard of ZeRO-3 that was not gathered), or a file cannot be written.
     """
-    classifier, tensors = parts.classifier, parts.classifier.state_dict() | dict(trained)
+    classifier = parts.classifier
+    tensors = classifier.state_dict() | dict(trained)
     with replacing(Path(directory)) as temporary:
         has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
         parts = parts.with_head(whole(part(tensors, "head."), "head."), classifier.calibration)
@@ -150,7 +151,8 @@ def write_label_parts(folder: Path, parts: ModelParts, index: LabelIndex | None 
         parts: the model.
         index: index of these labels. Default: built here with the settings of the model's, if it has one.
     """
-    head, calibration = parts.classifier.head, parts.classifier.calibration
+    head = parts.classifier.head
+    calibration = parts.classifier.calibration
     save_file(head.state_dict(), folder / HEAD)
     if parts.info.has_index:
         settings = IndexConfig() if parts.index is None else parts.index.config
@@ -167,7 +169,8 @@ def write_label_parts(folder: Path, parts: ModelParts, index: LabelIndex | None 
 
 def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
     contents = "the whole model" if has_encoder else "the trained weights; the backbone is loaded by its name"
-    base = None if (backbone := parts.classifier.encoder.backbone) is None else backbone.name
+    backbone = parts.classifier.encoder.backbone
+    base = None if backbone is None else backbone.name
     return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
 
 
@@ -177,7 +180,8 @@ def load_model(directory: Path) -> ModelParts:
     Raises:
         CheckpointError: a file is missing, damaged or of another kind; names it. Or the model has been replaced.
     """
-    directory, digest = Path(directory), model_digest(directory)
+    directory = Path(directory)
+    digest = model_digest(directory)
     try:
         info = read_info(directory)
         check_labels(directory / LABELS)
@@ -202,8 +206,9 @@ def load_model(directory: Path) -> ModelParts:
 
 def write_decision(path: Path, decision: Decision) -> None:
     """Write `thresholds.json`."""
-    own = decision.thresholds_L
-    per_label = None if own is None else [float(str(t)) for t in own]  # the shortest decimals
+    per_label = None
+    if decision.thresholds_L is not None:
+        per_label = [float(str(threshold)) for threshold in decision.thresholds_L]  # the shortest decimals
     write_json(path, {"rule": decision.rule, "global": decision.threshold, "per_label": per_label})
 
 
@@ -276,11 +281,16 @@ def read_decision(path: Path, labels: int) -> Decision:
     """
     content = read_model_json(path)
     with reading(path, CheckpointError, "export the model again"):
-        found = _Thresholds.model_validate(content)
-    if found.per_label is not None and len(found.per_label) != labels:
-        raise CheckpointError(f"{path}: per_label has {len(found.per_label)} thresholds, the model has {labels} labels")
-    own = None if found.per_label is None else np.array(found.per_label, np.float32)
-    return Decision(found.global_, own, found.rule)
+        thresholds = _Thresholds.model_validate(content)
+    per_label = thresholds.per_label
+    if per_label is None:
+        return Decision(thresholds.global_, None, thresholds.rule)
+    if len(per_label) != labels:
+        raise CheckpointError(
+            f"{path}: per_label has {len(per_label)} thresholds, and the model has {labels} labels: correct it, or "
+            "export the model again"
+        )
+    return Decision(thresholds.global_, np.array(per_label, np.float32), thresholds.rule)
 
 
 def open_model(model: Path, output: Path) -> ModelParts:

@@ -49,7 +49,8 @@ def _pulled(repository: str, revision: str | None) -> Path:
     api = HfApi(library_name="xmtc")
     with _explained(repository):
         settings = _settings(api, repository, revision)
-        if settings is None or not (names := model_files(settings.read_bytes())):
+        names = set() if settings is None else model_files(settings.read_bytes())
+        if settings is None or not names:
             raise CheckpointError(f"{repository}: no model of xmtc is there; upload one with `xmtc push`")
         commit = settings.parent.name
         folder = Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
@@ -83,10 +84,12 @@ def push(model: Path, repository: str, *, public: bool = False) -> str:
 
     from xmtc.artefact.info import read_info
 
-    if not (found := _REPOSITORY.fullmatch(repository)) or found[2]:
+    name = _REPOSITORY.fullmatch(repository)
+    if name is None or name[2]:
         raise ConfigError(f"{repository}: not the name of a repository; give owner/name")
     read_info(model)
-    files, api = model_files((model / _CONFIG).read_bytes()), HfApi(library_name="xmtc")
+    files = model_files((model / _CONFIG).read_bytes())
+    api = HfApi(library_name="xmtc")
     added = [CommitOperationAdd(name, model / name) for name in sorted(files) if (model / name).is_file()]
     message = f"Model {model.resolve().parent.name}, uploaded by xmtc"
     with _explained(repository), warnings.catch_warnings():
@@ -103,7 +106,8 @@ def _replaceable(api: "HfApi", repository: str) -> set[str]:
     Raises:
         ConfigError: the repository has other content.
     """
-    names, settings = set(api.list_repo_files(repository)), _settings(api, repository)
+    names = set(api.list_repo_files(repository))
+    settings = _settings(api, repository)
     content = None if settings is None else settings.read_bytes()
     check_replaceable(repository, names - _ALWAYS_THERE, content)
     return model_files(content) & names
@@ -132,7 +136,8 @@ def _explained(repository: str) -> Iterator[None]:
             f"{repository}: neither here nor in the Hub's cache, and {fix}, or copy the model folder to this machine"
         ) from error
     except errors.HfHubHTTPError as error:
-        status, said = error.response.status_code, " ".join((error.server_message or "no reason given").split())
+        status = error.response.status_code
+        said = " ".join((error.server_message or "no reason given").split())
         fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "correct this, or try later"
         raise StorageError(f"{repository}: the Hub answers {status} ({said}); {fix}") from error
     except (HTTPError, errors.LocalTokenNotFoundError) as error:

@@ -76,13 +76,16 @@ class ModelInfo:
 
 def write_info(folder: Path, info: ModelInfo) -> None:
     """Write `config.json`, with the checksums of the files in the folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = {path.relative_to(folder).as_posix(): path for path in files}
+    checksums = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in EDITABLE:
+            checksums[name] = file_sha256(path)
     content = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **adapter(ModelInfo).dump_python(info, mode="json"),
-        _CHECKSUMS: {name: file_sha256(path) for name, path in names.items() if name not in EDITABLE},
+        _CHECKSUMS: checksums,
     }
     write_json(folder / "config.json", content, indent=2)
 
@@ -104,7 +107,8 @@ def read_description(directory: Path) -> ModelInfo:
     Raises:
         CheckpointError: see `read_info`.
     """
-    path, content = directory / "config.json", _content(directory)
+    path = directory / "config.json"
+    content = _content(directory)
     content.pop(_CHECKSUMS, None)
     with reading(path, CheckpointError, "export the model again, or install the package that adds an unknown kind"):
         return adapter(ModelInfo).validate_json(json.dumps(content))
@@ -162,17 +166,17 @@ def _check_files(directory: Path, checksums: Any) -> None:
     if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
         raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so damage cannot be detected; {_COPY}")
     _check_inside(directory, ["config.json", *EDITABLE, *checksums])
-    there = (found for found in directory.rglob("*") if found.suffix in _READ and found.is_file())
-    names = {found.relative_to(directory).as_posix() for found in there if not found.name.startswith(".")}
-    unknown = sorted(names - set(checksums) - EDITABLE - {"config.json"})
-    if unknown:
-        raise CheckpointError(f"{directory / unknown[0]}: has no checksum in {path.name}: remove it, or {_COPY}")
+    known = {"config.json", *EDITABLE, *checksums}
+    for file in sorted(directory.rglob("*")):
+        may_be_read = file.suffix in _READ and not file.name.startswith(".") and file.is_file()
+        if may_be_read and file.relative_to(directory).as_posix() not in known:
+            raise CheckpointError(f"{file}: has no checksum in {path.name}: remove it, or {_COPY}")
     for name, expected in checksums.items():
         if not (directory / name).is_file():
             raise CheckpointError(f"{directory / name}: missing: {_COPY}")
         with reading(directory / name, CheckpointError, _COPY):
-            found = file_sha256(directory / name)
-        if found != expected:
+            checksum = file_sha256(directory / name)
+        if checksum != expected:
             raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
 
 

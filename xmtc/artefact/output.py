@@ -8,7 +8,8 @@ from xmtc.errors import ConfigError
 from xmtc.files import parse_json, replacing_directory, resolve_links, writing
 
 FORMAT = "xmtc-model"
-HEAD, SMOKE = "head.safetensors", "smoke.json"
+HEAD = "head.safetensors"
+SMOKE = "smoke.json"
 EDITABLE = frozenset({"README.md", "thresholds.json", SMOKE})
 """Files that people may edit by hand and that have no checksum."""
 _ELSEWHERE = "give a new or an empty place"
@@ -24,7 +25,8 @@ def check_output(output: Path, model: Path) -> None:
     Raises:
         ConfigError: the directory is the model's or the working directory, or holds something else.
     """
-    place, source = resolve_links(output), resolve_links(model)
+    place = resolve_links(output)
+    source = resolve_links(model)
     problem = None
     if place == source:
         problem = "is the model itself"
@@ -53,7 +55,8 @@ def check_replaceable(place: str, names: Collection[str], config: bytes | None) 
     Raises:
         ConfigError: it holds something else.
     """
-    if foreign := sorted(set(names) - model_files(config)):
+    foreign = sorted(set(names) - model_files(config))
+    if foreign:
         raise ConfigError(f"{place}: {foreign[0]} is not an exported model's: move it away, or {_ELSEWHERE}")
 
 

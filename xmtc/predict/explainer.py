@@ -67,7 +67,8 @@ class Explainer:
         plain = self._of_head(document, batch, label_ids, attention=attention)
         if self.ensemble is None or scored is None or not len(label_ids):
             return plain
-        return fused_explanations(plain, self.ensemble, *scored, label_ids.tolist(), document.text)
+        features, pairs = scored
+        return fused_explanations(plain, self.ensemble, features, pairs, label_ids.tolist(), document.text)
 
     def _of_head(
         self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool
@@ -77,27 +78,32 @@ class Explainer:
             shares_BST, constant_S = self.classifier.contributions(batch, labels_S)
         first = len(special_tokens(self.tokenizer)[0])
         inner = slice(first, first + len(document.offsets))
+        shares_ST = shares_BST[0].cpu().numpy()
         explanations = []
-        for label_id, shares_T, bias in zip(label_ids, shares_BST[0].cpu().numpy(), constant_S.tolist(), strict=True):
+        for label_id, shares_T, bias in zip(label_ids, shares_ST, constant_S.tolist(), strict=True):
             words, outside = merge_words(document.text, document.offsets, shares_T[inner], self.fields)
             special = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit = float(shares_T.sum() + bias)
             explanations.append(Explanation(self.labels[int(label_id)], logit, bias, special, words, ()))
-        return self._with_attention(explanations, document, batch, labels_S, inner) if attention else explanations
+        if attention:
+            return self._with_attention(explanations, document, batch, labels_S, inner)
+        return explanations
 
     def _with_attention(
         self, explanations: list[Explanation], document: Tokenised, batch: Batch, labels_S: Tensor, inner: slice
     ) -> list[Explanation]:
         """Add each word's share of the attention to the explanations."""
         with torch.inference_mode():
-            head, hidden_BTD = self.classifier.head, self.classifier.encode(batch)
+            head = self.classifier.head
             assert isinstance(head, GivesEvidence)  # it gave contributions
+            hidden_BTD = self.classifier.encode(batch)
             attention_SHT = head.attention(hidden_BTD, batch.mask_BT, labels_S)[0]
-        shares = attention_SHT.mean(1).cpu().numpy()[:, inner]
-        return [
-            replace(one, attention=word_sums(document.text, document.offsets, share_T))
-            for one, share_T in zip(explanations, shares, strict=True)
-        ]
+        attention_ST = attention_SHT.mean(1).cpu().numpy()[:, inner]
+        with_attention = []
+        for explanation, attention_T in zip(explanations, attention_ST, strict=True):
+            attention = word_sums(document.text, document.offsets, attention_T)
+            with_attention.append(replace(explanation, attention=attention))
+        return with_attention
 
 
 @dataclass(frozen=True)

@@ -106,11 +106,11 @@ def score_split(
     scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
     if batches is None:
         batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     with _evaluating(model), torch.inference_mode():
-        limited = (MicroBatch(rows_B, np.ones(len(rows_B), np.float32)) for rows_B in _limited(batches, labels, best))
-        for batch in prefetch((partial(collate, one) for one in limited), depth=2):
-            rows_B, batch = batch.documents_B.numpy(), batch.to(device)
+        for batch in prefetch(_collated(collate, batches, max_documents(labels, best)), depth=2):
+            rows_B = batch.documents_B.numpy()
+            batch = batch.to(device)
             if on_best is not None:
                 assert isinstance(model, Classifier), "only a whole classifier keeps hidden states"
                 with _autocast(batch, scoring):
@@ -125,7 +125,8 @@ def score_split(
                 ids_BK, scores_BK = _best_of_some(best, batch, top_k, scoring)
             if on_best is not None:
                 on_best(batch, ids_BK, scores_BK)
-            ids_NK[rows_B], scores_NK[rows_B] = ids_BK.cpu().numpy(), scores_BK.cpu().numpy()
+            ids_NK[rows_B] = ids_BK.cpu().numpy()
+            scores_NK[rows_B] = scores_BK.cpu().numpy()
             if progress is not None:
                 progress(len(rows_B))
     if not np.isfinite(scores_NK).all():
@@ -141,10 +142,12 @@ def best_labels(
 
     Probabilities are relative to all labels. If fewer than K labels are kept, rows are padded with -1 and 0.
     """
-    total_B1 = 0.0 if task == "multi_label" else logits_BL.logsumexp(1, keepdim=True)
     top_BK = _kept(logits_BL, only).topk(top_k, dim=1)
-    scores_BK = _sigmoid(top_BK.values) if task == "multi_label" else (top_BK.values - total_B1).exp()
-    return top_BK.indices.int().masked_fill(top_BK.values == -torch.inf, -1), scores_BK
+    ids_BK = top_BK.indices.int().masked_fill(top_BK.values == -torch.inf, -1)
+    if task == "multi_label":
+        return ids_BK, _sigmoid(top_BK.values)
+    total_B1 = logits_BL.logsumexp(1, keepdim=True)
+    return ids_BK, (top_BK.values - total_B1).exp()
 
 
 def _sigmoid(descending_BK: Tensor) -> Tensor:
@@ -166,7 +169,8 @@ def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) 
         ids_BN, logits_BN = best(batch)
     if scoring.only is not None:
         hidden_BN = ~torch.isin(ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device))
-        ids_BN, logits_BN = ids_BN.masked_fill(hidden_BN, -1), logits_BN.masked_fill(hidden_BN, -torch.inf)
+        ids_BN = ids_BN.masked_fill(hidden_BN, -1)
+        logits_BN = logits_BN.masked_fill(hidden_BN, -torch.inf)
     top_BK = logits_BN.topk(top_k, dim=1)
     return ids_BN.gather(1, top_BK.indices).int(), _sigmoid(top_BK.values)
 
@@ -177,15 +181,19 @@ def _autocast(batch: Batch, scoring: Scoring) -> torch.autocast:
 
 def max_documents(labels: int, best: BestLabels | None) -> int:
     """Compute the maximum number of documents in a batch whose logits, or those of shortlists, fit in memory."""
-    return max(1, _LOGIT_BYTES // (4 * labels)) if best is None else best.max_documents
+    if best is not None:
+        return best.max_documents
+    return max(1, _LOGIT_BYTES // (4 * labels))
 
 
-def _limited(batches: Sequence[NDArray[np.int64]], labels: int, best: BestLabels | None) -> Iterator[NDArray[np.int64]]:
-    """Divide rows into batches whose logits, or those of shortlists, fit in memory."""
-    most = max_documents(labels, best)
+def _collated(
+    collate: Callable[[MicroBatch], Batch], batches: Sequence[NDArray[np.int64]], most: int
+) -> Iterator[partial[Batch]]:
+    """Yield what collates each batch, divided into batches of at most so many documents."""
     for rows in batches:
         for start in range(0, len(rows), most):
-            yield rows[start : start + most]
+            rows_B = rows[start : start + most]
+            yield partial(collate, MicroBatch(rows_B, np.ones(len(rows_B), np.float32)))
 
 
 @contextmanager

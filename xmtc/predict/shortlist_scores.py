@@ -40,7 +40,9 @@ class ShortlistScores:
         labels = len(classifier.head.bias)
         if not 0 < size < labels:
             raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or no shortlist to score all")
-        self._classifier, self.size, self.index = classifier, size, index
+        self._classifier = classifier
+        self.size = size
+        self.index = index
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Find label ids int64 (B, N), distinct per document, and their logits (B, N).
@@ -48,12 +50,14 @@ class ShortlistScores:
         Raises:
             XmtcError: the index found fewer than N.
         """
-        classifier, head = self._classifier, self._classifier.head
+        classifier = self._classifier
+        head = classifier.head
         read = classifier.read(batch)
-        found_BN = self.index.search(query_vectors(head.vectors(read, batch.mask_BT)), self.size, fill=True)
-        if (found_BN < 0).any():
+        queries_Bd = query_vectors(head.vectors(read, batch.mask_BT))
+        nearest_BN = self.index.search(queries_Bd, self.size, fill=True)
+        if (nearest_BN < 0).any():
             raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
-        ids_BN = torch.from_numpy(found_BN).to(batch.mask_BT.device)
+        ids_BN = torch.from_numpy(nearest_BN).to(batch.mask_BT.device)
         logits_BN = head.score(read, batch.mask_BT, ids_BN)
         return ids_BN, classifier.calibrated(logits_BN, ids_BN).float()
 
@@ -65,15 +69,20 @@ class ShortlistScores:
     @torch.inference_mode()
     def recall(self, batches: Iterable[Batch], top_k: int) -> float:
         """Compute the share of the exact K best labels that the shortlists contain. Computes every logit."""
-        found = total = 0
         top_k = min(top_k, self.size)
         exact = product_scores(self._classifier, top_k, independent=True)
+        found = 0
+        total = 0
         for batch in batches:
             ids_BN, _ = self(batch)
-            best_BK = self._classifier(batch).topk(top_k, dim=1).indices if exact is None else exact(batch)[0]
-            counted_B1 = batch.weight_B[:, None] > 0
-            found += int(((best_BK[:, :, None] == ids_BN[:, None]).any(2) & counted_B1).sum())
-            total += int(counted_B1.sum()) * best_BK.shape[1]
+            if exact is None:
+                best_BK = self._classifier(batch).topk(top_k, dim=1).indices
+            else:
+                best_BK, _ = exact(batch)
+            in_shortlist_BK = (best_BK[:, :, None] == ids_BN[:, None]).any(2)
+            is_counted_B1 = batch.weight_B[:, None] > 0
+            found += int((in_shortlist_BK & is_counted_B1).sum())
+            total += int(is_counted_B1.sum()) * best_BK.shape[1]
         return found / max(1, total)
 
 
@@ -88,11 +97,13 @@ class ProductScores:
     max_documents = sys.maxsize
 
     def __init__(self, classifier: Classifier, size: int) -> None:
-        self._classifier, self.size = classifier, min(size, len(classifier.head.bias))
+        self._classifier = classifier
+        self.size = min(size, len(classifier.head.bias))
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Label ids int64 (B, K) and their logits (B, K), best first."""
-        classifier, head = self._classifier, self._classifier.head
+        classifier = self._classifier
+        head = classifier.head
         (vectors_BP,) = classifier.read(batch)
         return best_products(vectors_BP, head.weights, head.bias, self.size, classifier.calibrated)
 
@@ -105,6 +116,6 @@ def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> Pr
         size: K.
         independent: whether labels do not exclude each other.
     """
-    if not independent or not isinstance(classifier, Classifier):
-        return None
-    return ProductScores(classifier, size) if isinstance(classifier.head, ScoresByProduct) else None
+    if independent and isinstance(classifier, Classifier) and isinstance(classifier.head, ScoresByProduct):
+        return ProductScores(classifier, size)
+    return None

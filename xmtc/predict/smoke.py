@@ -19,7 +19,10 @@ from xmtc.predict.text_scorer import NoTokensError
 
 TOLERANCE = 0.05
 """Difference of probabilities that another precision or processor may make."""
-_DOCUMENTS, _LABELS, _CHECKED = 4, 3, 50
+_DOCUMENTS = 4
+_LABELS = 3
+_CHECKED = 50
+"""Labels of a document, beside its own, among which its own are looked for."""
 
 
 class Document(TypedDict):
@@ -32,13 +35,14 @@ class Document(TypedDict):
 def write_answers(directory: Path) -> None:
     """Write the names of an exported model's most frequent labels, with its answers to them."""
     model = Model.from_pretrained(directory, device="cpu", bfloat16=False)
-    found = []
-    for at in np.argsort(-model.labels.train_counts, kind="stable")[:_DOCUMENTS].tolist():
-        text = model.labels.names[at]
+    documents = []
+    for label_id in np.argsort(-model.labels.train_counts, kind="stable")[:_DOCUMENTS].tolist():
+        text = model.labels.names[label_id]
         with contextlib.suppress(NoTokensError):
             (best,) = model.predict([text], top_k=_LABELS)
-            found.append(Document(text=text, labels={one.label: round(one.score, 4) for one in best}))
-    write_json(directory / SMOKE, found, indent=1)
+            scores = {prediction.label: round(prediction.score, 4) for prediction in best}
+            documents.append(Document(text=text, labels=scores))
+    write_json(directory / SMOKE, documents, indent=1)
 
 
 def check_answers(model: Model, directory: Path) -> None:
@@ -53,12 +57,13 @@ def check_answers(model: Model, directory: Path) -> None:
         return
     with reading(path, CheckpointError, "export the model again"):
         documents = TypeAdapter(list[Document]).validate_python(read_model_json(path))
-    for number, one in enumerate(documents):
-        (best,) = model.predict([one["text"]], top_k=_CHECKED + len(one["labels"]))
-        found = {prediction.label: prediction.score for prediction in best}
-        for label, expected in one["labels"].items():
-            if not abs(found.get(label, 0.0) - expected) <= TOLERANCE:
+    for number, document in enumerate(documents):
+        (best,) = model.predict([document["text"]], top_k=_CHECKED + len(document["labels"]))
+        scores = {prediction.label: prediction.score for prediction in best}
+        for label, expected in document["labels"].items():
+            score = scores.get(label, 0.0)
+            if not abs(score - expected) <= TOLERANCE:
                 raise CheckpointError(
-                    f"{path}: document {number}: label {label!r} has probability {found.get(label, 0.0):.3f} and had "
+                    f"{path}: document {number}: label {label!r} has probability {score:.3f} and had "
                     f"{expected:.3f} when the model was written; export the model again"
                 )

@@ -38,19 +38,24 @@ class TokenisedTexts(UnlabelledDocuments):
         self, ids_N: Sequence[NDArray[np.int32]], texts: Sequence[str], offsets_N: Sequence[NDArray[np.int64]]
     ) -> None:
         super().__init__(ids_N)
-        self.texts, self.offsets_N = texts, offsets_N
+        self.texts = texts
+        self.offsets_N = offsets_N
 
     def one(self, row: int) -> Tokenised:
         """Return the text and spans of a document."""
-        return Tokenised(self.texts[row], [(int(start), int(end)) for start, end in self.offsets_N[row]])
+        offsets = [(int(start), int(end)) for start, end in self.offsets_N[row]]
+        return Tokenised(self.texts[row], offsets)
 
 
 def tokenised(
     texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int, *, offsets: bool = True
 ) -> TokenisedTexts:
     """Tokenise texts on all cores, cut to `max_length` tokens; a text may have no tokens."""
-    found = first_tokens(tokenizer.backend_tokenizer, texts, max_length, offsets=offsets)
-    ids_N = [np.array(one.ids[:max_length], np.int32) for one in found]
-    read = zip(found, texts, strict=True) if offsets else ()
-    spans_N = [np.array(one.offsets[:max_length]) - len(category_lines(text)) for one, text in read]
+    encodings = first_tokens(tokenizer.backend_tokenizer, texts, max_length, offsets=offsets)
+    ids_N = [np.array(encoding.ids[:max_length], np.int32) for encoding in encodings]
+    spans_N = []
+    if offsets:
+        for encoding, text in zip(encodings, texts, strict=True):
+            before_text = len(category_lines(text))  # the tokenizer reads the values of categories first
+            spans_N.append(np.array(encoding.offsets[:max_length]) - before_text)
     return TokenisedTexts(ids_N, texts, spans_N)

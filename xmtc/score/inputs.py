@@ -66,8 +66,9 @@ def text_columns(
     """
     trained_on = trained_on or DocumentColumns()
     names = tuple(text or trained_on.text)
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise DataError(f"--text-column {twice[0]}: named twice; name each column once")
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"--text-column {name}: named twice; name each column once")
     categories = tuple(name for name in trained_on.categories if name not in names)
     return TextColumns(id=doc_id, text=names, categories=categories, labels=names[0])
 
@@ -80,15 +81,19 @@ def with_known_id(
     Raises:
         DataError: a file cannot be read.
     """
-    known = trained_on.id if trained_on is not None and columns.id is None else None
-    if known is None and not columns.categories:
+    id_of_training = trained_on.id if trained_on is not None and columns.id is None else None
+    if id_of_training is None and not columns.categories:
         return columns
+    all_have_id = id_of_training is not None
     tables = [file.local() for file in _first_of_each_place(files)]
-    there = [_reader(path, columns).first_columns() for path in tables]
-    for path, names in zip(tables, there, strict=True):
-        if lacking := [name for name in columns.categories if name not in names]:
-            logger.warning("%s: no column %r: its documents are read without this category", path, lacking[0])
-    return replace(columns, id=known) if tables and all(known in names for names in there) else columns
+    for path in tables:
+        names = _reader(path, columns).first_columns()
+        all_have_id = all_have_id and id_of_training in names
+        for category in columns.categories:
+            if category not in names:
+                logger.warning("%s: no column %r: its documents are read without this category", path, category)
+                break
+    return replace(columns, id=id_of_training) if tables and all_have_id else columns
 
 
 def check_readable(files: Iterable["InputFile"], columns: TextColumns) -> None:
@@ -201,26 +206,31 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
     Raises:
         DataError: nothing is there, or a file has an unknown extension.
     """
-    given = {one: on_this_machine(one) for one in inputs}
-    found = [path for local in given.values() if local is not None for path in _expand(local)]
+    local_paths: list[Path] = []
+    remote_files: dict[str, Stamp] = {}
+    for place in dict.fromkeys(inputs):
+        local = on_this_machine(place)
+        if local is None:
+            remote_files |= _expand_remote(place)
+        else:
+            local_paths += _expand(local)
     # A file that is given several times, perhaps under different paths, counts once, under its first path.
-    paths = sorted({resolve_links(path): path for path in reversed(found)}.values())
+    paths = sorted({resolve_links(path): path for path in reversed(local_paths)}.values())
     readers = [_reader(path, TextColumns()) for path in paths]  # refuses unknown extensions before anything is hashed
-    remote = dict(
-        sorted(entry for one, local in given.items() if local is None for entry in _expand_remote(one).items())
-    )
-    names = _names([*map(Path.as_posix, paths), *remote])
-    files = [
-        InputFile(
-            *(str(path.absolute()), names[path.as_posix()], content_hash([path]), reader.count()),
-            counted=reader.counts_exactly,
-            stamp=stamp,
-        )
-        for path, reader, stamp in zip(paths, readers, map(_stamp, paths), strict=True)
-    ]
-    files += [InputFile(uri, names[uri], _version(stamp), None) for uri, stamp in remote.items()]
-    others = (sources or {}).items()
-    return files + [InputFile(path, path, source.build().fingerprint(), None, source) for path, source in others]
+    uris = sorted(remote_files)
+    names = _names([*(path.as_posix() for path in paths), *uris])
+    files = []
+    for path, reader in zip(paths, readers, strict=True):
+        stamp = _stamp(path)
+        digest = content_hash([path])
+        name = names[path.as_posix()]
+        counted = reader.counts_exactly
+        files.append(InputFile(str(path.absolute()), name, digest, reader.count(), counted=counted, stamp=stamp))
+    for uri in uris:
+        files.append(InputFile(uri, names[uri], _version(remote_files[uri]), None))
+    for path, source in (sources or {}).items():
+        files.append(InputFile(path, path, source.build().fingerprint(), None, source))
+    return files
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -259,11 +269,12 @@ def _expand_remote(uri: str) -> "dict[str, Stamp]":
         stamp = remote.stamp()
         found = {uri: stamp} if stamp is not None else {}
     else:
-        there = remote.list()
-        listed = {f"{fixed}/{name}": there[str(name)] for name in _documents(map(PurePosixPath, there))}
-        found = {
-            name: stamp for name, stamp in listed.items() if fixed == uri or matches(name.split("/"), uri.split("/"))
-        }
+        stamps = remote.list()
+        found = {}
+        for name in _documents(map(PurePosixPath, stamps)):
+            address = f"{fixed}/{name}"
+            if fixed == uri or matches(address.split("/"), uri.split("/")):
+                found[address] = stamps[str(name)]
     tables = {name: stamp for name, stamp in found.items() if table_of(Path(name)) is not None}
     if not tables:
         raise DataError(f"{uri}: nothing there whose name ends in {', '.join(TABLES)}")

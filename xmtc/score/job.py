@@ -36,7 +36,10 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "xmtc-scores-5"
 _PARALLEL_READS = 8
-MANIFEST, REJECTED, DONE = "_manifest.json", "_rejected.parquet", ".done"
+MANIFEST = "_manifest.json"
+REJECTED = "_rejected.parquet"
+DONE = ".done"
+"""Folder of the records of finished blocks."""
 SCHEMA = pa.schema({"block": pa.string(), "where": pa.string(), "reason": pa.string()})
 
 
@@ -179,25 +182,11 @@ def check_destination(output: Destination) -> set[str]:
 
 
 def _open(job: Job, *, overwrite: bool) -> list[Record]:
-    names, there = check_destination(job.output), job.output.read(JOB)
-    before = None if there is None else parse_json(there)
-    if before is not None and MANIFEST not in names and (replaced := _replaced(before, job.identity())):
-        logger.warning("%s: input files that have changed are scored again: %d", job.output, len(replaced))
-        of_these = tuple(f"{place}{number}-" for number in replaced for place in ("part-", f"{DONE}/"))
-        for name in [name for name in names if name.startswith(of_these)]:
-            job.output.remove(name)
-            names.remove(name)
-        before = None
-    elif before is not None:
-        problem = _difference(before, job.identity())
-        if problem and not overwrite and any(map(_is_part, names)):
-            raise DataError(
-                f"{job.output}: holds the output of another job ({problem} changed): give another --output, or "
-                "--overwrite to replace it"
-            )
-        if problem or (overwrite and MANIFEST in names and not any(map(_is_record, names))):
-            _clear(job.output, names)
-            names, before = set(), None
+    names = check_destination(job.output)
+    stored = job.output.read(JOB)
+    before = None if stored is None else parse_json(stored)
+    if before is not None:
+        before = _continued(job, before, names, overwrite=overwrite)
     if before is None:
         with writing(job.output):
             job.output.write(JOB, job.description)
@@ -207,6 +196,38 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
             job.output,
         )
     return _finished(job.output, names)
+
+
+def _continued(job: Job, before: dict[str, Any], names: set[str], *, overwrite: bool) -> dict[str, Any] | None:
+    """Remove what an earlier job has left that this one does not continue; None if its description is to be replaced.
+
+    Args:
+        job: the job.
+        before: description of the earlier job.
+        names: files of the output; removed ones are taken out.
+        overwrite: see `open_job`.
+    """
+    replaced_files = _replaced(before, job.identity()) if MANIFEST not in names else frozenset()
+    if replaced_files:
+        logger.warning("%s: input files that have changed are scored again: %d", job.output, len(replaced_files))
+        starts = tuple(f"{place}{number}-" for number in replaced_files for place in ("part-", f"{DONE}/"))
+        for name in [name for name in names if name.startswith(starts)]:
+            job.output.remove(name)
+            names.remove(name)
+        return None
+    difference = _difference(before, job.identity())
+    has_parts = any(map(_is_part, names))
+    if difference and has_parts and not overwrite:
+        raise DataError(
+            f"{job.output}: holds the output of another job ({difference} changed): give another --output, or "
+            "--overwrite to replace it"
+        )
+    is_complete = MANIFEST in names and not any(map(_is_record, names))
+    if difference or (overwrite and is_complete):
+        _clear(job.output, names)
+        names.clear()
+        return None
+    return before
 
 
 def _is_part(name: str) -> bool:
@@ -220,16 +241,23 @@ def _is_record(name: str) -> bool:
 
 def _replaced(before: dict[str, Any], now: dict[str, Any]) -> frozenset[str]:
     """Return the numbers of the input files whose content alone differs between two jobs; none if more differs."""
-    names, digests = ([[file[key] for file in job["input"]] for job in (before, now)] for key in ("name", "digest"))
-    if before | {"input": None} != now | {"input": None} or names[0] != names[1]:
+    if before | {"input": None} != now | {"input": None}:
         return frozenset()
-    return frozenset(f"{i:05d}" for i, (old, new) in enumerate(zip(*digests, strict=True)) if old != new)
+    files_before = before["input"]
+    files_now = now["input"]
+    if [file["name"] for file in files_before] != [file["name"] for file in files_now]:
+        return frozenset()
+    numbers = []
+    for number, (old, new) in enumerate(zip(files_before, files_now, strict=True)):
+        if old["digest"] != new["digest"]:
+            numbers.append(f"{number:05d}")
+    return frozenset(numbers)
 
 
 def _check_own(job: Job) -> None:
     """Raise DataError if the output has been taken by another job, or removed."""
-    there = job.output.read(JOB) or b"{}"
-    if there != job.description and _difference(parse_json(there), job.identity()) is not None:
+    stored = job.output.read(JOB) or b"{}"
+    if stored != job.description and _difference(parse_json(stored), job.identity()) is not None:
         raise DataError(f"{job.output}: removed, or taken by another job, since this one began; give each its own")
 
 
@@ -242,7 +270,8 @@ def publish(job: Job, block: str, table: pa.Table, rejected: Sequence[Rejected])
     """
     _check_own(job)
     content = _parquet(table, compression="zstd")
-    sha256, reasons = hashlib.sha256(content).hexdigest(), tuple((row.where, row.reason) for row in rejected)
+    sha256 = hashlib.sha256(content).hexdigest()
+    reasons = tuple((row.where, row.reason) for row in rejected)
     released = sum(table["release"].to_pylist()) if "release" in table.column_names else None
     record = Record(block, table.num_rows, len(content), sha256, reasons, released)
     with writing(f"{job.output}/{record.part}"):
@@ -269,19 +298,17 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
     """
     _check_own(job)
     records = sorted(records, key=lambda record: record.block)
-    rejected = [(record.block, *row) for record in records for row in record.rejected]
-    columns = {name: [row[i] for row in rejected] for i, name in enumerate(SCHEMA.names)}
-    parts = [
-        {"path": r.part, "rows": r.rows, "size": r.size, "sha256": r.sha256, "rejected": len(r.rejected)}
-        | ({} if r.released is None else {"released": r.released})
-        for r in records
-    ]
+    rejected = []
+    for record in records:
+        for where, reason in record.rejected:
+            rejected.append({"block": record.block, "where": where, "reason": reason})
+    parts = [_part_of(record) for record in records]
     totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
     if job.settings.release is not None:
         totals["released"] = sum(record.released or 0 for record in records)
     manifest = job.identity() | totals | {"parts": parts}
     with writing(job.output):
-        job.output.write(REJECTED, _parquet(pa.table(columns, schema=SCHEMA)))
+        job.output.write(REJECTED, _parquet(pa.Table.from_pylist(rejected, SCHEMA)))
         job.output.write(MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         for name in job.output.names():
             if name.startswith(f"{DONE}/") or name.endswith(TEMPORARY):
@@ -289,21 +316,37 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
     return manifest
 
 
+def _part_of(record: Record) -> dict[str, Any]:
+    """Describe a part in the manifest."""
+    part: dict[str, Any] = {
+        "path": record.part,
+        "rows": record.rows,
+        "size": record.size,
+        "sha256": record.sha256,
+        "rejected": len(record.rejected),
+    }
+    if record.released is not None:
+        part["released"] = record.released
+    return part
+
+
 def _finished(output: Destination, names: set[str]) -> list[Record]:
     """Find the blocks whose part matches its record; the others are scored again."""
     records = {record.block: record for record in _listed(output)}
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        for content in filter(None, pool.map(output.read, sorted(filter(_is_record, names)))):
-            record = TypeAdapter(Record).validate_json(content)
-            records[record.block] = record
-        ordered = [record for _, record in sorted(records.items())]
-        whole = pool.map(lambda record: output.holds(record.part, record.size, record.sha256), ordered)
-        return [record for record, there in zip(ordered, whole, strict=True) if there]
+        for content in pool.map(output.read, sorted(filter(_is_record, names))):
+            if content is not None:  # another process may have removed it meanwhile
+                record = TypeAdapter(Record).validate_json(content)
+                records[record.block] = record
+        ordered = [records[block] for block in sorted(records)]
+        are_whole = pool.map(lambda record: output.holds(record.part, record.size, record.sha256), ordered)
+        return [record for record, is_whole in zip(ordered, are_whole, strict=True) if is_whole]
 
 
 def _listed(output: Destination) -> list[Record]:
     """Read the records of a complete job from its manifest; empty if there is none."""
-    manifest, table = output.read(MANIFEST), output.read(REJECTED)
+    manifest = output.read(MANIFEST)
+    table = output.read(REJECTED)
     if manifest is None:
         return []
     rejected: dict[str, list[tuple[str, str]]] = {}

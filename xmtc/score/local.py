@@ -81,43 +81,58 @@ def _score(job: Job, device: str, workers: int, done: frozenset[str]) -> Records
 
 def _rows_left(job: Job, records: list[Record]) -> int | None:
     """Count the rows left to score; None if their number is unknown."""
-    known = [file.rows for file in job.files]
-    if any(rows is None for rows in known):
-        return None
-    return max(0, sum(rows or 0 for rows in known) - sum(record.rows + len(record.rejected) for record in records))
+    rows = 0
+    for file in job.files:
+        if file.rows is None:
+            return None
+        rows += file.rows
+    finished = sum(record.rows + len(record.rejected) for record in records)
+    return max(0, rows - finished)
 
 
 def _check_rejected(records: list[Record], most: int | None) -> None:
     """Raise DataError if there are more bad rows than allowed; name the first."""
-    if most is not None and (bad := sum(len(record.rejected) for record in records)) > most:
-        where, reason = next(row for record in records for row in record.rejected)
+    bad_rows = [row for record in records for row in record.rejected]
+    if most is not None and len(bad_rows) > most:
+        where, reason = bad_rows[0]
         raise DataError(
-            f"{bad} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
+            f"{len(bad_rows)} bad rows, more than --max-rejected {most}; the first is {where}: {reason}. Finished "
             "blocks are kept. Allow more bad rows, or correct the file, and run this job again"
         )
 
 
 def _check_documents(records: list[Record]) -> None:
     """Raise DataError if no row is a document."""
-    if not any(record.rows for record in records):
-        first = next((row for record in records for row in record.rejected), None)
-        reason = f"every row is bad; the first is {first[0]}: {first[1]}" if first else "the input has no rows"
-        raise DataError(f"nothing to score: {reason}")
+    if any(record.rows for record in records):
+        return
+    bad_rows = [row for record in records for row in record.rejected]
+    if not bad_rows:
+        raise DataError("nothing to score: the input has no rows")
+    where, reason = bad_rows[0]
+    raise DataError(f"nothing to score: every row is bad; the first is {where}: {reason}")
 
 
 def _print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
     """Print one line on stderr: the numbers of documents and parts, the time, and the output."""
-    bad = f", bad rows in _rejected.parquet: {manifest['rejected']:,}" if manifest["rejected"] else ""
-    held = f" (released: {manifest['released']:,})" if "released" in manifest else ""
-    done = f"documents: {manifest['documents']:,}{held}, parts: {len(manifest['parts']):,}{bad}"
-    print_line(f"{done}, {duration(seconds)}: {job.output}")
+    documents = f"documents: {manifest['documents']:,}"
+    if "released" in manifest:
+        documents += f" (released: {manifest['released']:,})"
+    facts = [documents, f"parts: {len(manifest['parts']):,}"]
+    if manifest["rejected"]:
+        facts.append(f"bad rows in _rejected.parquet: {manifest['rejected']:,}")
+    facts.append(duration(seconds))
+    print_line(f"{', '.join(facts)}: {job.output}")
 
 
 def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
     """Yield the indices of the files that may have unfinished blocks."""
-    blocks = Counter(name.partition("-")[0] for name in done)
+    finished_blocks = Counter(name.partition("-")[0] for name in done)
     for index, file in enumerate(job.files):
-        if file.rows is None or not file.counted or blocks[f"{index:05d}"] < -(-file.rows // job.settings.block_rows):
+        if file.rows is None or not file.counted:
+            yield index
+            continue
+        blocks = -(-file.rows // job.settings.block_rows)
+        if finished_blocks[f"{index:05d}"] < blocks:
             yield index
 
 
