@@ -105,6 +105,9 @@ def test_notations_are_text_whatever_their_type(tmp_path: Path) -> None:
     text = f'{TURTLE}e:4 a skos:Concept ; skos:notation "001"^^{integer}, "007"^^e:code, 250.00 ; skos:broader e:1 .\n'
     found = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), label="notation").read()
     assert {"001", "007", "250.00"} < found.names.keys()
+    assert found.notations == {}
+    by_id = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), label="id").read()
+    assert by_id.notations["4"] in {"001", "007", "250.00"}
     assert rdflib.NORMALIZE_LITERALS
 
 

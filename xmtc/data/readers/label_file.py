@@ -144,9 +144,9 @@ class _Rows:
             self.alternatives[label] = other_names
         for language, translation in _translations_in(cells):
             self.translations.setdefault(language, {})[label] = translation
-        notation = label_of(cells.get("notation"))
-        if notation and notation != label:
-            self.notations[label] = notation
+        notations, _ = labels_of(cells.get("notation"))
+        if notations and label not in notations:
+            self.notations[label] = notations[0]
         broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
         if broader:
             self.parents[label] = broader
