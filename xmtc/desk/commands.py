@@ -127,6 +127,23 @@ def annotations_audit(
     show_results("Audit", f"Estimates for all documents from those of {sample}.", [estimates], output)
 
 
+@annotations_app.command("export")
+def annotations_export(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
+    format_name: Annotated[
+        Literal["label-studio", "argilla"], typer.Option("--format", help="label-studio or argilla.")
+    ],
+) -> None:
+    """Write annotations for another tool, with what the model suggested."""
+    from xmtc.desk.annotate.exporting import export_annotations
+
+    documents = export_annotations(files, format_name, output)
+    print(f"{output}: {documents:,} documents")
+    if format_name == "label-studio":
+        print(f"{output.with_suffix('.xml')}: the labelling interface; paste it into the project's settings")
+
+
 @command(panel="Desk")
 def diff(
     old: ModelDir,

@@ -30,7 +30,10 @@ from xmtc.desk.annotate.writer import WriterLock, is_cut_off, last_line_of, set_
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import parse_json, read_file, reading, writing
 
-_KEYS = {"id", "labels", "document", "model", "by", "at", "suggested", "accepted", "rejected", "added", "seconds"}
+KEYS = frozenset(
+    ("id", "labels", "document", "model", "by", "at", "suggested", "accepted", "rejected", "added", "seconds")
+)
+"""Keys of a line beside the columns of the document."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Annotations:
         self.labels = labels
         self.one_label = one_label
         self.columns = columns or DocumentColumns()
-        clashing_columns = _KEYS & {*self.columns.text, *self.columns.categories}
+        clashing_columns = KEYS & {*self.columns.text, *self.columns.categories}
         if clashing_columns:
             name = min(clashing_columns)
             raise ConfigError(f"--annotations: {name!r} is a key of annotations: rename this column in training")

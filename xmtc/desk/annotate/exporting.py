@@ -1,0 +1,177 @@
+"""Annotations in the formats of other tools: Label Studio's tasks, and Argilla's records.
+
+Both have one entry for a document, with the labels that each person gave it and those that the model suggested.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+from uuid import NAMESPACE_URL, uuid5
+from xml.sax.saxutils import quoteattr
+
+from xmtc.desk.annotate.annotations import KEYS, annotation_lines, document_of
+from xmtc.errors import DataError
+from xmtc.files import write_text
+
+Format = Literal["label-studio", "argilla"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+_QUESTION = "labels"
+_NOBODY = "unknown"
+"""Stands for a person whom the annotations do not name."""
+_JOINED = "text"
+"""Of a document with several fields, Label Studio shows this one: all fields, joined."""
+
+
+@dataclass(frozen=True)
+class ReviewedDocument:
+    """A document with everything that people and the model said of it.
+
+    Attributes:
+        id: its identifier.
+        cells: its columns: texts, and values of categories.
+        lines: the annotations of it, one for each person.
+    """
+
+    id: str
+    cells: Mapping[str, Any]
+    lines: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def suggestions(self) -> Sequence[Mapping[str, Any]]:
+        """The labels that the model predicted, as the first person saw them."""
+        for line in self.lines:
+            if line.get("suggested"):
+                return [suggestion for suggestion in line["suggested"] if suggestion["predicted"]]
+        return []
+
+    @property
+    def model(self) -> str:
+        """Name and version of the model that made the suggestions."""
+        about = next((line["model"] for line in self.lines if line.get("model")), {})
+        return " ".join(part for part in (about.get("name"), about.get("version")) if part)
+
+
+def read_reviewed(paths: Iterable[Path]) -> list[ReviewedDocument]:
+    """Read files of annotations, document by document.
+
+    Raises:
+        DataError: a file is missing or empty, or a line is not an annotation.
+    """
+    documents: dict[str, ReviewedDocument] = {}
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
+        for line in annotation_lines(path):
+            cells = {column: value for column, value in line.items() if column not in KEYS}
+            document_id = document_of(line)
+            documents.setdefault(document_id, ReviewedDocument(document_id, cells)).lines.append(line)
+    if not documents:
+        raise DataError("no annotations in these files; give what xmtc serve --annotations writes")
+    return list(documents.values())
+
+
+def export_annotations(paths: Sequence[Path], format_name: Format, output: Path) -> int:
+    """Write annotations in the format of another tool.
+
+    Args:
+        paths: files of `xmtc serve --annotations`.
+        format_name: the tool.
+        output: JSON file to write; Label Studio's labelling interface is written beside it, as XML.
+
+    Returns:
+        The number of documents.
+
+    Raises:
+        DataError: a file is missing or empty, or a line is not an annotation.
+        StorageError: a file cannot be written.
+    """
+    documents = read_reviewed(paths)
+    entries = [_ENTRIES[format_name](document) for document in documents]
+    write_text(output, json.dumps(entries, ensure_ascii=False, indent=1) + "\n")
+    if format_name == "label-studio":
+        write_text(output.with_suffix(".xml"), labelling_interface(documents))
+    return len(documents)
+
+
+def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
+    """Describe a document as a task of Label Studio, with its annotations and predictions."""
+    data = {column: value for column, value in document.cells.items() if isinstance(value, str)}
+    if _JOINED not in data:
+        data[_JOINED] = "\n".join(data.values())
+    task: dict[str, Any] = {
+        "data": {"id": document.id, **data},
+        "annotations": [
+            {
+                "result": [_choices(line["labels"])],
+                "completed_by": {"email": line.get("by") or _NOBODY},
+                "created_at": line.get("at"),
+                "lead_time": line.get("seconds"),
+            }
+            for line in document.lines
+        ],
+    }
+    if document.suggestions:
+        labels = [suggestion["label"] for suggestion in document.suggestions]
+        score = min(suggestion["score"] for suggestion in document.suggestions)
+        task["predictions"] = [{"model_version": document.model, "score": score, "result": [_choices(labels)]}]
+    return task
+
+
+def _choices(labels: Sequence[str]) -> dict[str, Any]:
+    return {"from_name": _QUESTION, "to_name": _JOINED, "type": "choices", "value": {"choices": list(labels)}}
+
+
+def labelling_interface(documents: Sequence[ReviewedDocument]) -> str:
+    """Write Label Studio's labelling interface for the labels that occur."""
+    labels = dict.fromkeys(
+        label
+        for document in documents
+        for line in document.lines
+        for label in (*line["labels"], *(suggestion["label"] for suggestion in line.get("suggested") or ()))
+    )
+    choices = "\n".join(f"    <Choice value={quoteattr(label)}/>" for label in sorted(labels))
+    return (
+        "<View>\n"
+        f'  <Text name="{_JOINED}" value="${_JOINED}"/>\n'
+        f'  <Choices name="{_QUESTION}" toName="{_JOINED}" choice="multiple" showInline="true">\n'
+        f"{choices}\n"
+        "  </Choices>\n"
+        "</View>\n"
+    )
+
+
+def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
+    """Describe a document as a record of Argilla, with its responses and suggestions.
+
+    Argilla knows people by UUIDs; a name always gets the same one.
+    """
+    texts = {column: value for column, value in document.cells.items() if isinstance(value, str)}
+    metadata = {column: value for column, value in document.cells.items() if not isinstance(value, str)}
+    record: dict[str, Any] = {
+        "id": document.id,
+        "fields": texts,
+        "metadata": metadata,
+        "vectors": {},
+        "responses": {
+            _QUESTION: [
+                {"value": line["labels"], "user_id": str(uuid5(NAMESPACE_URL, line.get("by") or _NOBODY))}
+                for line in document.lines
+            ]
+        },
+        "suggestions": {},
+    }
+    if document.suggestions:
+        record["suggestions"][_QUESTION] = {
+            "value": [suggestion["label"] for suggestion in document.suggestions],
+            "score": [suggestion["score"] for suggestion in document.suggestions],
+            "agent": document.model,
+        }
+    return record
+
+
+_ENTRIES: Mapping[Format, Callable[[ReviewedDocument], dict[str, Any]]] = {
+    "label-studio": label_studio_task,
+    "argilla": argilla_record,
+}
