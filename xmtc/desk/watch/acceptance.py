@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -23,7 +24,11 @@ from xmtc.report.section import Paragraph, Part, Table, label_title
 
 _OFTEN = 3
 """Refusals or additions of a label from which it is listed."""
-_DAYS = 90  # a longer time is shown by months
+_DAYS = 90
+"""A longer time is shown by months."""
+_VERSION_DIGITS = 12
+_SHOWN_WORDS = 5
+_UNKNOWN = "–"
 
 
 class Mentioned(BaseModel):
@@ -34,6 +39,21 @@ class Mentioned(BaseModel):
     train_count: NonNegativeInt = 0
     predicted: bool = False
     words: list[str] = []
+
+    @property
+    def title(self) -> str:
+        """The label with its name, for a table."""
+        return label_title(self.label, self.name)
+
+    @property
+    def bin(self) -> str:
+        """The bin of its number of training documents."""
+        return _bin_of(self.train_count)
+
+
+@cache
+def _bin_of(count: int) -> str:
+    return next(name for name in BINS if bin_mask(name, np.array([count]))[0])
 
 
 class Annotation(BaseModel):
@@ -51,7 +71,12 @@ class Annotation(BaseModel):
     @property
     def offered(self) -> list[Mentioned]:
         """The labels that were suggested as predicted."""
-        return [one for one in self.suggested or () if one.predicted]
+        return [mentioned for mentioned in self.suggested or () if mentioned.predicted]
+
+    @property
+    def given(self) -> list[Mentioned]:
+        """The labels that the person gave, of those that were suggested or added."""
+        return [mentioned for mentioned in (*(self.suggested or ()), *self.added) if mentioned.label in self.labels]
 
 
 def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
@@ -60,7 +85,7 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
     Raises:
         DataError: a file is missing, empty or a sample, or a line is not an annotation.
     """
-    found: dict[str, Annotation] = {}  # by line: a file may be given twice, or with its copy
+    annotations: dict[str, Annotation] = {}  # by line: a file may be given twice, or with its copy
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
@@ -68,10 +93,11 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
             if {"stratum", "expected"} <= line.keys():
                 raise DataError(f"{path}: a sample, with labels of the model; give what xmtc serve --annotations wrote")
             with reading(f"{path}: annotation {number}", fix="correct this line", what="not valid"):
-                found[json.dumps(line)] = Annotation.model_validate({**line, "document": document_of(line)})
-    if not found:
-        raise DataError(f"{paths[0]}: no annotations in it")
-    return list(found.values())
+                annotation = Annotation.model_validate({**line, "document": document_of(line)})
+            annotations[json.dumps(line)] = annotation
+    if not annotations:
+        raise DataError(f"{paths[0]}: no annotations in it; give what xmtc serve --annotations writes")
+    return list(annotations.values())
 
 
 def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
@@ -80,133 +106,210 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
     Raises:
         DataError: no annotation says what was suggested.
     """
-    judged = [one for one in annotations if one.suggested is not None]
+    judged = [annotation for annotation in annotations if annotation.suggested is not None]
     if not judged:
         raise DataError("no annotation says what the model suggested: annotate with the page, or send `review`")
     text = (
         "Acceptance is the share of the labels predicted that people accepted: precision as they see it. Found is the "
         "share of their labels that were predicted. Intervals are of 95 %."
     )
-    tables = (_by_bin, _by_time, _by_label, _refused, _never_offered)
-    return [Paragraph(text), *(table(judged) for table in tables), agreement_table(annotations)]
-
-
-def _row(lines: Sequence[Annotation], only: str | None = None) -> list[str]:
-    """Compute acceptance and share found, of the labels in one bin or all."""
-
-    def inside(labels: Sequence[Mentioned]) -> list[Mentioned]:
-        return [one for one in labels if only is None or _bin_of(one.train_count) == only]
-
-    offered = [inside(line.offered) for line in lines]
-    given = [
-        [one for one in inside([*(line.suggested or ()), *line.added]) if one.label in line.labels] for line in lines
+    return [
+        Paragraph(text),
+        _table_by_bin(judged),
+        _table_by_time(judged),
+        _table_by_label(judged),
+        _table_of_refused(judged),
+        _table_of_never_offered(judged),
+        agreement_table(annotations),
     ]
-    accepted = [sum(one.label in line.labels for one in some) for line, some in zip(lines, offered, strict=True)]
-    documents = [line.document for line in lines]
-    shares = [_share(accepted, list(map(len, whole)), documents) for whole in (offered, given)]
-    return [f"{sum(map(len, offered)):,}", f"{sum(accepted):,}", f"{sum(map(len, given)):,}", *shares]
-
-
-def _share(counts: Sequence[int], wholes: Sequence[int], documents: Sequence[str]) -> str:
-    """Show the ratio of sums with its interval. Several people's of a document belong together, because they saw the
-    same suggestions.
-    """
-    _, document_N = np.unique(documents, return_inverse=True)
-    ratio = Ratio.of(*(np.bincount(document_N, some) for some in (counts, wholes)))
-    return percent(ratio.value, list(ratio_interval(ratio))) if sum(wholes) else "–"
-
-
-@cache
-def _bin_of(count: int) -> str:
-    return next(name for name in BINS if bin_mask(name, np.array([count]))[0])
 
 
 _COLUMNS = ("predicted", "accepted", "labels given", "acceptance, %", "found, %")
 
 
-def _by_bin(lines: Sequence[Annotation]) -> Table:
-    rows = [["all", *_row(lines)], *([name, *_row(lines, name)] for name in BINS)]
+def _acceptance_cells(annotations: Sequence[Annotation], bin_name: str | None = None) -> list[str]:
+    """Compute the cells of `_COLUMNS`, of the labels in one bin or of all."""
+    offered_counts = []
+    accepted_counts = []
+    given_counts = []
+    for annotation in annotations:
+        offered = [label for label in annotation.offered if bin_name is None or label.bin == bin_name]
+        given = [label for label in annotation.given if bin_name is None or label.bin == bin_name]
+        offered_counts.append(len(offered))
+        accepted_counts.append(sum(label.label in annotation.labels for label in offered))
+        given_counts.append(len(given))
+    documents = [annotation.document for annotation in annotations]
+    return [
+        f"{sum(offered_counts):,}",
+        f"{sum(accepted_counts):,}",
+        f"{sum(given_counts):,}",
+        _share(accepted_counts, offered_counts, documents),
+        _share(accepted_counts, given_counts, documents),
+    ]
+
+
+def _share(counts: Sequence[int], wholes: Sequence[int], documents: Sequence[str]) -> str:
+    """Show the ratio of sums with its interval.
+
+    The annotations of several people of one document belong together, because they saw the same suggestions.
+    """
+    if not sum(wholes):
+        return _UNKNOWN
+    _, document_N = np.unique(documents, return_inverse=True)
+    ratio = Ratio.of(np.bincount(document_N, counts), np.bincount(document_N, wholes))
+    return percent(ratio.value, list(ratio_interval(ratio)))
+
+
+def _table_by_bin(annotations: Sequence[Annotation]) -> Table:
+    rows = [["all", *_acceptance_cells(annotations)]]
+    for name in BINS:
+        rows.append([name, *_acceptance_cells(annotations, name)])
     return Table("acceptance", ["training documents", *_COLUMNS], rows, caption="Acceptance by bin of labels")
 
 
-def _by_time(lines: Sequence[Annotation]) -> Table:
-    times = [line.at for line in lines if line.at is not None]
-    style = "%Y-%m" if times and (max(times) - min(times)).days > _DAYS else "%Y-%m-%d"
+def _table_by_time(annotations: Sequence[Annotation]) -> Table:
+    times = [annotation.at for annotation in annotations if annotation.at is not None]
+    is_long = bool(times) and (max(times) - min(times)).days > _DAYS
+    style = "%Y-%m" if is_long else "%Y-%m-%d"
     groups: dict[tuple[str, str], list[Annotation]] = defaultdict(list)
-    for line in lines:
-        when = "–" if line.at is None else line.at.strftime(style)
-        groups[when, (line.model or {}).get("version", "")[:12]].append(line)
+    for annotation in annotations:
+        time = _UNKNOWN if annotation.at is None else annotation.at.strftime(style)
+        version = (annotation.model or {}).get("version", "")
+        groups[time, version[:_VERSION_DIGITS]].append(annotation)
     rows = []
-    for (when, version), some in sorted(groups.items()):
-        seconds = [line.seconds for line in some if line.seconds is not None]
-        documents = len({line.document for line in some})
-        rows.append([when, version, f"{documents:,}", *_row(some), f"{median(seconds):.0f}" if seconds else "–"])
+    for (time, version), group in sorted(groups.items()):
+        seconds = [annotation.seconds for annotation in group if annotation.seconds is not None]
+        documents = {annotation.document for annotation in group}
+        median_seconds = f"{median(seconds):.0f}" if seconds else _UNKNOWN
+        rows.append([time, version, f"{len(documents):,}", *_acceptance_cells(group), median_seconds])
     columns = ["time", "version", "documents", *_COLUMNS, "seconds"]
     return Table("time", columns, rows, words=2, caption="Course over time; median seconds for a document")
 
 
-def _by_label(lines: Sequence[Annotation]) -> Table:
+@dataclass
+class JudgedLabel:
+    """A label that was predicted, and what people made of it.
+
+    Attributes:
+        label: the label.
+        accepted: of each prediction, whether it was accepted.
+        documents: the document of each prediction.
+        words: how often each word of evidence was shown.
+    """
+
+    label: Mentioned
+    accepted: list[bool] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
+    words: Counter[str] = field(default_factory=Counter)
+
+
+def _judged_labels(annotations: Sequence[Annotation]) -> list[JudgedLabel]:
+    """List the labels that were predicted, the most predicted first."""
+    judged: dict[str, JudgedLabel] = {}
+    for annotation in annotations:
+        for mentioned in annotation.offered:
+            entry = judged.setdefault(mentioned.label, JudgedLabel(mentioned))
+            entry.accepted.append(mentioned.label in annotation.labels)
+            entry.documents.append(annotation.document)
+            entry.words.update(set(mentioned.words))
+    return sorted(judged.values(), key=lambda entry: (-len(entry.accepted), entry.label.label))
+
+
+def _table_by_label(annotations: Sequence[Annotation]) -> Table:
     rows = []
-    for one, right, documents, _ in _judged_labels(lines):
-        share = _share(right, [1] * len(right), documents)
-        counts = [f"{count:,}" for count in (one.train_count, len(right), sum(right))]
-        rows.append([label_title(one.label, one.name), *counts, share])
+    for entry in _judged_labels(annotations):
+        share = _share(entry.accepted, [1] * len(entry.accepted), entry.documents)
+        predicted = f"{len(entry.accepted):,}"
+        accepted = f"{sum(entry.accepted):,}"
+        rows.append([entry.label.title, f"{entry.label.train_count:,}", predicted, accepted, share])
     columns = ["label", "training documents", "predicted", "accepted", "acceptance, %"]
     return Table("labels", columns, rows, caption="Acceptance by label, the most predicted first")
 
 
-def _judged_labels(lines: Sequence[Annotation]) -> list[tuple[Mentioned, list[bool], list[str], Counter[str]]]:
-    """List each predicted label, which of its predictions were accepted, of which documents, and its evidence; the most
-    predicted first.
-    """
-    found: dict[str, tuple[Mentioned, list[bool], list[str], Counter[str]]] = {}
-    for line in lines:
-        for one in line.offered:
-            _, right, documents, words = found.setdefault(one.label, (one, [], [], Counter()))
-            right.append(one.label in line.labels)
-            documents.append(line.document)
-            words.update(set(one.words))
-    return sorted(found.values(), key=lambda row: (-len(row[1]), row[0].label))
-
-
-def _refused(lines: Sequence[Annotation]) -> Table:
+def _table_of_refused(annotations: Sequence[Annotation]) -> Table:
     rows = []
-    for one, right, _, words in _judged_labels(lines):
-        if len(right) >= _OFTEN and not any(right):
-            shown = ", ".join(word for word, _ in words.most_common(5)) or "–"
-            rows.append([label_title(one.label, one.name), shown, f"{one.train_count:,}", f"{len(right):,}"])
+    for entry in _judged_labels(annotations):
+        if len(entry.accepted) < _OFTEN or any(entry.accepted):
+            continue
+        words = ", ".join(word for word, _ in entry.words.most_common(_SHOWN_WORDS)) or _UNKNOWN
+        rows.append([entry.label.title, words, f"{entry.label.train_count:,}", f"{len(entry.accepted):,}"])
     columns = ["label", "words of evidence", "training documents", "refused"]
     return Table("refused", columns, rows, words=2, caption=f"Predicted {_OFTEN} times or more, and always refused")
 
 
-def _never_offered(lines: Sequence[Annotation]) -> Table:
-    shown = {one.label for line in lines for one in line.suggested or ()}
-    added = Counter(one.label for line in lines for one in line.added if one.label not in shown)
-    about = {one.label: one for line in lines for one in line.added}
-    often = [(about[label], f"{count:,}") for label, count in added.most_common() if count >= _OFTEN]
-    rows = [[label_title(one.label, one.name), f"{one.train_count:,}", count] for one, count in often]
+def _table_of_never_offered(annotations: Sequence[Annotation]) -> Table:
+    suggested = {mentioned.label for annotation in annotations for mentioned in annotation.suggested or ()}
+    additions: Counter[str] = Counter()
+    mentioned_by_label: dict[str, Mentioned] = {}
+    for annotation in annotations:
+        for mentioned in annotation.added:
+            mentioned_by_label[mentioned.label] = mentioned
+            if mentioned.label not in suggested:
+                additions[mentioned.label] += 1
+    rows = []
+    for label, count in additions.most_common():
+        if count >= _OFTEN:
+            mentioned = mentioned_by_label[label]
+            rows.append([mentioned.title, f"{mentioned.train_count:,}", f"{count:,}"])
     columns = ["label", "training documents", "added"]
     return Table("added", columns, rows, caption=f"Added {_OFTEN} times or more, and never suggested")
 
 
-def agreement_table(lines: Sequence[Annotation]) -> Table:
-    """Compare each two people's labels of one document; what was shown and neither gave counts as agreed."""
-    documents: dict[str, list[Annotation]] = defaultdict(list)
-    for line in lines:
-        documents[line.document].append(line)
-    pairs: dict[tuple[str, str], list[tuple[str, list[int]]]] = defaultdict(list)
-    for document, some in documents.items():
-        for one, other in combinations(some, 2):
-            names = sorted((one.by or "–", other.by or "–"))
-            a, b = set(one.labels), set(other.labels)
-            items = a | b | {shown.label for line in (one, other) for shown in line.suggested or ()}
-            counts = [len(a & b), len(a | b), len(items) - len(a ^ b), len(items)]
-            for key in ((names[0], names[1]), ("all", "")):
-                pairs[key].append((document, counts))
+@dataclass(frozen=True)
+class AgreementCounts:
+    """How far two people agree on one document.
+
+    Attributes:
+        document: the document.
+        both: number of labels that both gave.
+        either: number of labels that one of them gave.
+        equal: number of equal decisions: a label that both gave, or that was shown to both and neither gave.
+        decisions: number of labels that one of them gave or saw.
+    """
+
+    document: str
+    both: int
+    either: int
+    equal: int
+    decisions: int
+
+    @classmethod
+    def of(cls, one: Annotation, other: Annotation) -> "AgreementCounts":
+        """Compare two annotations of one document."""
+        labels_one = set(one.labels)
+        labels_other = set(other.labels)
+        shown = {mentioned.label for mentioned in (*(one.suggested or ()), *(other.suggested or ()))}
+        decisions = labels_one | labels_other | shown
+        differing = labels_one ^ labels_other
+        return cls(
+            document=one.document,
+            both=len(labels_one & labels_other),
+            either=len(labels_one | labels_other),
+            equal=len(decisions) - len(differing),
+            decisions=len(decisions),
+        )
+
+
+def agreement_table(annotations: Sequence[Annotation]) -> Table:
+    """Compare each two people's labels of one document."""
+    by_document: dict[str, list[Annotation]] = defaultdict(list)
+    for annotation in annotations:
+        by_document[annotation.document].append(annotation)
+    counts_by_pair: dict[tuple[str, str], list[AgreementCounts]] = defaultdict(list)
+    for group in by_document.values():
+        for one, other in combinations(group, 2):
+            counts = AgreementCounts.of(one, other)
+            first, second = sorted((one.by or _UNKNOWN, other.by or _UNKNOWN))
+            counts_by_pair[first, second].append(counts)
+            counts_by_pair["all", ""].append(counts)
     rows = []
-    for (one, other), found in sorted(pairs.items()):
-        of, columns_4N = [document for document, _ in found], np.array([counts for _, counts in found]).T
-        shares = (_share(columns_4N[top].tolist(), columns_4N[top + 1].tolist(), of) for top in (0, 2))
-        rows.append([one, other, f"{len(set(of)):,}", *shares])
+    for (first, second), pair_counts in sorted(counts_by_pair.items()):
+        documents = [counts.document for counts in pair_counts]
+        both = [counts.both for counts in pair_counts]
+        either = [counts.either for counts in pair_counts]
+        equal = [counts.equal for counts in pair_counts]
+        decisions = [counts.decisions for counts in pair_counts]
+        shares = [_share(both, either, documents), _share(equal, decisions, documents)]
+        rows.append([first, second, f"{len(set(documents)):,}", *shares])
     columns = ["person", "other", "documents", "labels of both among labels of either, %", "equal decisions, %"]
     return Table("agreement", columns, rows, words=2, caption="Agreement of two people on one document")

@@ -37,6 +37,8 @@ from xmtc.score.job import FORMAT, MANIFEST
 _QUARTERS = 4
 _LEAST = 2
 """Documents of a stratum whose variance is known."""
+_CONFIDENCE = 0.975
+_DIGITS = 6
 
 
 def read_scores(scored: Path) -> pa.Table:
@@ -62,9 +64,11 @@ def check_inputs(scored: Path, files: Iterable[InputFile]) -> None:
     Raises:
         DataError: names one that is not, or has changed since.
     """
-    known = {one["digest"] for one in parse_json(read_file(scored / MANIFEST))["input"]}
-    if other := next((file for file in files if file.digest not in known), None):
-        raise DataError(f"--input {other.path}: not what {scored} was made of, or changed since; give the files scored")
+    scored_digests = {entry["digest"] for entry in parse_json(read_file(scored / MANIFEST))["input"]}
+    for file in files:
+        if file.digest not in scored_digests:
+            message = f"--input {file.path}: not what {scored} was made of, or changed since; give the files scored"
+            raise DataError(message)
 
 
 def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict[str, Any]]:
@@ -83,36 +87,64 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
         DataError: the sample is too small or too large, documents share an id, or a label is not the model's.
     """
     frame = table.to_pandas()
-    if twice := [name for name, count in Counter(frame["doc_id"]).items() if count > 1]:
-        raise DataError(f"several documents have the identifier {twice[0]!r}: score with an --id that tells them apart")
-    quarter_N = frame["expected_f1"].rank(method="first").sub(1) * _QUARTERS // len(frame) + 1
-    rarest_N = [_rarest(found, labels) for found in frame["labels"]]
-    pairs = zip(quarter_N, rarest_N, strict=True)
-    frame["stratum"] = [f"quarter {quarter:.0f}, rarest label {rarest}" for quarter, rarest in pairs]
+    for doc_id, count in Counter(frame["doc_id"]).items():
+        if count > 1:
+            raise DataError(
+                f"several documents have the identifier {doc_id!r}: score with an --id that tells them apart"
+            )
+    rank_N = frame["expected_f1"].rank(method="first") - 1
+    quarter_N = rank_N * _QUARTERS // len(frame) + 1
+    strata = []
+    for quarter, predicted in zip(quarter_N, frame["labels"], strict=True):
+        strata.append(f"quarter {quarter:.0f}, rarest label {_rarest_bin(predicted, labels)}")
+    frame["stratum"] = strata
     sizes_H = frame["stratum"].value_counts()
-    least = int(sizes_H.clip(upper=_LEAST).sum())
-    if not least <= size <= len(frame):
-        raise DataError(f"--size {size}: {len(frame):,} documents, {len(sizes_H)} strata: give {least} to {len(frame)}")
-    rest_H = (sizes_H - _LEAST).clip(lower=0)
-    ends_H = (rest_H.cumsum() * (size - least) / max(len(frame) - least, 1)).round()  # their sum is exact
-    wanted_H = sizes_H - rest_H + np.diff(ends_H, prepend=0).astype(int)
-    parts = [some.sample(wanted_H[name], random_state=seed) for name, some in frame.groupby("stratum")]
+    sample_sizes_H = _sample_sizes(sizes_H, size)
+    parts = []
+    for stratum, group in frame.groupby("stratum"):
+        parts.append(group.sample(sample_sizes_H[stratum], random_state=seed))
+    shuffled = pd.concat(parts).sample(frac=1, random_state=seed)
     return [
         {
             "id": row["doc_id"],
             "stratum": row["stratum"],
             "documents": int(sizes_H[row["stratum"]]),
             "labels": list(row["labels"]),
-            "expected_labels": round(float(row["expected_labels"]), 6),
-            "expected": {name: round(float(row[f"expected_{name}"]), 6) for name in EXPECTED},
+            "expected_labels": round(float(row["expected_labels"]), _DIGITS),
+            "expected": {name: round(float(row[f"expected_{name}"]), _DIGITS) for name in EXPECTED},
         }
-        for row in pd.concat(parts).sample(frac=1, random_state=seed).to_dict("records")
+        for row in shuffled.to_dict("records")
     ]
 
 
-def _rarest(found: Sequence[str], labels: LabelTable) -> str:
-    counts = labels.train_counts[labels.indices(found)]
-    return next((name for name in BINS if bin_mask(name, counts).any()), "none")
+def _sample_sizes(sizes_H: pd.Series, size: int) -> pd.Series:
+    """Divide a sample among the strata: at least two documents of each, or all it has; the rest in proportion.
+
+    Args:
+        sizes_H: documents of each stratum.
+        size: documents of the sample.
+
+    Raises:
+        DataError: the sample is too small for the strata, or larger than the documents.
+    """
+    documents = int(sizes_H.sum())
+    least_H = sizes_H.clip(upper=_LEAST)
+    least = int(least_H.sum())
+    if not least <= size <= documents:
+        raise DataError(f"--size {size}: {documents:,} documents, {len(sizes_H)} strata: give {least} to {documents}")
+    beyond_H = sizes_H - least_H
+    # Rounding the cumulative sums, and not the parts, makes their sum exact.
+    ends_H = (beyond_H.cumsum() * (size - least) / max(documents - least, 1)).round()
+    return least_H + np.diff(ends_H, prepend=0).astype(int)
+
+
+def _rarest_bin(predicted: Sequence[str], labels: LabelTable) -> str:
+    """Return the bin of the rarest predicted label; `none` without labels."""
+    counts = labels.train_counts[labels.indices(predicted)]
+    for name in BINS:
+        if bin_mask(name, counts).any():
+            return name
+    return "none"
 
 
 def write_sample(
@@ -126,13 +158,20 @@ def write_sample(
     """
     if path.exists():
         raise StorageError(f"{path}: exists; a sample is drawn once: choose another --output")
-    if cells is not None and (missing := [row["id"] for row in sample if row["id"] not in cells]):
-        raise DataError(f"--input: no document {missing[0]!r}: give the files that were scored, and the same --id")
-    given = [cells[row["id"]] if cells else {} for row in sample]
-    if taken := {name for one in given for name in one} & sample[0].keys():
-        raise DataError(f"--input: {min(taken)!r} is a key of samples: rename it in training, or leave out texts")
-    lines = [{**one, **row} for one, row in zip(given, sample, strict=True)]
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    if cells is not None:
+        for row in sample:
+            if row["id"] not in cells:
+                message = f"--input: no document {row['id']!r}: give the files that were scored, and the same --id"
+                raise DataError(message)
+    lines = []
+    for row in sample:
+        document = {} if cells is None else cells[row["id"]]
+        clashing_names = document.keys() & row.keys()
+        if clashing_names:
+            name = min(clashing_names)
+            raise DataError(f"--input: {name!r} is a key of samples: rename it in training, or leave out texts")
+        lines.append(json.dumps({**document, **row}, ensure_ascii=False))
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 class Drawn(BaseModel):
@@ -145,6 +184,11 @@ class Drawn(BaseModel):
     expected_labels: float
     expected: dict[str, float]
 
+    @property
+    def quarter(self) -> str:
+        """The quarter of expected F1, the first part of the stratum."""
+        return self.stratum.partition(",")[0]
+
 
 def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     """Estimate precision, recall and F1 of all documents from the sample's annotations, and by quarter.
@@ -155,36 +199,68 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
         DataError: the sample cannot be read, or a stratum has fewer than two annotated documents.
     """
     with reading(path, fix="give what xmtc annotations sample wrote", what="not a sample"):
-        sample = [Drawn.model_validate_json(line) for line in read_file(path).decode("utf-8-sig").split("\n") if line]
+        lines = read_file(path).decode("utf-8-sig").split("\n")
+        sample = [Drawn.model_validate_json(line) for line in lines if line]
     if not sample:
         raise DataError(f"{path}: no documents in it; give what xmtc annotations sample wrote")
-    given: dict[str, list[set[str]]] = defaultdict(list)
-    for one in annotations:
-        given[one.document].append(set(one.labels))
-    drawn = [one for one in sample if one.id in given]
-    counts = Counter(one.stratum for one in drawn)
-    if few := [one.stratum for one in sample if counts[one.stratum] < min(_LEAST, one.documents)]:
-        raise DataError(f"{path}: stratum {few[0]!r}: {counts[few[0]]} annotated documents: annotate more")
-    rows = []
-    for name in ("all", *sorted({one.stratum.partition(",")[0] for one in drawn})):
-        some = [one for one in drawn if name in ("all", one.stratum.partition(",")[0])]
-        strata, place_n = np.unique([one.stratum for one in some], return_inverse=True)
-        sizes_H = np.array([next(one.documents for one in some if one.stratum == stratum) for stratum in strata])
-        right_n = np.array([np.mean([len(own.intersection(one.labels)) for own in given[one.id]]) for one in some])
-        given_n = np.array([np.mean([len(own) for own in given[one.id]]) for one in some])
-        predicted_n = np.array([float(len(one.labels)) for one in some])
-        hoped_n = predicted_n * [one.expected["precision"] for one in some]
-        there_n = np.array([one.expected_labels for one in some])
-        cells = []
-        for right, wholes in ((hoped_n, (predicted_n, there_n)), (right_n, (predicted_n, given_n))):
-            for whole_n in (*wholes, (wholes[0] + wholes[1]) / 2):
-                value, *interval = stratified_ratio(right, whole_n, place_n, sizes_H)
-                cells.append(percent(value, interval if right is right_n else None))
-        pairs = [cell for k in range(3) for cell in (cells[k], cells[k + 3])]
-        rows.append([name, f"{sizes_H.sum():,}", f"{len(some):,}", *pairs])
-    columns = [cell for name in ("precision", "recall", "F1") for cell in (f"{name} expected, %", f"{name}, %")]
+    labels_by_document: dict[str, list[set[str]]] = defaultdict(list)
+    for annotation in annotations:
+        labels_by_document[annotation.document].append(set(annotation.labels))
+    annotated = [document for document in sample if document.id in labels_by_document]
+    _check_strata(path, sample, annotated)
+    quarters = sorted({document.quarter for document in annotated})
+    rows = [_estimates("all", annotated, labels_by_document)]
+    for quarter in quarters:
+        documents = [document for document in annotated if document.quarter == quarter]
+        rows.append(_estimates(quarter, documents, labels_by_document))
+    columns = ["documents", "number", "annotated"]
+    for name in ("precision", "recall", "F1"):
+        columns += [f"{name} expected, %", f"{name}, %"]
     caption = "Micro metrics of all documents, by quarters of expected F1, with 95 % intervals"
-    return Table("audit", ["documents", "number", "annotated", *columns], rows, caption=caption)
+    return Table("audit", columns, rows, caption=caption)
+
+
+def _check_strata(path: Path, sample: Sequence[Drawn], annotated: Sequence[Drawn]) -> None:
+    """Refuse an audit in which a stratum has too few annotated documents to know its variance."""
+    counts = Counter(document.stratum for document in annotated)
+    for document in sample:
+        annotated_documents = counts[document.stratum]
+        if annotated_documents < min(_LEAST, document.documents):
+            message = f"stratum {document.stratum!r}: {annotated_documents} annotated documents: annotate more"
+            raise DataError(f"{path}: {message}")
+
+
+def _estimates(
+    name: str, documents: Sequence[Drawn], labels_by_document: Mapping[str, Sequence[set[str]]]
+) -> list[str]:
+    """Estimate the metrics of all documents that a part of the sample stands for: a row of the table.
+
+    What the model expects, and what people's labels say, stand beside each other. Of a document that several people
+    annotated, their mean counts.
+    """
+    strata, stratum_n = np.unique([document.stratum for document in documents], return_inverse=True)
+    size_of_stratum = {document.stratum: document.documents for document in documents}
+    sizes_H = np.array([size_of_stratum[stratum] for stratum in strata])
+    right = []
+    given = []
+    for document in documents:
+        people = labels_by_document[document.id]
+        right.append(np.mean([len(labels.intersection(document.labels)) for labels in people]))
+        given.append(np.mean([len(labels) for labels in people]))
+    predicted_n = np.array([float(len(document.labels)) for document in documents])
+    expected_right_n = predicted_n * [document.expected["precision"] for document in documents]
+    expected_given_n = np.array([document.expected_labels for document in documents])
+    right_n = np.array(right)
+    given_n = np.array(given)
+    cells = [name, f"{sizes_H.sum():,}", f"{len(documents):,}"]
+    # Precision, recall and F1 are ratios of the same labels to three totals.
+    expected_wholes = (predicted_n, expected_given_n, (predicted_n + expected_given_n) / 2)
+    wholes = (predicted_n, given_n, (predicted_n + given_n) / 2)
+    for expected_whole_n, whole_n in zip(expected_wholes, wholes, strict=True):
+        expected, _, _ = stratified_ratio(expected_right_n, expected_whole_n, stratum_n, sizes_H)
+        value, low, high = stratified_ratio(right_n, whole_n, stratum_n, sizes_H)
+        cells += [percent(expected), percent(value, [low, high])]
+    return cells
 
 
 def stratified_ratio(
@@ -211,5 +287,6 @@ def stratified_ratio(
     means_H = np.bincount(strata_n, rest_n) / counts_H
     squares_H = np.bincount(strata_n, (rest_n - means_H[strata_n]) ** 2) / np.maximum(counts_H - 1, 1)
     variance = float((sizes_H**2 * (1 - counts_H / sizes_H) * squares_H / counts_H).sum())
-    reach = float(student.ppf(0.975, max(len(top_n) - len(sizes_H), 1))) * variance**0.5 / whole
+    degrees_of_freedom = max(len(top_n) - len(sizes_H), 1)
+    reach = float(student.ppf(_CONFIDENCE, degrees_of_freedom)) * variance**0.5 / whole
     return ratio, max(0.0, ratio - reach), min(1.0, ratio + reach)

@@ -1,12 +1,14 @@
 """Old against new: which decisions flip between two models, and, where people decided, which model is better."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
+from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_cell
 from xmtc.desk.watch.acceptance import Annotation
 from xmtc.errors import ConfigError, DataError
@@ -24,6 +26,8 @@ from xmtc.report.sections.comparison import before_and_after
 from xmtc.scorers.predictions import Gold
 
 _TEXTS = 256
+"""Texts that are scored together."""
+_SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -56,32 +60,32 @@ def compare_models(
         DataError: there are no documents, or one has no tokens; no label that both models know; or no annotation is of
             a document.
     """
-    ids, texts = zip(*documents, strict=True) if (documents := list(documents)) else ((), ())
-    if not texts:
-        raise DataError("no documents to compare on")
+    text_by_id = list(documents)
+    if not text_by_id:
+        raise DataError("no documents to compare on: the files have no rows")
+    ids = [doc_id for doc_id, _ in text_by_id]
+    texts = [text for _, text in text_by_id]
     models = [Model.from_pretrained(path) for path in (old, new)]
-    labels, config = models[1].labels, EvaluateConfig()
     for model in models:
-        lengths = tokenised(texts, model.scorer.tokenizer, model.info.max_length, offsets=False).lengths
-        if not lengths.all():
-            raise DataError(f"document {quoted_cell(ids[int(lengths.argmin())])} has no tokens: leave it out")
-    known_L = np.array([label in models[0].labels for label in labels.labels])
-    if not known_L.any():
+        _check_tokens(model, ids, texts)
+    labels = models[1].labels
+    shared_L = np.array([label in models[0].labels for label in labels.labels])
+    if not shared_L.any():
         raise DataError(f"{old} and {new}: have no label in common")
+    config = EvaluateConfig()
     batches = [texts[start : start + _TEXTS] for start in range(0, len(texts), _TEXTS)]
-    made = [decided(model.scorer, batches, labels, known_L, config.top_k) for model in models]
-    given = {one.document: one.labels for one in annotations}
-    judged_N = np.array([doc_id in given for doc_id in ids])
-    rows = np.flatnonzero(judged_N)
-    if annotations and not len(rows):
+    decisions = [decided(model.scorer, batches, labels, shared_L, config.top_k) for model in models]
+    labels_by_document = {annotation.document: annotation.labels for annotation in annotations}
+    judged_N = np.array([doc_id in labels_by_document for doc_id in ids])
+    if annotations and not judged_N.any():
         raise DataError("no annotation is of a document here: their ids must be those of the table")
-    known = {label: at for at, label in enumerate(labels.labels) if known_L[at]}
-    gold = _matrix([{known[label] for label in given.get(doc_id, ()) if label in known} for doc_id in ids], len(labels))
-    found = flips(made[0], made[1], labels, config.bins, gold, judged_N)
-    parts = flip_tables(found)
+    gold = _gold(ids, labels_by_document, labels, shared_L)
+    flipped = flips(decisions[0], decisions[1], labels, config.bins, gold, judged_N)
+    parts: list[Part] = list(flip_tables(flipped))
+    rows = np.flatnonzero(judged_N)
     if len(rows):
         runs = []
-        for name, (predictions, made_NK) in zip(("old", "new"), made, strict=True):
+        for name, (predictions, made_NK) in zip(("old", "new"), decisions, strict=True):
             evaluation = evaluate(
                 predictions.take(rows),
                 gold[rows],
@@ -91,33 +95,54 @@ def compare_models(
                 decision=Decided(made_NK=made_NK[rows]),
                 documents=EvaluatedDocuments([ids[row] for row in rows]),
             )
-            files = (evaluation.metrics, evaluation.per_label, evaluation.details | {"flips": found})
+            files = (evaluation.metrics, evaluation.per_label, evaluation.details | {"flips": flipped})
             runs.append(RunResults(name, "annotated", *files, evaluation.replicates, [], {}, {}))
         text = f"Metrics are of the {len(rows):,} documents that people labelled, with both models' own decisions."
         parts = [Paragraph(text), *(part for part in before_and_after(*runs) if part is not None)]
-    gone, added = len(models[0].labels) - known_L.sum(), len(labels) - known_L.sum()
+    shared = int(shared_L.sum())
     facts = (
-        f"{len(ids):,} documents, of which {found['flipped']:,} have a flip; {known_L.sum():,} labels that both models "
-        f"know ({gone:,} only the old one, {added:,} only the new one)."
+        f"{len(ids):,} documents, of which {flipped['flipped']:,} have a flip; {shared:,} labels that both models know "
+        f"({len(models[0].labels) - shared:,} only the old one, {len(labels) - shared:,} only the new one)."
     )
-    return ModelComparison(facts, parts, found["all"][-1][0])
+    return ModelComparison(facts, parts, flipped["all"][-1][0])
 
 
-def _matrix(rows: Sequence[Collection[int]], size: int) -> Gold:
-    ends, columns = np.cumsum([0, *map(len, rows)]), np.array([at for row in rows for at in sorted(row)], np.int32)
-    return sparse.csr_array((np.ones(len(columns), np.bool_), columns, ends), shape=(len(rows), size))
+def _check_tokens(model: Model, ids: Sequence[str], texts: Sequence[str]) -> None:
+    """Refuse a document without tokens, by its id."""
+    lengths_N = tokenised(texts, model.scorer.tokenizer, model.info.max_length, offsets=False).lengths
+    if not lengths_N.all():
+        raise DataError(f"document {quoted_cell(ids[int(lengths_N.argmin())])} has no tokens: leave it out")
 
 
-def as_share(given: str) -> float:
+def _gold(
+    ids: Sequence[str],
+    labels_by_document: Mapping[str, Collection[str]],
+    labels: LabelTable,
+    shared_L: NDArray[np.bool_],
+) -> Gold:
+    """Make the matrix of the labels that people gave, as far as both models know them."""
+    shared_ids = {label: label_id for label_id, label in enumerate(labels.labels) if shared_L[label_id]}
+    columns: list[int] = []
+    ends = [0]
+    for doc_id in ids:
+        given = labels_by_document.get(doc_id, ())
+        columns += sorted({shared_ids[label] for label in given if label in shared_ids})
+        ends.append(len(columns))
+    values = np.ones(len(columns), np.bool_)
+    return sparse.csr_array((values, np.array(columns, np.int32), np.array(ends)), shape=(len(ids), len(labels)))
+
+
+def as_share(text: str) -> float:
     """Read a share: `2%` or `0.02`.
 
     Raises:
         ConfigError: it is none.
     """
+    whole = 100 if text.endswith("%") else 1
     try:
-        share = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+        share = float(text.removesuffix("%")) / whole
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ConfigError(f"--at-most {given[:40]}: give a share, such as 2% or 0.02")
+        raise ConfigError(f"--at-most {text[:_SHOWN_CHARACTERS]}: give a share, such as 2% or 0.02")
     return share

@@ -31,12 +31,20 @@ from xmtc.report.charts import Axis, Bars, bar_chart
 from xmtc.report.section import Chart, Figures, Part, Table, label_title
 
 BOUND = 0.1
+"""Distance beyond which something has drifted, unless another one is given."""
 _CHANCE = 0.001
-_TEXTS, _STEPS, _SHOWN = 256, 10, 20
-_STOP_WORD = 0.2  # share of documents from which a word is one of the language
+"""Probability below which chance does not explain a distance."""
+_TEXTS = 256
+"""Texts that are measured together."""
+_STEPS = 10
+_SHOWN = 20
+_STOP_WORD = 0.2
+"""Share of documents from which on a word is one of the language, not of a subject."""
 _LEAST = 5
 """Documents of a word that is listed."""
-_DRAWS, _BLOCK = 1000, 100
+_DRAWS = 1000
+_BLOCK = 100
+_ROUNDING = 1e-9
 _TITLES = {"labels": "label predicted", "scripts": "script", "languages": "language"}
 
 
@@ -64,25 +72,25 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class New:
+class NewDocuments:
     """What was measured of new documents.
 
     Attributes:
-        found: statistics.
-        kinds: numbers of each kind's values.
-        words: for words that the model does not know, what F1 is expected of their documents.
-        skipped: documents without tokens.
+        statistics: values of each statistic, one for each document with tokens.
+        kinds: how often each value of a kind occurs, by kind.
+        expected_f1_by_word: for each word that the model does not know, what F1 is expected of the documents with it.
+        skipped: number of documents without tokens.
     """
 
-    found: Statistics
-    kinds: dict[str, Counter[str]]
-    words: dict[str, list[float]]
+    statistics: Statistics
+    kinds: Mapping[str, Counter[str]]
+    expected_f1_by_word: Mapping[str, Sequence[float]]
     skipped: int
 
     @property
     def documents(self) -> int:
         """Number of documents with tokens."""
-        return len(self.found["tokens"])
+        return len(self.statistics["tokens"])
 
 
 def profile_of(model: Model) -> Profile:
@@ -96,7 +104,7 @@ def profile_of(model: Model) -> Profile:
     return model.profile
 
 
-def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
+def measure(model: Model, profile: Profile, texts: Iterable[str]) -> NewDocuments:
     """Measure new texts.
 
     Raises:
@@ -104,131 +112,217 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> New:
     """
     parts: list[Statistics] = []
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    words: dict[str, list[float]] = {}
-    skipped, rest = 0, iter(texts)
-    while batch := list(islice(rest, _TEXTS)):
+    expected_f1_by_word: dict[str, list[float]] = defaultdict(list)
+    skipped = 0
+    remaining = iter(texts)
+    while batch := list(islice(remaining, _TEXTS)):
         lengths = tokenised(batch, model.scorer.tokenizer, model.info.max_length).lengths
-        kept = [text for text, length in zip(batch, lengths, strict=True) if length]
-        skipped += len(batch) - len(kept)
-        if not kept:
-            continue
-        documents = model.scorer.tokenise(kept)
-        counted = model.scorer.words(documents)
-        answer = model.scorer.score(documents, Request(top_k=CONSIDERED), words=counted)
-        ids_NK = answer.label_ids_NK
-        scores_NK = answer.scores_NK
-        found = of_tokens(profile, documents.ids_N) | of_answers(model.decision, ids_NK, scores_NK)
-        if model.scorer.ensemble is not None and counted is not None:
-            found |= of_words(model.scorer.ensemble, counted, found["tokens"])
-            for text, expected in zip(kept, found["expected_f1"], strict=True):
-                for word in set(words_of(text)) - model.scorer.ensemble.vocabulary.ids.keys():
-                    words.setdefault(word, []).append(float(expected))
-        parts.append(found)
-        for name, values in kinds_of(model.scorer.tokenizer, documents.ids_N, counted).items():
-            kinds[name].update(values)
-        kinds["languages"].update(languages_of(kept))
-        chosen = ids_NK[model.decision.chosen(ids_NK, scores_NK)]
-        kinds["labels"].update(model.labels.labels[label] for label in chosen)
+        readable = [text for text, length in zip(batch, lengths, strict=True) if length]
+        skipped += len(batch) - len(readable)
+        if readable:
+            statistics = _measure_batch(model, profile, readable, kinds, expected_f1_by_word)
+            parts.append(statistics)
     if not parts:
         raise DataError("no new document has tokens; give files with texts")
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return New(whole, kinds, words, skipped)
+    return NewDocuments(whole, kinds, expected_f1_by_word, skipped)
 
 
-def compare_with_profile(profile: Profile, new: New, model: Model) -> list[Drift]:
+def _measure_batch(
+    model: Model,
+    profile: Profile,
+    texts: Sequence[str],
+    kinds: Mapping[str, Counter[str]],
+    expected_f1_by_word: Mapping[str, list[float]],
+) -> Statistics:
+    """Measure some texts: return their statistics, and add to the counts of kinds and to the words."""
+    scorer = model.scorer
+    documents = scorer.tokenise(texts)
+    words = scorer.words(documents)
+    answer = scorer.score(documents, Request(top_k=CONSIDERED), words=words)
+    statistics = of_tokens(profile, documents.ids_N)
+    statistics |= of_answers(model.decision, answer.label_ids_NK, answer.scores_NK)
+    if scorer.ensemble is not None and words is not None:
+        statistics |= of_words(scorer.ensemble, words, statistics["tokens"])
+        known_words = scorer.ensemble.vocabulary.ids.keys()
+        for text, expected_f1 in zip(texts, statistics["expected_f1"], strict=True):
+            for word in set(words_of(text)) - known_words:
+                expected_f1_by_word[word].append(float(expected_f1))
+    for name, values in kinds_of(scorer.tokenizer, documents.ids_N, words).items():
+        kinds[name].update(values)
+    kinds["languages"].update(languages_of(texts))
+    chosen_NK = model.decision.chosen(answer.label_ids_NK, answer.scores_NK)
+    kinds["labels"].update(model.labels.labels[label_id] for label_id in answer.label_ids_NK[chosen_NK])
+    return statistics
+
+
+def compare_with_profile(profile: Profile, new: NewDocuments, model: Model) -> list[Drift]:
     """Compare new documents with the profile; a model without scorers has fewer statistics."""
-    rows = []
+    drifts = []
     for name in STATISTICS:
-        if name in profile.sample and name in new.found:
-            before, now = profile.sample[name], new.found[name].astype(np.float32)
-            test: Any = ks_2samp(before, now)
-            medians = [f"{np.median(values):.3g}" for values in (before, now)]
-            rows.append(Drift(name, medians[0], medians[1], float(test.statistic), float(test.pvalue)))
-    for name, before in profile.kinds.items():
-        values = _compared(name, before, new.kinds[name], model)
-        dev, now = ([counts.get(value, 0) for value in values] for counts in (before, new.kinds[name]))
-        rows.append(compare_counts(name, dev, now, values))
-    return rows
+        if name in profile.sample and name in new.statistics:
+            drifts.append(_compare_values(name, profile.sample[name], new.statistics[name].astype(np.float32)))
+    for name, counts_on_dev in profile.kinds.items():
+        values = _compared_values(name, counts_on_dev, new.kinds[name], model)
+        dev = [counts_on_dev.get(value, 0) for value in values]
+        now = [new.kinds[name].get(value, 0) for value in values]
+        drifts.append(compare_counts(name, dev, now, values))
+    return drifts
 
 
-def _compared(name: str, before: Mapping[str, int], now: Mapping[str, int], model: Model) -> list[str]:
-    """List the values of a kind: those of dev and now; of labels only dev's, if others may be what dev had, too."""
-    if name != "labels" or (len(before) < MOST_LABELS and model.info.dev):  # no metrics: labels changed since
-        return list(dict.fromkeys([*before, *now]))
-    return [value for value in before if value in model.labels]
+def _compare_values(name: str, dev_N: NDArray[np.float32], now_N: NDArray[np.float32]) -> Drift:
+    """Compare the distributions of a statistic."""
+    test: Any = ks_2samp(dev_N, now_N)  # its type has no attributes
+    return Drift(
+        name=name,
+        before=f"{np.median(dev_N):.3g}",
+        now=f"{np.median(now_N):.3g}",
+        distance=float(test.statistic),
+        p_value=float(test.pvalue),
+    )
+
+
+def _compared_values(name: str, dev: Mapping[str, int], now: Mapping[str, int], model: Model) -> list[str]:
+    """List the values of a kind that are compared: those of dev and of the new documents.
+
+    Of labels, only those of dev, if dev may have had others as well: the profile remembers the most frequent ones, and
+    labels may have changed since (then the model has no metrics of dev).
+    """
+    remembers_all = len(dev) < MOST_LABELS and bool(model.info.dev)
+    if name != "labels" or remembers_all:
+        return list(dict.fromkeys([*dev, *now]))
+    return [value for value in dev if value in model.labels]
 
 
 def compare_counts(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Drift:
-    """Compare numbers of values; chance is how often as many, drawn from both samples together, have as large a χ²."""
+    """Compare how often the values of a kind occur.
+
+    Args:
+        name: name of the kind.
+        before: how often each value occurs on dev.
+        now: how often each value occurs in new documents.
+        values: the values.
+
+    Returns:
+        The drift. Its p-value is how often as many documents, drawn from both samples together, have as large a χ².
+    """
     table_2V = np.array([before, now], np.int64).reshape(2, -1)
-    pooled_V, sums_2 = table_2V.sum(axis=0), table_2V.sum(axis=1)
+    pooled_V = table_2V.sum(axis=0)
+    sums_2 = table_2V.sum(axis=1)
     if not sums_2.all():
-        return Drift(name, "–", "–", float(sums_2.any()), 0.0 if sums_2.any() else 1.0)
+        is_other = bool(sums_2.any())
+        return Drift(name, "–", "–", distance=float(is_other), p_value=0.0 if is_other else 1.0)
+    expected_V = pooled_V * sums_2[1] / sums_2.sum()
 
-    def strangeness(now_RV: NDArray[np.int64]) -> NDArray[np.float64]:
-        return ((now_RV - pooled_V * sums_2[1] / sums_2.sum()) ** 2 / np.maximum(pooled_V, 1)).sum(axis=-1)
+    def chi_squared(now_RV: NDArray[np.int64]) -> NDArray[np.float64]:
+        return ((now_RV - expected_V) ** 2 / np.maximum(pooled_V, 1)).sum(axis=-1)
 
-    blocks, rng = range(_DRAWS // _BLOCK), np.random.default_rng(0)
-    drawn = [strangeness(rng.multivariate_hypergeometric(pooled_V, sums_2[1], _BLOCK)) for _ in blocks]
-    as_strange = int((np.concatenate(drawn) >= strangeness(table_2V[1]) - 1e-9).sum())
-    most = [values[int(counts_V.argmax())] for counts_V in table_2V]
-    distance = float(np.abs(np.diff(table_2V / sums_2[:, None], axis=0)).sum() / 2)
-    return Drift(name, most[0], most[1], distance, (1 + as_strange) / (1 + _DRAWS))
+    observed = chi_squared(table_2V[1])
+    rng = np.random.default_rng(0)
+    as_large = 0
+    for _ in range(_DRAWS // _BLOCK):
+        drawn_RV = rng.multivariate_hypergeometric(pooled_V, sums_2[1], _BLOCK)
+        as_large += int((chi_squared(drawn_RV) >= observed - _ROUNDING).sum())
+    shares_2V = table_2V / sums_2[:, None]
+    most_frequent = [values[int(counts_V.argmax())] for counts_V in table_2V]
+    return Drift(
+        name=name,
+        before=most_frequent[0],
+        now=most_frequent[1],
+        distance=float(np.abs(shares_2V[1] - shares_2V[0]).sum() / 2),
+        p_value=(1 + as_large) / (1 + _DRAWS),
+    )
 
 
-def drift_parts(profile: Profile, new: New, rows: Sequence[Drift], bound: float, model: Model) -> list[Part]:
-    """Make tables and pictures."""
-    shown = []
-    for row in sorted(rows, key=lambda row: -row.distance):
-        numbers = (row.before, row.now, f"{row.distance:.3f}", f"{row.p_value:.1g}")
-        shown.append([STATISTICS.get(row.name, row.name), *numbers, "drift" if row.is_beyond(bound) else ""])
+def drift_parts(profile: Profile, new: NewDocuments, drifts: Sequence[Drift], bound: float, model: Model) -> list[Part]:
+    """Make tables and pictures.
+
+    Args:
+        profile: what the model remembers.
+        new: what was measured of new documents.
+        drifts: how far they are apart.
+        bound: distance beyond which something has drifted.
+        model: the model.
+    """
+    parts: list[Part] = [_drift_table(drifts, bound)]
+    for name, counts_on_dev in profile.kinds.items():
+        parts.append(_table_of_shares(name, counts_on_dev, new.kinds[name], model))
+    parts.append(_table_of_words(new))
+    charts = []
+    for drift in drifts:
+        if drift.name in new.statistics:
+            charts.append(_chart(drift.name, profile.sample[drift.name], new.statistics[drift.name]))
+    return [*parts, Figures(charts)]
+
+
+def _drift_table(drifts: Sequence[Drift], bound: float) -> Table:
+    rows = []
+    for drift in sorted(drifts, key=lambda drift: -drift.distance):
+        verdict = "drift" if drift.is_beyond(bound) else ""
+        title = STATISTICS.get(drift.name, drift.name)
+        rows.append([title, drift.before, drift.now, f"{drift.distance:.3f}", f"{drift.p_value:.1g}", verdict])
     columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
-    parts: list[Part] = [Table("drift", columns, shown, caption=caption, in_summary=True)]
-    parts += [_shares(name, before, new.kinds[name], model) for name, before in profile.kinds.items()]
-    charts = [_chart(row.name, profile.sample[row.name], new.found[row.name]) for row in rows if row.name in new.found]
-    return [*parts, _words(new), Figures(charts)]
+    return Table("drift", columns, rows, caption=caption, in_summary=True)
 
 
-def _shares(name: str, before: Mapping[str, int], now: Mapping[str, int], model: Model) -> Table:
-    values = _compared(name, before, now, model)
-    sums = [max(sum(counts.get(value, 0) for value in values), 1) for counts in (before, now)]
-    shares = {value: (before.get(value, 0) / sums[0], now.get(value, 0) / sums[1]) for value in values}
-    most = sorted(shares.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN]
-    names = {one: model.labels.names[model.labels.index(one)] for one, _ in most} if name == "labels" else {}
-    rows = [[label_title(value, names.get(value, value)), *map(percent, pair)] for value, pair in most]
-    file, columns = f"drift_{name.replace('/', '_')}", [_TITLES.get(name, name), "dev, %", "now, %"]
-    return Table(file, columns, rows, caption=f"Shares that change most: {name}")
+def _table_of_shares(name: str, dev: Mapping[str, int], now: Mapping[str, int], model: Model) -> Table:
+    """List the values of a kind whose share of the documents has changed most."""
+    values = _compared_values(name, dev, now, model)
+    total_on_dev = max(sum(dev.get(value, 0) for value in values), 1)
+    total_now = max(sum(now.get(value, 0) for value in values), 1)
+    shares = {value: (dev.get(value, 0) / total_on_dev, now.get(value, 0) / total_now) for value in values}
+    most_changed = sorted(values, key=lambda value: -abs(shares[value][1] - shares[value][0]))[:_SHOWN]
+    rows = []
+    for value in most_changed:
+        title = model.labels.names[model.labels.index(value)] if name == "labels" else value
+        share_on_dev, share_now = shares[value]
+        rows.append([label_title(value, title), percent(share_on_dev), percent(share_now)])
+    columns = [_TITLES.get(name, name), "dev, %", "now, %"]
+    file_name = f"drift_{name.replace('/', '_')}"
+    return Table(file_name, columns, rows, caption=f"Shares that change most: {name}")
 
 
-def _words(new: New) -> Table:
-    mean = float(new.found["expected_f1"].mean())
-    most = _STOP_WORD * len(new.found["tokens"])
-    listed = [(word, values) for word, values in new.words.items() if _LEAST <= len(values) < most]
-    low = sorted(listed, key=lambda item: sum(item[1]) - mean * len(item[1]))
-    rows = [
-        [word, f"{len(values):,}", percent(float(np.mean(values)))]
-        for word, values in low[:_SHOWN]
-        if np.mean(values) < mean
-    ]
-    caption = f"Words that the model does not know, in documents of low expected F1 (mean of all: {percent(mean)} %)"
+def _table_of_words(new: NewDocuments) -> Table:
+    """List words that the model does not know, in documents of which less F1 is expected than of all."""
+    mean_of_all = float(new.statistics["expected_f1"].mean())
+    most_documents = _STOP_WORD * new.documents
+    listed = []
+    for word, values in new.expected_f1_by_word.items():
+        loss = sum(mean_of_all - value for value in values)
+        if _LEAST <= len(values) < most_documents and loss > 0:
+            listed.append((loss, word, values))
+    listed.sort(key=lambda item: -item[0])
+    rows = [[word, f"{len(values):,}", percent(float(np.mean(values)))] for _, word, values in listed[:_SHOWN]]
+    caption = (
+        f"Words that the model does not know, in documents of low expected F1 (mean of all: {percent(mean_of_all)} %)"
+    )
     return Table("new_words", ["word", "documents", "expected F1, %"], rows, caption=caption)
 
 
-def _chart(name: str, before: np.ndarray, now: np.ndarray) -> Chart:
-    ends = np.unique(np.quantile(np.concatenate([before, now]).astype(np.float64), np.linspace(0, 1, _STEPS + 1)))
-    edges = np.append(ends[:-1], np.inf) if len(ends) > 1 else np.array([ends[0], np.inf])
+def _chart(name: str, dev: NDArray[np.floating], now: NDArray[np.floating]) -> Chart:
+    """Draw the distributions of a statistic, in tenths of both together."""
+    both = np.concatenate([dev, now]).astype(np.float64)
+    ends = np.unique(np.quantile(both, np.linspace(0, 1, _STEPS + 1)))
+    starts = ends[:-1] if len(ends) > 1 else ends
+    edges = np.append(starts, np.inf)
     bars = []
-    for run, (title, values) in enumerate((("dev", before), ("now", now))):
-        counts = np.histogram(values, edges)[0]
+    for run, (title, values) in enumerate((("dev", dev), ("now", now))):
+        counts, _ = np.histogram(values, edges)
         bars.append(Bars(title, (counts / max(counts.sum(), 1)).tolist(), run))
-    groups = [f"{edge:.2g}" for edge in edges[:-1]]
+    groups = [f"{start:.2g}" for start in starts]
     svg = bar_chart(groups, bars, f"{STATISTICS[name]}, from", Axis("documents, %", percent=True), name)
     return Chart(name, f"{STATISTICS[name]}: dev (left) and now (right), in tenths of both", svg)
 
 
-def write_distances(path: Path, rows: Sequence[Drift], new: New, bound: float) -> None:
-    """Write the changes as JSON."""
-    found = {row.name: {**vars(row), "drift": row.is_beyond(bound)} for row in rows}
-    content = {"documents": len(new.found["tokens"]), "without_tokens": new.skipped, "bound": bound, "changes": found}
-    write_json(path, content | {"drift": any(row.is_beyond(bound) for row in rows)}, indent=2)
+def write_distances(path: Path, drifts: Sequence[Drift], new: NewDocuments, bound: float) -> None:
+    """Write the distances as JSON."""
+    changes = {drift.name: {**vars(drift), "drift": drift.is_beyond(bound)} for drift in drifts}
+    content = {
+        "documents": new.documents,
+        "without_tokens": new.skipped,
+        "bound": bound,
+        "changes": changes,
+        "drift": any(drift.is_beyond(bound) for drift in drifts),
+    }
+    write_json(path, content, indent=2)
