@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import TEXTS, Client, running
+from served import NAMES, TEXTS, Client, running
 
 import xmtc
 from xmtc.artefact.profile import Profile
 from xmtc.data.labels import LabelTable
 from xmtc.desk.serve import label_search
+from xmtc.desk.serve.hierarchy import broader_names
 from xmtc.desk.serve.label_search import LabelSearch
 from xmtc.predict.statistics import of_tokens, token_bits
 
@@ -72,7 +73,26 @@ def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None
         "predictions": [rows(one) for one in expected],
         "expected": [],
         "release": [],
+        "broader": {},
     }
+
+
+def test_the_place_in_the_hierarchy_is_told(client: Client) -> None:
+    answer = client.post("/predict", {"texts": TEXTS[:1], "top_k": 6, "hierarchy": True}).json()
+    assert answer["broader"] == {
+        "cod": ["Animals", "Fish and other sea animals"],
+        "fish": ["Animals"],
+        "law/tax": ["Law"],
+        "steel": ["industry"],
+    }
+    (found,) = client.get("/labels", params={"query": "cod"}).json()["labels"]
+    assert found["broader"] == answer["broader"]["cod"]
+
+
+def test_a_hierarchy_with_a_cycle_has_an_end(model: xmtc.Model) -> None:
+    table = replace(model.labels, parents=[("cod",), ("fish",), ("animal",), (), (), ()])
+    assert set(broader_names(table, 0, table.names)) == set(NAMES[:3])
+    assert broader_names(replace(table, parents=None), 0, table.names) == []
 
 
 def test_batches_mix_requests_and_a_bad_one_spoils_only_itself(client: Client, model: xmtc.Model) -> None:
@@ -110,6 +130,8 @@ def test_what_is_served(client: Client, model: xmtc.Model) -> None:
         "evidence": True,
         "fields": ["text"],
         "categories": [],
+        "hierarchy": True,
+        "category_values": {},
         "languages": [],
     }
     assert client.get("/health").json() == {"status": "ok"}
@@ -180,7 +202,7 @@ def test_the_search_finds_what_a_scan_finds(labels: list[str], query: str) -> No
 
 
 def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_search, "_MAX_HITS", 3)
+    monkeypatch.setattr(label_search, "_MAX_OCCURRENCES", 3)
     labels = [*(f"x a{number}" for number in range(9)), *(f"a{number}" for number in range(9)), "a"]
     search = LabelSearch(LabelTable(labels, [""] * 19, np.arange(19)[::-1]))
     composed = LabelSearch(LabelTable(["caf\u00e9"], [""], np.ones(1, np.int64)))

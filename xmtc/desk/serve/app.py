@@ -1,5 +1,6 @@
 """The ASGI application."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
@@ -10,15 +11,20 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from xmtc.data.labels import LabelTable
 from xmtc.desk.serve import annif, bodies
 from xmtc.desk.serve.batcher import MAX_TOP_K, PredictOptions
 from xmtc.desk.serve.guard import Guard
+from xmtc.desk.serve.hierarchy import broader_names
 from xmtc.desk.serve.models import Models, chosen, models_of
 from xmtc.desk.serve.refusals import RESPONSES, RequestError, add_handlers
 from xmtc.desk.serve.routes import KnownQueryRoute
 from xmtc.desk.serve.service import SentDocument, Service
+from xmtc.predict.predictions import Predictions
+from xmtc.predict.predictor import Model
 
 _FILTER_ENTRIES = 10_000
+_LISTED_VALUES = 1_000
 _ASSETS = Path(__file__).parent / "assets"
 
 router, page_router = APIRouter(route_class=KnownQueryRoute), APIRouter(include_in_schema=False)
@@ -60,7 +66,27 @@ async def predict(request: Request, body: bodies.PredictBody, model: str | None 
     rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else asked.decision.rule
     about = service.about | {"rule": rule, "release": service.released(found)}
     expected = [one.expected for one in found]
-    return bodies.PredictAnswer.model_validate(about | {"predictions": found, "expected": expected})
+    broader = _broader(asked.labels, found, body.language) if body.hierarchy else {}
+    return bodies.PredictAnswer.model_validate(about | {"predictions": found, "expected": expected, "broader": broader})
+
+
+def _broader(table: LabelTable, predictions: Sequence[Predictions], language: str | None) -> dict[str, list[str]]:
+    """Name the broader labels of all predicted labels that have some."""
+    names = table.names_in(language)
+    labels = {prediction.label for labels in predictions for prediction in labels}
+    paths = {label: broader_names(table, table.index(label), names) for label in labels}
+    return {label: path for label, path in paths.items() if path}
+
+
+def _category_values(model: Model) -> dict[str, list[str]]:
+    """List the values of each category that the model has seen in training, unless there are too many for a list."""
+    ensemble = model.scorer.ensemble
+    terms = [] if ensemble is None else ensemble.vocabulary.terms
+    values = {}
+    for name in model.info.categories:
+        own = [term.removeprefix(f"{name}=") for term in terms if term.startswith(f"{name}=")]
+        values[name] = sorted(own) if len(own) <= _LISTED_VALUES else []
+    return values
 
 
 @router.get("/labels")
@@ -72,13 +98,14 @@ def labels(
     language: Annotated[str | None, Query(max_length=20, description="Language of the names, such as de.")] = None,
 ) -> bodies.LabelsAnswer:
     """Search labels; without a query, the most frequent ones."""
-    table = service.model.labels
+    table = service.search.labels
     names = table.names_in(language)
     found = [
         bodies.LabelAnswer(
             label=table.labels[at],
             name=names[at] or table.names[at] or table.labels[at],
             train_count=int(table.train_counts[at]),
+            broader=broader_names(table, at, names),
         )
         for at in service.search.find(query, limit)
     ]
@@ -99,6 +126,8 @@ def about(service: Chosen) -> bodies.ModelAnswer:
         evidence=service.gives_evidence,
         fields=list(model.info.fields),
         categories=list(model.info.categories),
+        hierarchy=model.labels.parents is not None,
+        category_values=_category_values(model),
         languages=list(model.labels.translations),
     )
 

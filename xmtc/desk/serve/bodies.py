@@ -48,6 +48,7 @@ class PredictBody(Body):
     ] = None
     exclude: Annotated[list[Filter], Field(description="Not these labels and branches.")] = []
     language: Annotated[str | None, Field(max_length=20, description="Language of the names, such as de.")] = None
+    hierarchy: Annotated[bool, Field(description="Also return the broader labels of each label.")] = False
 
 
 Rounded = Annotated[float, AfterValidator(lambda value: round(value, 6))]
@@ -99,6 +100,10 @@ class PredictAnswer(Answerer):
     predictions: list[list[PredictedLabel]]
     expected: list[ExpectedAnswer]
     release: Annotated[list[bool], Field(description="Empty if the server has no bar.")]
+    broader: Annotated[
+        dict[str, list[str]],
+        Field(description="By label, the names of its broader labels, the topmost first; empty unless requested."),
+    ] = {}
 
 
 class LabelAnswer(BaseModel):
@@ -107,6 +112,7 @@ class LabelAnswer(BaseModel):
     label: str
     name: str
     train_count: int
+    broader: Annotated[list[str], Field(description="Names of its broader labels, the topmost first.")] = []
 
 
 class LabelsAnswer(BaseModel):
@@ -145,6 +151,11 @@ class ModelAnswer(Answerer):
     evidence: bool
     fields: list[str]
     categories: list[str]
+    hierarchy: Annotated[bool, Field(description="Whether labels have broader labels.")]
+    category_values: Annotated[
+        dict[str, list[str]],
+        Field(description="By category, the values that the model knows; none if it knows too many to list."),
+    ]
     languages: list[str]
 
 

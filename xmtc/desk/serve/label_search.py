@@ -1,30 +1,36 @@
 """Finds labels by parts of their id, or of a name in any language."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
 from unicodedata import normalize
 
 import numpy as np
 
 from xmtc.data.labels import LabelTable
 
-_MAX_HITS = 5000
-_EDGES = (("\n", "\n"), ("\n", "\t"), ("\t", "\n"), ("\n", ""), ("\t", ""), ("", ""))
-"""Characters before and after a hit, the best matches first, because a short query has more hits than are counted."""
+_MAX_OCCURRENCES = 20_000
+"""Places that are looked at inside of names: a short query occurs in most of them, and labels at words come first."""
+_PLACES_PER_LABEL = 5
+"""Places that are collected for each label that is asked for: a label may have several."""
 
 
 class LabelSearch:
     """A search over all labels of a model.
 
-    All labels are lines of a single string, so a search of a million labels takes a few milliseconds.
+    All labels are lines of a single string, the most frequent first, so that a search of 50,000 labels takes a few
+    milliseconds, and the first places that are found are those of the most frequent labels. The id and the names of a
+    label are separated by tabs.
     """
 
     def __init__(self, labels: LabelTable) -> None:
         self.labels = labels
-        every = zip(labels.labels, labels.names, *labels.translations.values(), strict=True)
-        self._lines = [_line(names) for names in every]
-        self._text = "\n" + "\n".join(self._lines) + "\n"
-        self._starts = np.cumsum([1, *(len(line) + 1 for line in self._lines)])[:-1]
-        self._by_count = np.argsort(-labels.train_counts, kind="stable")
+        by_count = np.argsort(-labels.train_counts, kind="stable")
+        names_of_labels = [*zip(labels.labels, labels.names, *labels.translations.values(), strict=True)]
+        lines = [_line(names_of_labels[label_id]) for label_id in by_count]
+        self._label_ids = by_count.tolist()
+        self._text = "\n" + "\n".join(lines) + "\n"
+        self._starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=1))
 
     def find(self, query: str, limit: int) -> list[int]:
         """Find label ids: exact matches, then prefixes, prefixes of words, and other parts; frequent labels first.
@@ -33,28 +39,49 @@ class LabelSearch:
         """
         wanted = " ".join(normalize("NFC", query).casefold().split())
         if not wanted:
-            return self._by_count[:limit].tolist()
-        found = self._hits(wanted)
-        return sorted(found, key=lambda at: (found[at], -int(self.labels.train_counts[at]), at))[:limit]
+            return self._label_ids[:limit]
+        label_ids: dict[int, None] = {}
+        for positions in self._ranked_positions(wanted, limit):
+            for position in positions:
+                line = bisect_right(self._starts, position) - 1
+                label_ids[self._label_ids[line]] = None
+                if len(label_ids) == limit:
+                    return list(label_ids)
+        return list(label_ids)
 
-    def _hits(self, wanted: str) -> dict[int, int]:
-        """Score how well each label id matches; 0 is best."""
-        found: dict[int, int] = {}
-        for before, after in _EDGES:
-            at = self._text.find(f"{before}{wanted}{after}")
-            while at >= 0 and len(found) < _MAX_HITS:
-                start = at + len(before)
-                row = int(np.searchsorted(self._starts, start, side="right")) - 1
-                found[row] = min(found.get(row, 9), self._rank(start, len(wanted)))
-                at = self._text.find(f"{before}{wanted}{after}", at + 1)
-        return found
+    def _ranked_positions(self, wanted: str, limit: int) -> Iterator[Iterable[int]]:
+        """Yield places of a query in the text, group by group, the best group first, and each in the text's order."""
+        most = limit * _PLACES_PER_LABEL
+        yield self._positions([f"{before}{wanted}{after}" for before in "\n\t" for after in "\n\t"], most)
+        yield self._positions([f"{before}{wanted}" for before in "\n\t"], most)
+        at_words: list[int] = []
+        inside_words: list[int] = []
+        for position in islice(self._occurrences(wanted), _MAX_OCCURRENCES):
+            if self._text[position - 1].isalnum():
+                inside_words.append(position)
+            else:
+                at_words.append(position)
+            if len(at_words) > most:
+                break
+        yield at_words
+        yield inside_words
 
-    def _rank(self, at: int, length: int) -> int:
-        before, after = self._text[at - 1], self._text[at + length]
-        if before in "\n\t":
-            return 0 if after in "\n\t" else 1
-        return 3 if before.isalnum() else 2
+    def _positions(self, patterns: Iterable[str], most: int) -> list[int]:
+        """List the first places behind the first character of several patterns, in the text's order."""
+        positions: list[int] = []
+        for pattern in patterns:
+            positions += [place + 1 for place in islice(self._occurrences(pattern), most)]
+        return sorted(positions)
+
+    def _occurrences(self, pattern: str) -> Iterator[int]:
+        """Yield the places of a pattern in the text."""
+        place = self._text.find(pattern)
+        while place >= 0:
+            yield place
+            place = self._text.find(pattern, place + 1)
 
 
 def _line(names: Iterable[str]) -> str:
-    return "\t".join(" ".join(part.casefold().split()) for part in dict.fromkeys(filter(None, names)))
+    """Write the id and the names of a label as one line, each once."""
+    distinct = dict.fromkeys(name for name in names if name)
+    return "\t".join(" ".join(name.casefold().split()) for name in distinct)

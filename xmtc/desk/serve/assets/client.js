@@ -1,4 +1,4 @@
-// Calls the server that this page came from.
+// Calls the server that this page came from, and makes elements.
 
 const KEY = "xmtc-token";
 
@@ -12,10 +12,12 @@ export class Problem extends Error {
 let asking = null;
 
 // Asks for the token; all calls that need one wait for the same answer.
-function askToken(refused) {
+function askToken(isRefused) {
   const form = document.querySelector("#token-form");
-  asking ??= new Promise((given) => {
-    form.querySelector("label").textContent = refused ? "The server refuses this token." : "This server needs a token.";
+  asking ??= new Promise((resolve) => {
+    form.querySelector("label").textContent = isRefused
+      ? "The server refuses this token."
+      : "This server needs a token.";
     form.hidden = false;
     form.querySelector("input").focus();
     form.onsubmit = (event) => {
@@ -23,33 +25,39 @@ function askToken(refused) {
       sessionStorage.setItem(KEY, form.querySelector("input").value.trim());
       form.hidden = true;
       asking = null;
-      given();
+      resolve();
     };
   });
   return asking;
 }
 
-export async function call(path, body) {
-  const headers = {};
+// Sends a request and returns the response, whatever its status; asks for a token if the server wants another one.
+export async function send(path, options) {
   const token = sessionStorage.getItem(KEY);
+  const headers = { ...options.headers };
   if (token) headers.Authorization = `Bearer ${token}`;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  const model = new URLSearchParams(location.search).get("model");
-  const place = model ? `${path}${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}` : path;
   let response;
   try {
-    response = await fetch(place, {
-      method: body === undefined ? "GET" : "POST",
-      headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
-    });
+    response = await fetch(path, { ...options, headers });
   } catch {
     throw new Problem(0, "The server does not answer.");
   }
-  if (response.status === 401) {
-    if (token === sessionStorage.getItem(KEY)) await askToken(token); // else another call has asked meanwhile
-    return call(path, body);
-  }
+  if (response.status !== 401) return response;
+  const isSame = token === sessionStorage.getItem(KEY); // else another call has asked meanwhile
+  if (isSame) await askToken(token);
+  return send(path, options);
+}
+
+// Calls the API: by GET without a body, by POST with one. Returns the answer, or throws a Problem.
+export async function call(path, body) {
+  const model = new URLSearchParams(location.search).get("model");
+  const separator = path.includes("?") ? "&" : "?";
+  const place = model ? `${path}${separator}model=${encodeURIComponent(model)}` : path;
+  const options =
+    body === undefined
+      ? { method: "GET" }
+      : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const response = await send(place, options);
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Problem(response.status, answer.detail || response.statusText);
   return answer;
@@ -59,4 +67,9 @@ export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
+}
+
+// "1 label", "2 labels", "1,000 labels".
+export function counted(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
