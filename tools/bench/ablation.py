@@ -98,7 +98,7 @@ def before(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurr
         everything = Arm(ensemble.names, range(len(ensemble.names)), ensemble.config)
         fused = halves(everything, pairs, worker, occurrences)
         ensemble = ensemble.fitted(pairs, worker.dev.label_matrix(), occurrences)
-        arms = Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences)).arms()
+        arms = arms_of(Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences)))
         found = {key: halves(arm, pairs, worker, occurrences) for key, arm in arms.items()}
     return {("fused", ""): fused} | found
 
@@ -107,9 +107,15 @@ def now(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrenc
     """Fit and apply the same fusions as a run does."""
     ensemble = ensemble.fitted(pairs, worker.dev.label_matrix(), occurrences)
     ablation = Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences))
-    fused, arms = ablation.candidates(ablation.logits()), ablation.arms()
+    fused, arms = ablation.candidates(ablation.logits()), arms_of(ablation)
     found = map(ablation.candidates, ablation.cross_fit.logits(list(arms.values())))
     return {("fused", ""): fused} | dict(zip(arms, found, strict=True))
+
+
+def arms_of(ablation: Ablation) -> dict[tuple[str, str], Arm]:
+    """Return the fusions of a run and of `xmtc ablate`: each scorer alone, and all without each."""
+    arms = {("alone", name): ablation.alone(name) for name in ablation.ensemble.names}
+    return arms | {("without", name): arm for name, arm in ablation.left_out().items()}
 
 
 def cross_fit(worker: Worker, pairs: Pairs, occurrences: Occurrences) -> CrossFit:
@@ -135,7 +141,7 @@ def main() -> int:
     config = load_config(RunConfig, arguments.run / "config.yaml", [])
     worker = build_worker(config, RunPaths.of(config))
     predictor = FusedPredictor(worker, load_ensemble(worker, has_head=config.model.head.scores), cached=True)
-    pairs, occurrences = predictor._pairs(worker.dev), predictor._occurrences
+    pairs, occurrences = predictor.pairs(worker.dev), predictor._occurrences
     found, walls, cpus = [], [], []
     for arm in (before, now):
         wall, cpu = time.perf_counter(), time.process_time()

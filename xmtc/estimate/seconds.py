@@ -14,7 +14,6 @@ from xmtc.estimate.probe import HeadSpeed, gain
 from xmtc.estimate.scorer_costs import FIGURES, figures_of_scorer, scorer_sizes, states_readers, total_of
 from xmtc.estimate.size import Size
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
-from xmtc.fusion.cross_fit import MOST_AT_ONCE
 from xmtc.fusion.fusion import LEAST_FOR_TREES
 from xmtc.planting.plan import PlantingPlan, planting_plan
 from xmtc.run.config import RunConfig
@@ -231,8 +230,8 @@ class StageSeconds:
         right_labels = dev * self.size.labels_per_document
         tries_trees = model.fusion.kind == "auto" and right_labels >= LEAST_FOR_TREES
         if boosted and (model.fusion.kind == "trees" or tries_trees):
-            # of half of dev: to choose the kind, for the model, and on all cores for dev and without each scorer
-            fits = 4 + 2 * (1 + scorers) / min(cpu_count(), MOST_AT_ONCE)
+            # of half of dev: two to choose the kind, two for the model, and two on two cores for dev
+            fits = 4 + 2 / min(cpu_count(), 2)
             sizes = {"pairs": pairs / 2, "sampled": min(pairs / 2, MAX_PAIRS), "trees": TREES, "fits": fits}
             seconds += self._core("boosting", sizes)
         return seconds

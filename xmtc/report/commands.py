@@ -1,4 +1,4 @@
-"""`xmtc evaluate`, `xmtc report` and `xmtc explain`."""
+"""`xmtc evaluate`, `xmtc report`, `xmtc ablate` and `xmtc explain`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -96,3 +96,19 @@ def explain(
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))
     print_sections(sections, Console())
+
+
+@command(panel="Look")
+def ablate(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", parser=local_path, help="Run directory or URI of a run with scorers.")
+    ],
+) -> None:
+    """Print what each scorer of a run adds and costs, and the configuration without those that add nothing."""
+    from xmtc.run.directory import RunPaths
+    from xmtc.stages.ablate import ablate as ablate_run
+    from xmtc.stages.ablate import configuration_of
+    from xmtc.stages.ablate_table import print_ablation
+
+    config = configuration_of(run)
+    print_ablation(config, ablate_run(config, RunPaths.of(config)))

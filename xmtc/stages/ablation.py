@@ -1,6 +1,6 @@
-"""Measure each scorer alone, and the fusion without it, on dev."""
+"""Fusions of some of a model's scorers on dev, each fitted on one half and applied to the other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,46 +38,51 @@ class Ablation:
 
     def logits(self) -> NDArray[np.float64]:
         """Compute the logits of dev by all scorers."""
-        return next(self.cross_fit.logits([self._arm(self._kind, *self.ensemble.names)]))
+        return next(self.cross_fit.logits([self.fusion_of(self.ensemble.names)]))
 
     def candidates(self, logits_NK: NDArray[np.float64]) -> SparsePredictions:
-        """Return the candidates of dev with these logits, best first."""
+        """Return what the logits give."""
         return candidates_of(self.cross_fit.pairs, logits_NK, exclusive=self.worker.config.data.one_label)
 
     def write(self, logits_NK: NDArray[np.float64]) -> None:
-        """Print the metrics of all scorers, and write JSON: `fused`, `alone` and `without` by scorer, with metrics.
+        """Print the metrics of all scorers, and write JSON: metrics of all (`fused`), and of each alone (`alone`).
 
-        A scorer alone is calibrated by a linear fusion. Fusions without a scorer, or without the co-occurrence of
-        labels, are of the same kind as the fitted ensemble's.
+        A scorer alone is calibrated by a linear fusion, which takes a moment. What leaving one out costs takes a fusion
+        like the whole one for each, and is measured when somebody asks, see `xmtc.stages.ablate`.
 
         Args:
             logits_NK: those of `logits`.
         """
-        arms = self.arms()
-        fused = self._measured(self.candidates(logits_NK))
-        metrics = ", ".join(f"{name} {fused[name]:.3f}" for name in METRICS if name in fused)
-        print_line(f"dev, all scorers: {metrics}; intervals follow")
-        result: dict[str, Any] = {"names": self.ensemble.names, "fused": fused}
-        for group, _ in arms:
-            result[group] = {}
-        logits_of_arms = self.cross_fit.logits(list(arms.values()))
-        with self.worker.progress.task("leave out scorers", len(arms), "fusions") as task:
-            for (group, name), arm_logits_NK in zip(arms, logits_of_arms, strict=True):
-                result[group][name] = self._measured(self.candidates(arm_logits_NK))
-                task.advance(1)
-        write_json(self.worker.paths.evaluation("dev") / layout.SCORERS, result, indent=2)
-
-    def arms(self) -> Mapping[tuple[str, str], Arm]:
-        """Return what is fused, by group and name."""
         names = self.ensemble.names
-        kind = self._kind
-        arms = {("alone", name): self._arm("linear", name, co_occurrence=False) for name in names}
+        fused = self.measured(self.candidates(logits_NK))
+        shown = ", ".join(f"{metric} {fused[metric]:.3f}" for metric in METRICS if metric in fused)
+        print_line(f"dev, all scorers: {shown}")
+        arms = [self.alone(name) for name in names]
+        alone: dict[str, Any] = {}
+        with self.worker.progress.task("each scorer alone", len(arms), "fusions") as task:
+            for name, logits_of_one_NK in zip(names, self.cross_fit.logits(arms), strict=True):
+                alone[name] = self.measured(self.candidates(logits_of_one_NK))
+                task.advance(1)
+        content = {"names": names, "fused": fused, "alone": alone}
+        write_json(self.worker.paths.evaluation("dev") / layout.SCORERS, content, indent=2)
+
+    def alone(self, name: str) -> Arm:
+        """Return the fusion that only calibrates one scorer."""
+        return self._arm("linear", [name], co_occurrence=False)
+
+    def fusion_of(self, names: Sequence[str], *, co_occurrence: bool = True) -> Arm:
+        """Return a fusion of some scorers that is of the fitted ensemble's kind."""
+        return self._arm(self._kind, names, co_occurrence=co_occurrence)
+
+    def left_out(self) -> Mapping[str, Arm]:
+        """Return the fusion without each scorer, and without the co-occurrence of labels if it takes part."""
+        names = self.ensemble.names
+        arms = {}
         if len(names) > 1:
             for name in names:
-                rest = [other for other in names if other != name]
-                arms["without", name] = self._arm(kind, *rest)
+                arms[name] = self.fusion_of([other for other in names if other != name])
         if self.ensemble.fusion is not None and self.ensemble.fusion.first is not None:
-            arms["without", CO_OCCURRENCE] = self._arm(kind, *names, co_occurrence=False)
+            arms[CO_OCCURRENCE] = self.fusion_of(names, co_occurrence=False)
         return arms
 
     @property
@@ -85,14 +90,20 @@ class Ablation:
         assert self.ensemble.fusion is not None, "the fusion is not fitted"
         return self.ensemble.fusion.combination.kind
 
-    def _arm(self, kind: CombinationKind, *names: str, co_occurrence: bool = True) -> Arm:
+    def _arm(self, kind: CombinationKind, names: Sequence[str], *, co_occurrence: bool) -> Arm:
         config = self.ensemble.config
         config = replace(config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence)
-        return Arm(names, [self.ensemble.names.index(name) for name in names], config)
+        places = [self.ensemble.names.index(name) for name in names]
+        return Arm(names, places, config)
 
-    def _measured(self, candidates: SparsePredictions) -> dict[str, Any]:
+    def measured(self, candidates: SparsePredictions) -> dict[str, Any]:
+        """Return the metrics of dev that the report shows of a fusion."""
         best = candidates.top(self.worker.config.evaluate.top_k)
         metrics = quick_metrics(self.worker, best, self.worker.dev.label_matrix(), calibrated=True)
-        shown: dict[str, Any] = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
-        shown["bins"] = {name: row["macro_f1"] for name, row in metrics["bins"].items()}
-        return shown
+        return shown_metrics(metrics)
+
+
+def shown_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the metrics of a fusion that the report shows, with macro-F1 of each bin of labels."""
+    shown = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
+    return shown | {"bins": {name: values["macro_f1"] for name, values in metrics["bins"].items()}}

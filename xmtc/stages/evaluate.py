@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import cache, partial
 
+from torch import Tensor
+
 from xmtc.data.corpus import Split
 from xmtc.distributed.collectives import all_reduce_sum_floats, run_collectively
 from xmtc.distributed.memory import freed_memory_returned
@@ -32,12 +34,8 @@ BEST = 5
 
 def evaluate(worker: Worker) -> None:
     """Score dev and test with the best weights, tune the decision on dev, write metrics and the exported model."""
-    trained = load_best(worker) if worker.config.model.head.scores else {}
-    worker.refresh_labels()
-    if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
-        name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
-        trained |= {f"head.{name}": table.detach() for name, table in worker.classifier.head.label_tables().items()}
-    scored = _predictor(worker)
+    trained = load_model(worker)
+    scored = predictor(worker)
     splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
     outcomes = None
     metrics: dict[str, dict[str, float]] = {}
@@ -57,7 +55,26 @@ def evaluate(worker: Worker) -> None:
     run_collectively(write, here=worker.is_first)
 
 
-def _predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
+def load_model(worker: Worker) -> dict[str, Tensor]:
+    """Load the weights of the best epoch, and compute those of labels without training documents.
+
+    Returns:
+        What was trained or computed, by the classifier's names.
+    """
+    trained = load_best(worker) if worker.config.model.head.scores else {}
+    worker.refresh_labels()
+    if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
+        name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
+        for name, table in worker.classifier.head.label_tables().items():
+            trained[f"head.{name}"] = table.detach()
+    return trained
+
+
+def predictor(worker: Worker) -> FusedPredictor | HeadPredictor:
+    """Return what predicts with the loaded model.
+
+    Its scorers are not fused before it predicts dev.
+    """
     model = worker.config.model
     if not model.scorers:
         return HeadPredictor(worker)

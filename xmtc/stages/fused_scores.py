@@ -64,7 +64,7 @@ class FusedPredictor:
     def predict(self, split: Split) -> tuple[SparsePredictions, ScoreHistogram | None]:
         """Predict a split, and count all scores; dev fits the fusion and writes the ablation. Collective."""
         config = self.worker.config
-        pairs = self._pairs(split)
+        pairs = self.pairs(split)
         if split.name == "dev":
             candidates = self._fit(pairs)
         else:
@@ -75,15 +75,18 @@ class FusedPredictor:
 
     def _fit(self, pairs: Pairs) -> SparsePredictions:
         """Fit the fusion on dev and write the ablation. Return dev, cross-fitted by a fusion of the same kind."""
-        worker = self.worker
-        gold_NL = worker.dev.label_matrix()
-        self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
-        ablation = Ablation(worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences))
+        ablation = self.ablation(pairs)
         logits_NK = ablation.logits()
-        run_collectively(lambda: ablation.write(logits_NK), here=worker.is_first)
+        run_collectively(lambda: ablation.write(logits_NK), here=self.worker.is_first)
         return ablation.candidates(logits_NK)
 
-    def _pairs(self, split: Split) -> Pairs:
+    def ablation(self, pairs: Pairs) -> Ablation:
+        """Fit the fusion on the pairs of dev. Return what fuses some of the scorers on its halves."""
+        gold_NL = self.worker.dev.label_matrix()
+        self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
+        return Ablation(self.worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences))
+
+    def pairs(self, split: Split) -> Pairs:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective.
 
         Other threads score words while this one encodes the next documents.

@@ -66,22 +66,34 @@ def measure_split(
 def quick_metrics(
     worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array, *, calibrated: bool = False
 ) -> dict[str, Any]:
-    """Compute metrics of some documents without intervals; the decision is tuned on the same documents.
+    """Compute metrics of some documents without intervals, see `quick_evaluation`."""
+    return quick_evaluation(worker, predictions, gold, calibrated=calibrated).metrics
+
+
+def quick_evaluation(
+    worker: Worker,
+    predictions: SparsePredictions,
+    gold: sparse.csr_array,
+    *,
+    calibrated: bool = False,
+    resamples: int = 0,
+) -> Evaluation:
+    """Evaluate some documents; the decision is tuned on the same documents.
 
     Args:
         worker: worker of this rank.
         predictions: predictions for N documents.
         gold: boolean labels (N, L) of the same documents.
         calibrated: whether scores are probabilities.
+        resamples: bootstrap resamples behind intervals; 0 leaves them out.
     """
     labels = worker.corpus.labels
-    config = replace(worker.config.evaluate, resamples=0)
+    config = replace(worker.config.evaluate, resamples=resamples)
     decision = None
     if worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
         decision = outcomes.tuned(config.decision, labels.train_counts)
-    evaluation = evaluate(predictions, gold, labels, len(worker.train), config=config, decision=decision)
-    return evaluation.metrics
+    return evaluate(predictions, gold, labels, len(worker.train), config=config, decision=decision)
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

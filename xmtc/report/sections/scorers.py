@@ -14,6 +14,7 @@ _TEXT = (
     "Every fusion is fitted on one half of dev and measured on the other. The columns on the right are macro-F1 of "
     "labels by their number of training documents."
 )
+_NOT_LEFT_OUT = "`xmtc ablate RUN` measures what leaving a scorer out costs; reports written afterwards show it."
 
 
 class ScorersSection(Section):
@@ -25,7 +26,10 @@ class ScorersSection(Section):
     def render(self, page: Page) -> Sequence[Part]:
         if not any(run.scorers for run in page.runs):
             return []
-        return [Paragraph(_TEXT), _table(page)]
+        parts: list[Part] = [Paragraph(_TEXT), _table(page)]
+        if not any(run.scorers and run.scorers.get("without") for run in page.runs):
+            parts.append(Paragraph(_NOT_LEFT_OUT, "note"))
+        return parts
 
 
 def _table(page: Page) -> Table:
