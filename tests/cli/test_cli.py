@@ -314,7 +314,7 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
     shard.write_bytes(shard.read_bytes()[:-100])
     outcome = xmtc("train", tiny)
     assert outcome.code == 1
-    assert re.search(r"DataError: .*00000\.arrow: \d+ bytes instead of \d+; delete", outcome.err), outcome.err
+    assert re.search(r"DataError: .*00000\.arrow: [\d,]+ bytes instead of [\d,]+; delete", outcome.err), outcome.err
 
 
 INTERRUPTIONS = {
@@ -396,7 +396,8 @@ def test_ctrl_c_from_outside(tiny):
     finally:
         process.kill()
     assert process.returncode == 130, err
-    stopped = re.search(r"^interrupted: plant stopped after step (\d+), checkpoint written$", err, re.MULTILINE)
+    goes_on = r"^interrupted: plant stopped after step (\d+), checkpoint written; .*xmtc train .*tiny\.yaml$"
+    stopped = re.search(goes_on, err, re.MULTILINE)
     assert stopped, err
     assert "Traceback" not in err
     assert (log.parent / "plant" / "checkpoints" / f"step_{int(stopped[1]):08d}").is_dir()
