@@ -63,9 +63,11 @@ def test_nothing_is_nothing_everywhere(value: Any) -> None:
     assert labels_of([value, "x"]) == (("x",), 1)
 
 
-@pytest.mark.parametrize("value", [{"a": 1}, ["x", {"a": 1}], [["x"]], float("inf"), b"\xff", object(), ["x", 1j]])
+@pytest.mark.parametrize(
+    "value", [{"a": 2, "b": 3}, ["x", {"a": 1, "b": 2}], [["x"]], float("inf"), b"\xff", object(), ["x", 1j]]
+)
 def test_what_is_no_label_is_refused_without_being_shown(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"not a list|which is not a label|not UTF-8"):
+    with pytest.raises(ValueError, match=r"not a list|which is not a label|not UTF-8|write a list of labels"):
         labels_of(value)
 
 
@@ -156,7 +158,7 @@ def test_other_texts_in_brackets_are_labels() -> None:
         assert labels_of(text) == ((text,), 0)
     with pytest.raises(ValueError, match="vector of 3 zeros and ones"):
         labels_of("[0, 1, 0]")
-    for text in ("[{'id': 28, 'name': 'Action'}]", '[{"id": 28}]', "{'law': 0.5}", "[['law'], ['tax']]"):
+    for text in ("[{'id': 28, 'name': 'Action'}]", "{'law': 0.5}", "[['law'], ['tax']]"):
         with pytest.raises(ValueError, match=r"not a list of labels|which is not a label"):
             labels_of(text)
 
@@ -203,7 +205,7 @@ def test_a_cell_of_a_column_for_one_label_marks_it(cell, mark):
     assert mark_of(cell) is mark
 
 
-@pytest.mark.parametrize("cell", ["toxic", 2, -1, 0.5, [1]])
+@pytest.mark.parametrize("cell", ["toxic", 2, -2, 0.5, [1]])
 def test_a_cell_that_is_neither_zero_nor_one_is_refused_without_quoting_it(cell):
     with pytest.raises(ValueError, match=r"^is neither 0 nor 1, .*columns of 0 and 1"):
         mark_of(cell)
@@ -216,9 +218,36 @@ def test_columns_of_zeros_and_ones_name_the_labels():
     assert read.labels == ("toxic", "insult")
     none = columns.document({"text": "a", "toxic": 0, " insult ": None}, "row 2", "2", None)
     assert isinstance(none, Document)
-    assert (none.labels, none.absent_labels) == ((), 1)
+    assert (none.labels, none.rejected_labels) == ((), ("toxic",))  # nobody has judged the other
     bad = columns.document({"text": "a", "toxic": "yes", " insult ": 0}, "row 3", "3", None)
     assert isinstance(bad, Rejected)
     assert bad.reason.startswith("'toxic' is neither 0 nor 1")
     with pytest.raises(ValueError, match="label_separator: several columns"):
         ColumnsConfig(labels=("a", "b"), label_separator=";")
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("&lt;java&gt;&lt;c#&gt;", ("java", "c#")),
+        ('="001"', ("001",)),
+        ('{"choices": ["a", "b"]}', ("a", "b")),
+        ({"list": [{"element": "a"}, {"element": "b"}]}, ("a", "b")),
+        ({"labels": [{"name": "a"}]}, ("a",)),
+        ('[{"id": 3, "name": "a"}]', ("a",)),
+        ({"sport": 1.0, "art": 0.0, "law": True}, ("sport", "law")),
+        ([{"label": "x", "score": 0.7}], ("x",)),
+    ],
+)
+def test_wrappings_are_undone(cell: Any, labels: tuple[str, ...]) -> None:
+    assert labels_of(cell)[0] == labels
+
+
+@pytest.mark.parametrize("cell", [[[0, 5, "PERSON"]], [{"start": 0, "end": 5, "label": "X"}]])
+def test_places_in_the_text_are_no_labels_of_documents(cell: Any) -> None:
+    with pytest.raises(ValueError, match="marks places of the text"):
+        labels_of(cell)
+
+
+def test_paragraphs_are_a_text() -> None:
+    assert text_of(["one", "two"]) == "one\ntwo"

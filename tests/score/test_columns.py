@@ -103,7 +103,7 @@ def test_ids_and_categories_are_found_where_the_first_object_has_none(tmp_path, 
     [
         ("a.jsonl", '{"text": "fish"}\n{"body": "Mrs Smith"}\n', "a.jsonl:2: no column 'text'"),
         ("a.jsonl", '{"text": "fish"}\nMrs Smith\n', "a.jsonl:2: malformed JSON"),
-        ("a.json", '[{"text": "Mrs Smith"}]', "a.json:1: a JSON list, not an object"),
+        ("a.json", '["Mrs Smith"]', "a.json:1: a JSON list, not an object"),
         ("a.csv", "body,x\nMrs Smith,2\n", "no column 'text'"),
         ("a.csv", "text\n", "has no rows"),
         ("a.parquet", "PAR1Mrs SmithPAR1", "cannot be read as Parquet"),

@@ -65,6 +65,7 @@ class Counts:
     Attributes:
         read: rows read.
         rejected: bad rows left out (`on_bad_row: skip`).
+        unjudged: documents left out because nobody has judged them, or because their labels were refused.
         duplicates: dev and test documents whose text is a training text; left out unless `duplicates: keep`.
         over_limit: documents that `limit` left out.
         truncated: documents longer than `max_length` tokens.
@@ -78,6 +79,7 @@ class Counts:
 
     read: int = 0
     rejected: int = 0
+    unjudged: int = 0
     duplicates: int = 0
     over_limit: int = 0
     truncated: int = 0

@@ -276,6 +276,7 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
     return Counts(
         read=spool.read,
         rejected=spool.rejected + sum(len(result.without_tokens) for result in results),
+        unjudged=spool.unjudged,
         duplicates=chosen.duplicates,
         over_limit=chosen.over_limit,
         truncated=sum(result.truncated for result in results),

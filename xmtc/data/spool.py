@@ -47,6 +47,7 @@ class Spool:
         read: rows read.
         absent_labels: null, NaN or blank labels left out.
         dropped_bare: documents without labels left out (`without_labels: drop`).
+        unjudged: documents left out because nobody has judged them, or because their labels were refused.
         labels: all labels, by provisional id.
     """
 
@@ -73,6 +74,7 @@ class Spool:
         self.first_rejected = ""
         self.absent_labels = 0
         self.dropped_bare = 0
+        self.unjudged = 0
 
     @property
     def labels(self) -> list[str]:
@@ -98,7 +100,9 @@ class Spool:
             self.read += 1
             if isinstance(row, Document):
                 row = _checked(row, spellings, info, config)
-            if isinstance(row, Rejected):
+            if isinstance(row, Rejected) and row.unjudged:
+                self.unjudged += 1
+            elif isinstance(row, Rejected):
                 self._reject(row, config)
             elif not row.labels and config.without_labels == "drop":
                 self.dropped_bare += 1

@@ -16,7 +16,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
 from xmtc.data.prepare import corpus_fingerprint
-from xmtc.data.readers.base import SPLITS, Document
+from xmtc.data.readers.base import SPLITS, Document, Rejected
 from xmtc.data.selection import expected_rows, limits_of
 from xmtc.data.spool import text_hash
 from xmtc.data.tokenizer import load_pretrained
@@ -124,6 +124,7 @@ class Survey:
         labels_per_document: their mean number.
         bare: number of documents without labels.
         rejected: number of bad rows.
+        unjudged: number of documents that nobody has judged, or whose labels were refused.
         repeated: number of documents whose text occurred before.
         relabelled: share of documents whose text occurred before with other labels.
         leaked: number of dev and test documents whose text occurs in train.
@@ -137,6 +138,7 @@ class Survey:
     labels_per_document: float
     bare: int
     rejected: int
+    unjudged: int
     repeated: int
     relabelled: float
     leaked: int
@@ -203,7 +205,10 @@ class _Counted:
 
     def __init__(self, draw: random.Random, config: DataConfig) -> None:
         self._config = config
-        self.rows = self.rejected = self.bare = 0
+        self.rows = 0
+        self.rejected = 0
+        self.unjudged = 0
+        self.bare = 0
         self.labels: Counter[str] = Counter()
         self.splits: Counter[str | None] = Counter()
         self.texts: list[str] = []
@@ -214,6 +219,9 @@ class _Counted:
     def add(self, row: object) -> None:
         """Add one row."""
         self.rows += 1
+        if isinstance(row, Rejected) and row.unjudged:
+            self.unjudged += 1
+            return
         if not isinstance(row, Document) or not row.text.strip():
             self.rejected += 1
             return
@@ -250,6 +258,7 @@ class _Counted:
             labels_per_document=self.labels.total() / max(self.splits.total(), 1),
             bare=self.bare,
             rejected=self.rejected,
+            unjudged=self.unjudged,
             repeated=texts.total() - different,
             relabelled=(len(self._labelled) - different) / max(texts.total(), 1),
             leaked=leaked.total(),

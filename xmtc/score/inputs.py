@@ -18,8 +18,8 @@ from xmtc.data.readers import Document, ReaderSettings, Rejected
 from xmtc.data.readers.base import sound
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.files import content_hash
-from xmtc.data.readers.table import TableReader
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
+from xmtc.data.readers.table_reader import TableReader
 from xmtc.errors import DataError
 from xmtc.files import reading, resolve_links
 from xmtc.storage.config import StorageConfig, is_remote, on_this_machine

@@ -152,7 +152,7 @@ def _columns_to_read(path: Path, schema: pa.Schema, columns: ColumnsConfig | Non
         return schema.names
     needed = columns.names()
     check_columns(path, needed, schema.names, columns.advice())
-    readable = {*needed, *columns.categories}  # documents to label may lack categories
+    readable = {*needed, *columns.categories, columns.rejected}  # which files may lack
     return [name for name in schema.names if name in readable]
 
 

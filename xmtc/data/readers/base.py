@@ -37,6 +37,8 @@ class Document:
         labels: its labels; see `data.without_labels` for documents without any.
         split: `train`, `dev` or `test` if the source says so; None leaves it to `SplitConfig`.
         absent_labels: null, NaN or blank entries among its labels, which are left out.
+        rejected_labels: labels that were judged not to fit, if those in neither list were not judged; None if every
+            label was judged, as is usual.
     """
 
     doc_id: str
@@ -44,6 +46,7 @@ class Document:
     labels: tuple[str, ...]
     split: str | None = None
     absent_labels: int = 0
+    rejected_labels: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,13 @@ class Rejected:
     Attributes:
         where: file and line or row, so that the user can find it.
         reason: what is wrong and how to fix it; never the document's text.
+        unjudged: whether nothing is wrong, but nobody has judged the document, or its labels were refused. It is left
+            out whatever `data.on_bad_row` says.
     """
 
     where: str
     reason: str
+    unjudged: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 from uuid import UUID
 
+from xmtc.data.readers.wrappings import spans_in, unwrapped
 from xmtc.data.readers.written_lists import list_in
 
 _NOTHING = frozenset({"", "NaN", "nan", "NaT", "<NA>", "\\N"})
@@ -25,6 +26,10 @@ ZERO = frozenset({"0", "0.0", "False"})
 """How a column of 0 and 1 says that a label does not fit."""
 ONE = frozenset({"1", "1.0", "True"})
 """How it says that one fits."""
+
+
+UNKNOWN = frozenset({"-1", "-1.0"})
+"""How competitions and medical data sets say that nobody knows."""
 
 
 def absent(value: Any) -> bool:
@@ -110,9 +115,7 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     Raises:
         ValueError: the cell is something else, such as a vector of zeros and ones. The message does not quote it.
     """
-    cell = list_in(plain(cell))
-    if isinstance(cell, Mapping):
-        raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
+    cell = listed(cell)
     is_list = isinstance(cell, Sequence | Set) and not isinstance(cell, str)
     entries = _entries(cell, separator)
     labels: list[str] = []
@@ -130,6 +133,23 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
         )
     absences = len(entries) - len(labels) if is_list else 0
     return tuple(distinct), absences
+
+
+def listed(cell: Any) -> Any:
+    """Return what a cell lists, without the wrappings of tools: a list, or one value.
+
+    Raises:
+        ValueError: it is no list of labels. The message does not quote it.
+    """
+    cell = unwrapped(list_in(unwrapped(plain(cell))))
+    if isinstance(cell, Mapping):
+        raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
+    if spans_in(cell):
+        raise ValueError(
+            "marks places of the text, such as [0, 5, a name], not labels of documents; export document labels, or "
+            "name another column"
+        )
+    return cell
 
 
 def _entries(cell: Any, separator: str | None) -> Sequence[Any]:
@@ -157,6 +177,8 @@ def mark_of(cell: Any) -> bool | None:
     if absent(cell):
         return None
     mark = str(cell).strip().capitalize()
+    if mark in UNKNOWN:
+        return None
     if mark not in ZERO | ONE:
         raise ValueError("is neither 0 nor 1, nor true or false; name columns of 0 and 1, or one column of labels")
     return mark in ONE
@@ -176,7 +198,7 @@ def _unquoted(part: str, separator: str) -> str:
 
 
 def text_of(cell: Any) -> str | None:
-    """Return a text; None if there is none.
+    """Return a text; None if there is none. A list of paragraphs is a text of several lines.
 
     Raises:
         ValueError: the cell is something else.
@@ -186,6 +208,8 @@ def text_of(cell: Any) -> str | None:
         return None
     if isinstance(cell, Real | Decimal | date | time):
         raise ValueError("is a number or a date, not a text; name another column")
+    if isinstance(cell, list) and all(isinstance(paragraph, str) for paragraph in cell):
+        return "\n".join(cell) or None
     if not isinstance(cell, str):
         raise ValueError(f"is a {type(cell).__name__}, not a string; name another column")
     return cell

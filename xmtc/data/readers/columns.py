@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -50,8 +50,10 @@ class DocumentColumns:
             return {"text": text}
         parts = [part.removesuffix("\n") for part in field_parts(text, len(self.text))]
         values = [term.split("=", 1) for term in categories_of(text)]
-        known = {name: [value for key, value in values if key == name] for name in self.categories}
-        return dict(zip(self.text, parts, strict=True)) | known
+        cells: dict[str, str | list[str]] = dict(zip(self.text, parts, strict=True))
+        for name in self.categories:
+            cells[name] = [value for key, value in values if key == name]
+        return cells
 
 
 @config
@@ -67,20 +69,36 @@ class ColumnsConfig:
     """Columns with categories, such as `[type, language]`. A value is a feature as a whole; encoders read it first."""
     labels: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits. Or
-    columns of 0 and 1."""
+    several columns; see `label_cells`."""
+    label_cells: Literal["marks", "labels"] = "marks"
+    """What several columns hold: `marks`, which are 0 or 1 for the label that names the column (blank or -1 where
+    nobody judged it), or `labels`, as in `label1`, `label2`, `label3`."""
+    rejected: Name | None = None
+    """Column with the labels that were judged not to fit. Labels in neither column were not judged: they are left out
+    of the loss and of the metrics. Null where all labels were judged."""
+    null_labels: Literal["none", "unjudged"] = "none"
+    """What null labels mean: `none`, that no label fits, or `unjudged`, that nobody has looked. Such documents are left
+    out; `[]` still says that no label fits."""
+    status: Name | None = None
+    """Column that says whether the labels were accepted; documents with other values than `accepted` are left out."""
+    accepted: tuple[str, ...] = ()
+    """Values of `status` of documents that are read, such as `[accept]`."""
     label_separator: Name | None = None
     """Separator of the labels in a string, such as `;`; without it, the string is one label."""
     split: Name | None = None
     """Column with `train`, `dev` (or `validation`) or `test`. Then only `files.train` may name files."""
 
     def __post_init__(self) -> None:
-        for named in (self.text_columns() + self.categories, self.fields() + self.categories):
-            if len(set(named)) < len(named):
+        for names in (self.text_columns() + self.categories, self.fields() + self.categories):
+            if len(set(names)) < len(names):
                 raise ValueError("text and categories name a column or field twice; name each once")
-        if not isinstance(self.labels, str) and self.label_separator is not None:
+        if self._are_marks() and self.label_separator is not None:
             raise ValueError("label_separator: several columns of 0 and 1 have no separator; leave it out")
-        if wrong := [name for name in self.categories if "=" in name]:
-            raise ValueError(f"categories: {wrong[0]!r}: the name of a category has no '='; rename the column")
+        if (self.status is None) != (not self.accepted):
+            raise ValueError("status and accepted belong together: name the column, and its values that count")
+        for name in self.categories:
+            if "=" in name:
+                raise ValueError(f"categories: {name!r}: the name of a category has no '='; rename the column")
 
     def text_columns(self) -> tuple[str, ...]:
         """Return the columns of the fields."""
@@ -102,9 +120,15 @@ class ColumnsConfig:
 
     def names(self) -> list[str]:
         """List all columns that a source must have."""
-        labels = (self.labels,) if isinstance(self.labels, str) else self.labels
-        named = (self.id, *self.text_columns(), *self.categories, *labels, self.split)
-        return list(dict.fromkeys(name for name in named if name is not None))
+        roles = (self.id, *self.text_columns(), *self.categories, *self.label_columns(), self.split, self.status)
+        return list(dict.fromkeys(name for name in roles if name is not None))
+
+    def label_columns(self) -> tuple[str, ...]:
+        """Return the column or columns of the labels."""
+        return (self.labels,) if isinstance(self.labels, str) else self.labels
+
+    def _are_marks(self) -> bool:
+        return not isinstance(self.labels, str) and self.label_cells == "marks"
 
     def document(
         self,
@@ -123,19 +147,35 @@ class ColumnsConfig:
             split: split of the file.
             longest: see `Reader.read`.
         """
-        missing = [name for name in self.names() if name not in row]
-        if missing:
-            return Rejected(where, no_column(missing[0], row))
+        for name in self.names():
+            if name not in row:
+                return Rejected(where, no_column(name, row))
         try:
+            if not self._is_judged(row):
+                return Rejected(where, "nobody has judged it, or its labels were refused", unjudged=True)
             text = self._text(row)
             check_length(text, longest)
             labels, absences = self._labels(row)
-            split = self._split(row[self.split]) if self.split is not None else split
-            doc_id = (None if self.id is None else _read(word_of, self.id, row)) or fallback_id
-            check_characters(doc_id, text, *labels, *text.categories)
+            rejected_labels = self._rejected_labels(row)
+            if self.split is not None:
+                split = self._split(row[self.split])
+            doc_id = _read(word_of, self.id, row) if self.id is not None else None
+            check_characters(doc_id or "", text, *labels, *text.categories)
         except ValueError as problem:
             return Rejected(where, str(problem))
-        return Document(doc_id, text, labels, split, absences)
+        return Document(doc_id or fallback_id, text, labels, split, absences, rejected_labels)
+
+    def _is_judged(self, row: Mapping[str, Any]) -> bool:
+        """Whether the status of a row is one that counts, and somebody has looked at its labels."""
+        if self.status is not None:
+            status = (_read(word_of, self.status, row) or "").strip()
+            if status.casefold() not in {value.casefold() for value in self.accepted}:
+                return False
+        if self._are_marks():
+            return any(_read(mark_of, name, row) is not None for name in self.label_columns())
+        if self.null_labels == "none":
+            return True
+        return not all(row[name] is None for name in self.label_columns())
 
     def _text(self, row: Mapping[str, Any]) -> FieldText:
         parts = [_read(text_of, name, row) or "" for name in self.text_columns()]
@@ -145,10 +185,28 @@ class ColumnsConfig:
         return text
 
     def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
-        if isinstance(self.labels, str):
-            return _read(partial(labels_of, separator=self.label_separator), self.labels, row)
-        marks = {name: _read(mark_of, name, row) for name in self.labels}
-        return labels_of([name for name, mark in marks.items() if mark])[0], sum(one is None for one in marks.values())
+        """Return the labels of a row, and how many entries said nothing."""
+        if self._are_marks():
+            fitting = [name for name in self.label_columns() if _read(mark_of, name, row)]
+            return labels_of(fitting)
+        labels: dict[str, None] = {}
+        absences = 0
+        for name in self.label_columns():
+            labels_of_cell, absences_of_cell = _read(partial(labels_of, separator=self.label_separator), name, row)
+            labels.update(dict.fromkeys(labels_of_cell))
+            absences += absences_of_cell
+        return tuple(labels), absences
+
+    def _rejected_labels(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """Return the labels that were judged not to fit, if others were not judged."""
+        if self._are_marks():
+            marks = {name: _read(mark_of, name, row) for name in self.label_columns()}
+            if None not in marks.values():
+                return None
+            return tuple(name for name, mark in marks.items() if mark is False)
+        if self.rejected is None or row.get(self.rejected) is None:
+            return None
+        return _read(partial(labels_of, separator=self.label_separator), self.rejected, row)[0]
 
     def _split(self, value: Any) -> str:
         split = SPLIT_NAMES.get((word_of(value) or "").strip().lower())
@@ -169,8 +227,11 @@ class NumericColumns:
 
     def see(self, row: Mapping[str, Any]) -> None:
         """Look at a row."""
-        for name in [name for name in self._seen if not absent(row.get(name))]:
-            if NUMERIC.fullmatch(str(row[name])):
+        for name in list(self._seen):
+            cell = row.get(name)
+            if absent(cell):
+                continue
+            if NUMERIC.fullmatch(str(cell)):
                 self._seen[name] += 1
             else:
                 del self._seen[name]
@@ -190,8 +251,12 @@ def category_terms(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     Raises:
         ValueError: a cell holds no values; see `labels_of`.
     """
-    there = [name for name in names if name in row]
-    return [_WHOLE.sub(r"\1", f"{name}={value}") for name in there for value in _read(labels_of, name, row)[0]]
+    terms: list[str] = []
+    for name in names:
+        if name in row:
+            values, _ = _read(labels_of, name, row)
+            terms += [_WHOLE.sub(r"\1", f"{name}={value}") for value in values]
+    return terms
 
 
 def _read(convert: Callable[[Any], T], column: str, row: Mapping[str, Any]) -> T:

@@ -9,6 +9,7 @@ from xmtc.config.base import config
 from xmtc.config.members import Members
 from xmtc.data.readers.base import Reader, ReaderSettings
 from xmtc.data.readers.columns import Name
+from xmtc.data.readers.export_config import EXPORT_SETTINGS
 from xmtc.data.readers.table_config import ArrowConfig, CsvConfig, JsonlConfig, ParquetConfig
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
@@ -131,6 +132,7 @@ ReaderConfig = Annotated[
         CsvConfig,
         ParquetConfig,
         ArrowConfig,
+        *EXPORT_SETTINGS,
         XcRepositoryConfig,
         MimicConfig,
         PydocsConfig,

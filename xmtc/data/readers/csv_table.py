@@ -4,7 +4,10 @@ import csv
 import io
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
+from typing import Any, Literal
 
 from typing_extensions import override
 
@@ -18,7 +21,47 @@ from xmtc.errors import DataError
 logger = logging.getLogger(__name__)
 
 _DELIMITERS = (",", ";", "\t", "|")
-_LOOKED_AT = 1 << 16  # characters from which the delimiter is inferred
+_LOOKED_AT = 1 << 16
+"""Characters from which the dialect is inferred."""
+_ROWS_LOOKED_AT = 200
+_SEPARATOR_LINE = "sep="
+"""How the first line begins by which Excel is told the delimiter."""
+_BETTER = 0.02
+"""By so much a rarer dialect must fit better than a usual one …"""
+_FITS = 0.95
+"""… and at least this share of the rows."""
+_ESCAPED_QUOTE = '\\"'
+"""How Spark writes a quote that is a letter."""
+_OPTIONS = "set source.quoting (minimal or none), source.escape or source.delimiter"
+
+Quoting = Literal["minimal", "none"]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How rows are written.
+
+    Attributes:
+        delimiter: separator of the columns.
+        quoting: whether cells may be in double quotes.
+        escape: sign before a quote that is a letter; None: it is doubled.
+    """
+
+    delimiter: str
+    quoting: Quoting
+    escape: str | None
+
+    def rows(self, lines: Iterator[str], *, strict: bool) -> Any:
+        """Part lines into rows of cells."""
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quoting=csv.QUOTE_MINIMAL if self.quoting == "minimal" else csv.QUOTE_NONE,
+            escapechar=self.escape,
+            doublequote=self.escape is None,
+            skipinitialspace=self.quoting == "minimal",
+            strict=strict,
+        )
 
 
 class CsvTable(TableFormat):
@@ -26,43 +69,88 @@ class CsvTable(TableFormat):
 
     Args:
         delimiter: None: of comma, semicolon, tab and bar, the one that fits the first lines of each file best.
+        quoting: whether cells may be in double quotes; None: what fits best.
+        escape: sign before a quote that is a letter; None: what fits best.
     """
 
-    def __init__(self, delimiter: str | None = None) -> None:
+    def __init__(self, delimiter: str | None = None, quoting: Quoting | None = None, escape: str | None = None) -> None:
         self._delimiter = delimiter
+        self._quoting = quoting
+        self._escape = escape
         self.identity = f"csv:{delimiter!r}"
+        if quoting is not None or escape is not None:
+            self.identity += f":{quoting}:{escape!r}"
 
     @override
     def rows(
         self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
     ) -> Iterator[Row | Rejected]:
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
-        delimiter = self._delimiter or _delimiter_of(path)
-        lines, told = _lines(path, delimiter, longest), delimiter != "\t"
+        dialect = self._dialect_of(path)
+        lines = _lines(path, dialect, longest)
         _, header = next(lines, (1, []))
-        wanted = filter(None, header) if columns is None else columns.names()
-        check_columns(path, wanted, header, columns.advice() if columns else "")
+        needed = [name for name in header if name] if columns is None else columns.names()
+        check_columns(path, needed, header, columns.advice() if columns else "")
+        may_hold_rows = dialect.delimiter == "\t"
         for number, (line, cells) in enumerate(lines, start=1):
             if not cells:
                 continue
             where = f"{path}:{line}"
             if len(cells) != len(header):
-                yield Rejected(where, wrong_width(len(cells), len(header)))
+                yield Rejected(where, f"{wrong_width(len(cells), len(header))}, or {_OPTIONS}")
             elif [cells[0].lstrip("\ufeff"), *cells[1:]] == header:
                 yield Rejected(where, "repeats the header, as joined files do; take it out")
             else:
-                if not told and (told := _holds_rows(cells)):
-                    logger.warning('%s: a quote (") joins lines like rows; if it is text, quote it as CSV does', where)
+                if may_hold_rows and _holds_rows(cells):
+                    may_hold_rows = False  # one warning is enough
+                    logger.warning(
+                        '%s: a quote (") joins lines like rows; if it is text, quote it as CSV does, or set '
+                        "source.quoting: none",
+                        where,
+                    )
                 yield Row(dict(zip(header, cells, strict=True)), where, number)
 
     @override
     def count(self, path: Path) -> int | None:
         """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
-        lines = line_count(path, quotes=True)
+        lines = line_count(path, quotes=self._quoting != "none")
         return None if lines is None else max(0, lines - 1)
 
+    def _dialect_of(self, path: Path) -> Dialect:
+        """Choose the dialect that fits the first lines best; of those that fit alike, the most usual."""
+        with open_text(path) as lines:
+            start = lines.read(_LOOKED_AT)
+        usual = "\t" if ending_of(path) == ".tsv" else ","
+        announced = _announced_delimiter(start)
+        if announced is not None:
+            start = start.partition("\n")[2]
+        delimiters = [self._delimiter or announced] if self._delimiter or announced else [usual, *_DELIMITERS]
+        quotings: tuple[Quoting, ...] = ("minimal", "none") if self._quoting is None else (self._quoting,)
+        escapes = [self._escape] if self._escape else [None, "\\"]
+        best = Dialect(delimiters[0] or usual, quotings[0], escapes[0])
+        best_fit = _fit(start, best)
+        for escape, quoting, delimiter in product(escapes, quotings, delimiters):
+            if quoting == "none" and escape is not None and self._escape is None:
+                continue  # without quotes, a backslash is a letter
+            dialect = Dialect(delimiter or usual, quoting, escape)
+            fit = _fit(start, dialect)
+            is_usual = quoting == quotings[0] and escape == escapes[0]
+            is_better = fit > best_fit if is_usual else fit >= max(_FITS, best_fit + _BETTER)
+            escapes_quotes = escape is not None and _ESCAPED_QUOTE in start and fit >= best_fit
+            if is_better or (escapes_quotes and best.escape is None and best.quoting == "minimal"):
+                best = dialect
+                best_fit = fit
+        return best
 
-def _lines(path: Path, delimiter: str, longest: int) -> Iterator[tuple[int, list[str]]]:
+
+def _announced_delimiter(start: str) -> str | None:
+    """Return the delimiter that the first line tells Excel; None if it is a header."""
+    first = start.lstrip("\ufeff").splitlines()[0] if start.strip() else ""
+    sign = first.strip('"').removeprefix(_SEPARATOR_LINE)
+    return sign if first.strip('"').startswith(_SEPARATOR_LINE) and len(sign) == 1 else None
+
+
+def _lines(path: Path, dialect: Dialect, longest: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line's number and the cells of every row, the header included; blank rows have no cells.
 
     Raises:
@@ -70,16 +158,22 @@ def _lines(path: Path, delimiter: str, longest: int) -> Iterator[tuple[int, list
     """
     csv.field_size_limit(longest_row(longest))
     with open_text(path) as text:
-        line = 1
-        rows = csv.reader(_whole_lines(text, path, longest), delimiter=delimiter, strict=True, skipinitialspace=True)
+        lines = _whole_lines(text, path, longest)
+        first = next(lines, "")
+        before = 0
+        if _announced_delimiter(first) is not None:
+            before = 1
+            first = next(lines, "")
+        line = before + 1
+        rows = dialect.rows(chain([first], lines), strict=True)
         try:
             for cells in rows:
                 yield line, cells
-                line = rows.line_num + 1
+                line = before + rows.line_num + 1
         except csv.Error as error:
             if "field limit" in str(error):
                 raise _too_long(path, line, longest) from None
-            raise DataError(f"{path}:{line}: malformed CSV: {error}") from None
+            raise DataError(f"{path}:{line}: malformed CSV: {error}; correct the quotes, or {_OPTIONS}") from None
 
 
 def _whole_lines(text: io.TextIOWrapper, path: Path, longest: int) -> Iterator[str]:
@@ -95,27 +189,32 @@ def _too_long(path: Path, line: int, longest: int) -> DataError:
     return DataError(f"{refusal.where}: {refusal.reason}")
 
 
-def _delimiter_of(path: Path) -> str:
-    """Return the delimiter that fits best; if several do, a tab in files named .tsv, or a comma in others."""
-    usual = "\t" if ending_of(path) == ".tsv" else ","
-    with open_text(path) as lines:
-        start = lines.read(_LOOKED_AT)
-    return max(_DELIMITERS, key=lambda delimiter: (_fit(start, delimiter), delimiter == usual))
+def _fit(start: str, dialect: Dialect) -> float:
+    """Return the share of the rows with as many cells as the header; 0 if the header has only one cell.
 
-
-def _fit(start: str, delimiter: str) -> float:
-    """Return the share of the rows with as many cells as the header; 0 if the header has only one cell."""
+    A row that is malformed in this dialect does not fit.
+    """
+    widths: list[int] = []
+    rows = dialect.rows(io.StringIO(start, newline=""), strict=True)
     try:
-        rows = list(csv.reader(io.StringIO(start, newline=""), delimiter=delimiter, skipinitialspace=True))[:200]
+        for cells in rows:
+            widths.append(len(cells))
+            if len(widths) == _ROWS_LOOKED_AT + 1:
+                break
     except csv.Error:
+        widths.append(-1)
+    if not widths or widths[0] < 2:
         return 0.0
-    if not rows or len(rows[0]) < 2:
-        return 0.0
-    body = [row for row in rows[1:-1] if row]  # the last row may be incomplete
-    return sum(len(row) == len(rows[0]) for row in body) / len(body) if body else 0.5
+    body = [width for width in widths[1:] if width != 0]
+    if len(start) >= _LOOKED_AT and len(widths) <= _ROWS_LOOKED_AT:
+        body = body[:-1]  # the last row is cut
+    if not body:
+        return 0.5
+    return sum(width == widths[0] for width in body) / len(body)
 
 
 def _holds_rows(cells: Sequence[str]) -> bool:
     """Whether each line of a row has as many cells as the row, if every tab is a delimiter; indented lines do not."""
-    lines, tabs = "\t".join(cells).split("\n"), len(cells) - 1
+    lines = "\t".join(cells).split("\n")
+    tabs = len(cells) - 1
     return len(lines) > 1 and tabs > 0 and all(line[:1].strip() and line.count("\t") == tabs for line in lines)

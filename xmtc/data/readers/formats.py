@@ -8,7 +8,7 @@ from xmtc.data.readers.endings import ending_of
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.table import TableFormat
 
-_FORMATS: dict[str, type[TableFormat]] = {
+FORMATS: dict[str, type[TableFormat]] = {
     ".jsonl": JsonLines,
     ".ndjson": JsonLines,
     ".json": JsonLines,
@@ -18,9 +18,10 @@ _FORMATS: dict[str, type[TableFormat]] = {
     ".arrow": ArrowTable,
     ".feather": ArrowTable,
 }
+"""Formats by the ending of a file."""
 
 
 def format_of(path: Path, otherwise: TableFormat) -> TableFormat:
     """Return the format of a file, by its extension, or another one if that is unknown."""
-    format = _FORMATS.get(ending_of(path))
+    format = FORMATS.get(ending_of(path))
     return otherwise if format is None else format()

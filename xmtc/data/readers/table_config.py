@@ -13,7 +13,8 @@ from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns, Name
 from xmtc.data.readers.endings import ending_of
 
 if TYPE_CHECKING:
-    from xmtc.data.readers.table import TableFormat, TableReader
+    from xmtc.data.readers.table import TableFormat
+    from xmtc.data.readers.table_reader import TableReader
 
 Paths = str | tuple[str, ...] | None
 
@@ -101,7 +102,7 @@ class TableConfig(ReaderSettings):
 
     @override
     def build(self) -> "TableReader":
-        from xmtc.data.readers.table import TableReader
+        from xmtc.data.readers.table_reader import TableReader
 
         return TableReader(self, self.format())
 
@@ -129,7 +130,13 @@ class CsvConfig(TableConfig):
     kind: Literal["csv"] = "csv"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Separator of the columns; null: of comma, semicolon, tab and bar, the one that fits the first lines of each
-    file best."""
+    file best. A first line such as `sep=;` of Excel says it, too."""
+    quoting: Literal["minimal", "none"] | None = None
+    """`minimal`: a cell in double quotes may hold separators and line breaks; `none`: quotes are letters; null: the one
+    that fits the first lines best."""
+    escape: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """The sign before a quote that is a letter, such as the backslash of Spark; null: the backslash, if the first lines
+    fit best so, otherwise none, and a quote is doubled."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     named_by_line: ClassVar[bool] = True
 
@@ -137,7 +144,7 @@ class CsvConfig(TableConfig):
     def format(self) -> "TableFormat":
         from xmtc.data.readers.csv_table import CsvTable
 
-        return CsvTable(self.delimiter)
+        return CsvTable(self.delimiter, self.quoting, self.escape)
 
 
 @config

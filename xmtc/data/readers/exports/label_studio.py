@@ -1,0 +1,51 @@
+"""Label Studio: tasks with their annotations, as its JSON export writes them. Its JSON-MIN and CSV are plain tables."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from typing_extensions import override
+
+from xmtc.data.readers.exports.base import ID, LABELS, JsonExport, UnjudgedError
+
+
+class LabelStudio(JsonExport):
+    """Tasks: `{"id": 1, "data": {"text": …}, "annotations": [{"result": [{"value": {"choices": [...]}}]}]}`.
+
+    The latest annotation that was not cancelled counts. Tasks without one are left out.
+    """
+
+    identity = "label_studio"
+    what = "Label Studio"
+
+    @override
+    @classmethod
+    def is_document(cls, item: Mapping[str, Any]) -> bool:
+        return isinstance(item.get("data"), Mapping) and ("annotations" in item or "completions" in item)
+
+    @override
+    def document(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
+        annotations = item.get("annotations") or item.get("completions") or []
+        judged = [annotation for annotation in annotations if not _is_cancelled(annotation)]
+        if not judged:
+            raise UnjudgedError("a task that nobody has annotated")
+        latest = max(judged, key=lambda annotation: str(annotation.get("updated_at") or ""))
+        cells = dict(item["data"])
+        if "id" in item:
+            cells[ID] = str(item["id"])
+        cells[LABELS] = list(_choices(latest))
+        return cells
+
+
+def _is_cancelled(annotation: Any) -> bool:
+    return not isinstance(annotation, Mapping) or bool(annotation.get("was_cancelled"))
+
+
+def _choices(annotation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the labels of a document in an annotation; a path of a taxonomy is its last part."""
+    for result in annotation.get("result") or ():
+        value = result.get("value") or {}
+        if "start" in value:
+            raise ValueError("marks places of the text, not labels of documents; export a project with choices")
+        yield from value.get("choices") or ()
+        for path in value.get("taxonomy") or ():
+            yield path[-1] if isinstance(path, list) else path
