@@ -22,6 +22,12 @@ def init(
     label_separator: Annotated[
         str | None, typer.Option(help="Separator of the labels in a cell; '' if a cell holds one label.")
     ] = None,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Read only documents with this value, such as answer=accept; or all."
+        ),
+    ] = None,
     doc_id: Annotated[str | None, typer.Option("--id", help="Column with identifiers.")] = None,
     split_column: Annotated[str | None, typer.Option(help="Column with train, dev or test.")] = None,
     task: Annotated[
@@ -34,6 +40,12 @@ def init(
     from xmtc.init.roles import Answers
 
     answers = Answers(
-        text=text or (), labels=labels, id=doc_id, split_column=split_column, label_separator=label_separator, task=task
+        text=text or (),
+        labels=labels,
+        id=doc_id,
+        split_column=split_column,
+        label_separator=label_separator,
+        accept=accept,
+        task=task,
     )
     write_config(data, answers, budget=budget, name=name, output=output)

@@ -1,5 +1,6 @@
 """Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,12 +12,23 @@ from typing import Any
 from xmtc.data.readers.base import Rejected, sound
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.endings import COMPRESSIONS, ending_of
+from xmtc.data.readers.export_config import EXPORT_SETTINGS, ExportSettings
+from xmtc.data.readers.exports import recognised
 from xmtc.data.readers.files import check_file
 from xmtc.data.readers.formats import format_of
 from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.skos import SKOS_FORMATS, TERMS, SkosTable
 from xmtc.data.readers.table import Row
-from xmtc.data.readers.table_config import TABLES, ArrowConfig, SplitFilesConfig, TableSettings, table_of
+from xmtc.data.readers.table_config import (
+    TABLES,
+    ArrowConfig,
+    CsvConfig,
+    JsonlConfig,
+    ParquetConfig,
+    SplitFilesConfig,
+    TableSettings,
+    table_of,
+)
 from xmtc.errors import DataError
 from xmtc.files import read_json, reading
 from xmtc.init.roles import Roles
@@ -33,6 +45,8 @@ _VOCABULARIES = ("skos", "vocabulary", "thesaurus", "subjects")
 """Names of SKOS files in a folder of documents, beside those of label files."""
 _LABEL_FILES = ("labels", "label", "label_names", "classes")
 """Names of label files in a folder of documents."""
+_PART = re.compile(r"part-\d+")
+"""How the names of files begin that Spark and Hadoop write."""
 _SHOWN = 8
 """Files of a folder that a message names."""
 
@@ -48,20 +62,45 @@ class DataFiles:
         settings: class of the source's settings.
         labels: a label file, if the folder has one.
         left_out: tables in the folder, or splits of the data set, that are none of these.
+        unlabelled: files of the folder with texts, but without the labels that the training documents have.
     """
 
     place: str
     by_split: Mapping[str, tuple[str, ...]]
     local: Mapping[str, Path]
-    settings: TableSettings
+    settings: TableSettings | ExportSettings
     labels: str | None = None
     left_out: Sequence[str] = ()
+    unlabelled: Sequence[Path] = ()
+
+    @property
+    def is_export(self) -> bool:
+        """Whether another tool wrote the files, in a format that says which columns are the labels."""
+        return self.settings in EXPORT_SETTINGS
 
     def rows(self) -> Iterator[Row | Rejected]:
         """Read the first file of training documents."""
         format = self.settings(files=SplitFilesConfig(train=self.place)).format()
         first = self.by_split["train"][0]
         return format.rows(self.local[first], None)
+
+    def with_labels(self, labels: Sequence[str]) -> "DataFiles":
+        """Leave out dev and test files that lack all columns of labels: competitions keep the labels of test."""
+        by_split = dict(self.by_split)
+        unlabelled: list[Path] = []
+        for split in by_split.keys() - {"train"}:
+            lacking = [name for name in by_split[split] if columns_of(self.local[name]).isdisjoint(labels)]
+            unlabelled += [self.local[name] for name in lacking]
+            by_split[split] = tuple(name for name in by_split[split] if name not in lacking)
+        by_split = {split: names for split, names in by_split.items() if names}
+        return replace(self, by_split=by_split, unlabelled=unlabelled)
+
+
+def columns_of(path: Path) -> set[str]:
+    """Return the columns of the first row of a table."""
+    rows = format_of(path, JsonLines()).rows(path, None)
+    first = next((row for row in rows if isinstance(row, Row)), None)
+    return set(first.cells) if first is not None else set()
 
 
 def find_files(data: str) -> DataFiles:
@@ -76,18 +115,58 @@ def find_files(data: str) -> DataFiles:
     """
     local = fetch(data)
     if local.is_dir():
+        if _format_of_export(local) is not None:
+            return DataFiles(data, {"train": (data,)}, {data: local}, _settings_of(local, data))
         return _in_folder(data, local)
-    settings = table_of(check_file(local))
+    return DataFiles(data, {"train": (data,)}, {data: local}, _settings_of(check_file(local), data))
+
+
+def _format_of_export(path: Path) -> ExportSettings | None:
+    """Return the settings of the format of another tool that a file or folder has, if one recognises it."""
+    export = recognised(path)
+    if export is None:
+        return None
+    return next(settings for settings in EXPORT_SETTINGS if settings.kind == export.identity)
+
+
+def _settings_of(path: Path, data: str) -> TableSettings | ExportSettings:
+    """Return the settings of the source that reads a file: of another tool, or by its ending.
+
+    Raises:
+        DataError: nothing reads it.
+    """
+    settings = _format_of_export(path) or table_of(path)
+    if settings is None and _PART.match(path.name):
+        settings = _by_content(path)
     if settings is None:
         endings = ", ".join([*TABLES, *COMPRESSIONS])
-        raise DataError(f"{data}: xmtc init reads {endings}, and folders of them; save a spreadsheet as CSV")
-    return DataFiles(data, {"train": (data,)}, {data: local}, settings)
+        tools = ", ".join(settings.kind for settings in EXPORT_SETTINGS)
+        raise DataError(
+            f"{data}: xmtc init reads {endings}, folders of them, and the formats {tools}; save a spreadsheet as CSV"
+        )
+    return settings
+
+
+def _by_content(path: Path) -> TableSettings:
+    """Return the format of a file without an ending, such as Spark writes: JSON, Parquet or CSV."""
+    with reading(path), path.open("rb") as file:
+        head = file.read(4)
+    if head == b"PAR1":
+        return ParquetConfig
+    return JsonlConfig if head[:1] in (b"{", b"[") else CsvConfig
 
 
 def _in_folder(data: str, folder: Path) -> DataFiles:
     """Find the files of a folder, or of its subfolder `data`, by the beginning of their names."""
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _saved_dataset(data, folder)
+    splits = {split: folder / name for split, names in _SPLITS.items() for name in names if (folder / name).is_dir()}
+    if "train" in splits and _format_of_export(splits["train"]) is not None:
+        by_split = {split: [part] for split, part in splits.items()}
+        return _named(data, folder, by_split, _settings_of(splits["train"], data))
+    parts = [path for path in sorted(folder.iterdir()) if path.is_file() and _PART.match(path.name)]
+    if parts:
+        return _named(data, folder, {"train": parts}, _settings_of(parts[0], data))
     places = [place for place in (folder, folder / "data") if place.is_dir()]
     files = [path for place in places for path in sorted(place.iterdir()) if path.is_file()]
     tables = [path for path in files if table_of(path) is not None]
@@ -158,16 +237,15 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
             f"{data}: no file of this folder is named train: {_listed(files)}; rename one, or give the file of "
             "documents itself"
         )
-    used = [path for paths in by_split.values() for path in paths]
-    formats = {table_of(path) for path in used}
-    settings = table_of(used[0])
-    if len(formats) > 1 or settings is None:
-        raise DataError(f"{data}: files of several formats: {_listed(used)}; keep one format")
-    return _named(data, folder, by_split, settings, labels[:1])
+    return _named(data, folder, by_split, _settings_of(by_split["train"][0], data), labels[:1])
 
 
 def _named(
-    data: str, folder: Path, by_split: Mapping[str, list[Path]], settings: TableSettings, labels: Sequence[Path] = ()
+    data: str,
+    folder: Path,
+    by_split: Mapping[str, list[Path]],
+    settings: TableSettings | ExportSettings,
+    labels: Sequence[Path] = (),
 ) -> DataFiles:
     """Name files of the folder as the configuration writes them."""
     place = data.rstrip("/") if is_remote(data) else str(folder)

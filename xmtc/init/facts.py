@@ -18,6 +18,7 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, mark_of, plain
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
+from xmtc.data.readers.wrappings import unwrapped
 from xmtc.data.readers.written_lists import list_in
 from xmtc.data.separators import Separator, separator_of
 from xmtc.errors import DataError
@@ -30,6 +31,8 @@ _FIRST = 50_000
 _SECONDS = 10.0
 """… unless reading them takes longer."""
 _DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
+_PARAGRAPH_WORDS = 8
+"""Words from which on an item of a list may be a paragraph; labels have fewer."""
 _MOST_WORDS = 50
 """Cells with more words on average are texts: a search for labels in them would take seconds."""
 
@@ -44,6 +47,7 @@ class ColumnFacts:
         cells: nonempty cells of that kind.
         rows: number of rows of the sample.
         places: row of each cell.
+        nulls, empty_lists: number of cells that are null, and of those that are [].
     """
 
     name: str
@@ -51,6 +55,13 @@ class ColumnFacts:
     cells: Sequence[Any]
     rows: int
     places: Sequence[int] = ()
+    nulls: int = 0
+    empty_lists: int = 0
+
+    @property
+    def has_nulls_and_empty_lists(self) -> bool:
+        """Whether some cells are null and others []: the former say that nobody has looked."""
+        return self.nulls > 0 and self.empty_lists > 0
 
     @cached_property
     def distinct(self) -> int:
@@ -65,9 +76,20 @@ class ColumnFacts:
     @cached_property
     def words(self) -> float:
         """Mean number of words per cell; 0 if the column is not text."""
+        if self.is_paragraphs:
+            return sum(_words(" ".join(cell)) for cell in self.cells) / len(self.cells)
         if self.kind != "text" or not self.cells:
             return 0.0
         return sum(map(_words, self.cells)) / len(self.cells)
+
+    @cached_property
+    def is_paragraphs(self) -> bool:
+        """Whether cells are lists of paragraphs: their items are long and do not repeat."""
+        if self.kind != "list" or not all(isinstance(item, str) for cell in self.cells for item in cell):
+            return False
+        items = [item for cell in self.cells for item in cell]
+        long = sum(len(item.split()) > _PARAGRAPH_WORDS for item in items)
+        return long > len(items) / 2 and len(set(items)) > len(items) / 2
 
     @property
     def is_split(self) -> bool:
@@ -81,7 +103,7 @@ class ColumnFacts:
     def is_lists(self) -> bool:
         """Whether most cells are lists, or lists as text."""
         if self.kind != "text":
-            return self.kind == "list"
+            return self.kind == "list" and not self.is_paragraphs
         lists = sum(_is_written_list(cell) for cell in self.cells)
         return lists > len(self.cells) / 2
 
@@ -117,6 +139,15 @@ def marked(columns: Sequence[ColumnFacts]) -> ColumnFacts:
         for place, cell in zip(column.places, column.cells, strict=True):
             if mark_of(cell):
                 rows[place].append(column.name)
+    return ColumnFacts("", "list", rows, len(rows), range(len(rows)))
+
+
+def joined(columns: Sequence[ColumnFacts]) -> ColumnFacts:
+    """Join columns that hold a label each to a column with the lists of them."""
+    rows: list[list[str]] = [[] for _ in range(columns[0].rows)]
+    for column in columns:
+        for place, cell in zip(column.places, column.cells, strict=True):
+            rows[place].append(str(cell))
     return ColumnFacts("", "list", rows, len(rows), range(len(rows)))
 
 
@@ -190,7 +221,8 @@ def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], R
 
 def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
     """Describe a column by the cells of its commonest kind; one nested cell makes the column nested."""
-    cells = [_tried(plain, row.get(name)) for row in rows]
+    raw_cells = [_tried(plain, row.get(name)) for row in rows]
+    cells = [_tried(unwrapped, cell) if isinstance(cell, list | dict) else cell for cell in raw_cells]
     kinds: list[Kind] = [_kind(cell) for cell in cells]
     counts = Counter(kinds)
     del counts["empty"]
@@ -198,7 +230,15 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
         return ColumnFacts(name, "empty", (), len(rows))
     kind: Kind = "nested" if counts["nested"] else counts.most_common(1)[0][0]
     places = [place for place, kind_of_cell in enumerate(kinds) if kind_of_cell == kind]
-    return ColumnFacts(name, kind, [cells[place] for place in places], len(rows), places)
+    return ColumnFacts(
+        name=name,
+        kind=kind,
+        cells=[cells[place] for place in places],
+        rows=len(rows),
+        places=places,
+        nulls=sum(cell is None for cell in cells),
+        empty_lists=sum(cell == [] for cell in cells),
+    )
 
 
 def _words(text: str) -> int:

@@ -23,10 +23,10 @@ from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_s
 from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init.commented import commented_yaml, header, reasons
-from xmtc.init.data_files import DataFiles, find_files, label_columns
+from xmtc.init.data_files import DataFiles, columns_of, find_files, label_columns
 from xmtc.init.facts import read_facts
 from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
-from xmtc.init.roles import Answers, Roles, check_header, choose_roles
+from xmtc.init.roles import Answers, Roles, Surroundings, check_header, choose_roles
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RunConfig
 from xmtc.run.encoder_use import encoder_use
@@ -96,6 +96,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
     """
     files = find_files(data)
     roles = roles_of(files, answers)
+    files = files.with_labels(roles.labels)
     source = data_section(files, roles, name)
     found = survey(_data_config(files, source), Progress())
     check_learnable(found, roles, data, files.labels)
@@ -129,7 +130,15 @@ def roles_of(files: DataFiles, answers: Answers) -> Roles:
         check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
-    return choose_roles(columns, answers, files.place)
+    around = Surroundings(export_columns=files.is_export, later_columns=_later_columns(files))
+    return choose_roles(columns, answers, files.place, around)
+
+
+def _later_columns(files: DataFiles) -> frozenset[str] | None:
+    """Return the columns of test files, which new texts have; None if there are no such files, or of another tool."""
+    if files.is_export or "test" not in files.by_split:
+        return None
+    return frozenset().union(*(columns_of(files.local[name]) for name in files.by_split["test"]))
 
 
 def data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
@@ -140,8 +149,15 @@ def data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
         "categories": list(roles.categories) or None,
         "labels": _one_or_list(roles.labels),
         "label_separator": roles.separator,
+        "label_cells": None if roles.label_cells == "marks" else roles.label_cells,
+        "rejected": roles.rejected,
+        "null_labels": None if roles.null_labels == "none" else roles.null_labels,
         "split": roles.split,
     }
+    if roles.status is not None:
+        column, values = roles.status
+        columns["status"] = column
+        columns["accepted"] = list(values)
     source: Settings = {
         "kind": files.settings.kind,
         "files": {split: _one_or_list(names) for split, names in files.by_split.items()},

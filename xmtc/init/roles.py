@@ -1,16 +1,19 @@
 """Infer the role of each column from its content; names decide between equal candidates."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from xmtc.data.config import Task
 from xmtc.data.readers.base import no_column, quoted_label, shown_column
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.columns import NUMERIC
+from xmtc.data.readers.exports.base import ID, LABELS, REJECTED
 from xmtc.data.separators import Separator
 from xmtc.errors import DataError
-from xmtc.init.facts import ColumnFacts, Labels, marked
+from xmtc.init.facts import ColumnFacts, Labels, joined, marked
 
 _TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name", "entry", "term", "headword")
 _TITLE_WORDS = 1.2
@@ -39,6 +42,22 @@ _CATEGORY_WORDS = 4
 """Most words of a category."""
 _CATEGORY_ROWS = 20
 """Rows that each value of a category has on average, at least."""
+_STATUS = ("answer", "status", "is_accepted", "accepted", "reviewed", "is_reviewed", "verified", "state", "decision")
+"""Names of columns by which tools say whether somebody accepted the labels."""
+_STATUS_VALUES = 8
+"""Most values of such a column."""
+_ACCEPTED = ("accept", "accepted", "true", "1", "yes", "done", "completed", "submitted", "validated", "reviewed", "ok")
+"""Values that probably say so."""
+_OF_ANNOTATION = frozenset(
+    {
+        *_STATUS,
+        *("annotator", "annotators", "annotated_by", "user", "reviewer", "completed_by", "updated_by", "created_by"),
+        *("annotation_id", "lead_time", "created_at", "updated_at", "agreement", "session", "confidence"),
+    }
+)
+"""Columns that tools fill in while labels are given."""
+_NUMBERED = re.compile(r"([^\W\d_]+)[ _.-]?\d+")
+"""Names such as label1 or tag_2."""
 _LONGEST_ID = 100
 """Most characters of an identifier."""
 _SAME = 0.95
@@ -52,6 +71,7 @@ class Answers:
     Attributes:
         text, labels, id, split_column: columns.
         label_separator: separator of labels in a cell; if empty, a cell is one label.
+        accept: `COLUMN=VALUE,VALUE`: documents with other values are left out; `all` if no column says so.
         task: whether a document has one label or any number.
     """
 
@@ -60,6 +80,7 @@ class Answers:
     id: str | None = None
     split_column: str | None = None
     label_separator: str | None = None
+    accept: str | None = None
     task: Task | None = None
 
     def columns(self) -> list[str]:
@@ -75,7 +96,11 @@ class Roles:
     Attributes:
         text: columns to join.
         categories: columns with categories.
-        labels: the column, or several columns of 0 and 1 named as the labels.
+        labels: the column, or several columns of 0 and 1 named as the labels, or several columns of labels.
+        label_cells: whether several columns hold 0 and 1, or labels.
+        rejected: column with labels that were judged not to fit.
+        null_labels: what null labels mean.
+        status: column that says whether labels were accepted, with the values that count; None if none does.
         id, split: columns.
         separator: separator of labels in a cell; None if a cell is one label or a list.
         separation: evidence for a separator, whether it is taken or too thin; None if nothing seems to separate labels,
@@ -91,6 +116,10 @@ class Roles:
     labels: tuple[str, ...]
     id: str | None
     split: str | None
+    label_cells: Literal["marks", "labels"] = "marks"
+    rejected: str | None = None
+    null_labels: Literal["none", "unjudged"] = "none"
+    status: tuple[str, tuple[str, ...]] | None = None
     separator: str | None
     separation: Separator | None
     task: Task
@@ -99,23 +128,52 @@ class Roles:
     why: dict[str, str]
 
 
-def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> Roles:
+@dataclass(frozen=True)
+class Surroundings:
+    """What the files say about columns beside their content.
+
+    Attributes:
+        export_columns: whether `labels`, `rejected` and `id` are the columns of these roles, as other tools' formats
+            have them.
+        later_columns: columns of files with new texts; None if there are none. Others are not known for new texts.
+    """
+
+    export_columns: bool = False
+    later_columns: frozenset[str] | None = None
+
+
+def choose_roles(
+    columns: Sequence[ColumnFacts], answers: Answers, place: str, around: Surroundings = Surroundings()
+) -> Roles:
     """Infer the roles of the columns.
 
     Args:
         columns: columns of a sample.
         answers: options of the user.
         place: the data, for messages.
+        around: what the files say about them.
 
     Raises:
-        DataError: no column can be the text or the labels; the message describes the columns and names the option.
+        DataError: no column can be the text or the labels, or it is not clear which documents were accepted; the
+            message describes the columns and names the option.
     """
     nameless = [column.name for column in columns if not _has_name(column)]
     columns = [column for column in columns if _has_name(column)]
+    by_name = {column.name: column for column in columns}
+    if around.export_columns:
+        answers = replace(
+            answers,
+            labels=answers.labels or LABELS,
+            id=answers.id or (ID if ID in by_name and _identifies(by_name[ID]) else None),
+        )
     _check_names(columns, answers, place)
+    status = accepted_values(columns, answers, place)
+    rejected = REJECTED if around.export_columns and REJECTED in by_name else None
     split = answers.split_column or next((column.name for column in columns if column.is_split), None)
 
-    used = {column for column in (answers.labels, answers.id, split) if column is not None}
+    used = {column for column in (answers.labels, answers.id, split, rejected) if column is not None}
+    if status is not None:
+        used.add(status[0])
     text = tuple(answers.text) or _text(_without(columns, used), columns, place)
     used.update(text)
     labels = (answers.labels,) if answers.labels else _labels(_without(columns, used), columns, place)
@@ -124,19 +182,31 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
     if identifier is not None:
         used.add(identifier)
 
-    by_name = {column.name: column for column in columns}
-    column = by_name[labels[0]] if len(labels) == 1 else marked([by_name[name] for name in labels])
+    label_facts = [by_name[name] for name in labels]
+    are_marks = all(column.is_indicator for column in label_facts)
+    if len(labels) == 1:
+        column = label_facts[0]
+    else:
+        column = marked(label_facts) if are_marks else joined(label_facts)
     separator = column.separator() if answers.label_separator is None else answers.label_separator or None
     _check_labels(column, separator, f"{place}: {labels[0]!r}")
     labels_found = Labels.of(column, separator)
     task, task_reason = _task(labels_found, answers.task)
     candidates = [candidate for candidate in _without(columns, used) if _is_category(candidate)]
-    categories = [one.name for one in candidates if not _tells(one, column, labels_found, separator)]
+    categories = [
+        candidate.name
+        for candidate in candidates
+        if _is_known_later(candidate.name, around) and not _tells(candidate, column, labels_found, separator)
+    ]
     used.update(categories)
     return Roles(
         text=text,
         categories=tuple(categories),
         labels=labels,
+        label_cells="marks" if are_marks or len(labels) == 1 else "labels",
+        rejected=rejected,
+        null_labels="unjudged" if len(labels) == 1 and column.has_nulls_and_empty_lists else "none",
+        status=status,
         id=identifier,
         split=split,
         separator=separator,
@@ -146,11 +216,48 @@ def choose_roles(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         unused=(*(unused.name for unused in _without(columns, used)), *nameless),
         why={
             "text": f"{sum(by_name[name].words for name in text):,.0f} words on average",
-            "labels": f"{_how_written(column, labels, labels_found, separator)}; "
+            "labels": f"{_how_written(column, labels, labels_found, separator, are_marks)}; "
             f"{len(labels_found.counts):,} different ones in {labels_found.rows:,} rows",
             "task": task_reason,
         },
     )
+
+
+def _is_known_later(name: str, around: Surroundings) -> bool:
+    """Whether new texts will have a column: annotation tools fill some in only when labels are given."""
+    if around.later_columns is not None and name not in around.later_columns:
+        return False
+    return name.lower() not in _OF_ANNOTATION
+
+
+def accepted_values(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the column that says whether labels were accepted, with the values that count.
+
+    Raises:
+        DataError: a column may say so, and the user does not say whether it does; or names none.
+    """
+    by_name = {column.name: column for column in columns}
+    if answers.accept is not None and answers.accept != "all":
+        name, equals, values = answers.accept.partition("=")
+        if not equals or name not in by_name:
+            raise DataError(
+                f"{place}: --accept {answers.accept}: {no_column(name, by_name)}; give COLUMN=VALUE, or all"
+            )
+        return name, tuple(value.strip() for value in values.split(","))
+    if answers.accept == "all":
+        return None
+    for column in columns:
+        if column.name.lower() not in _STATUS or column.name in answers.columns() or column.distinct < 2:
+            continue
+        counts = Counter(str(cell) for cell in column.cells).most_common(_STATUS_VALUES)
+        if column.distinct <= _STATUS_VALUES:
+            shown = ", ".join(f"{quoted_label(value)} {number:,}" for value, number in counts)
+            likely = next((value for value, _ in counts if value.lower() in _ACCEPTED), counts[0][0])
+            raise DataError(
+                f"{place}: the column {column.name!r} may say whether labels were accepted ({shown}); give "
+                f"--accept '{column.name}={likely}' to leave the other documents out, or --accept all"
+            )
+    return None
 
 
 def _without(columns: Sequence[ColumnFacts], names: set[str]) -> list[ColumnFacts]:
@@ -171,12 +278,14 @@ def _check_labels(column: ColumnFacts, separator: str | None, where: str) -> Non
         raise DataError(f"{where} {problem}") from None
 
 
-def _how_written(column: ColumnFacts, labels: Sequence[str], found: Labels, separator: str | None) -> str:
+def _how_written(
+    column: ColumnFacts, labels: Sequence[str], found: Labels, separator: str | None, are_marks: bool
+) -> str:
     """Say in words how labels are written in the rows."""
     if separator:
         return f"separated by {separator!r}"
     if len(labels) > 1:
-        return "columns of 0 and 1"
+        return "columns of 0 and 1" if are_marks else "several columns"
     return "a list" if column.is_lists or found.several else "one label in each row"
 
 
@@ -222,6 +331,7 @@ def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
 def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
     """Choose the column with the longest texts, preceded by a title if there is one; lists of labels come last."""
     titles = [column for column in candidates if column.words >= _TITLE_WORDS and column.distinct_share > 0.5]
+    titles += [column for column in candidates if column.is_paragraphs]
     texts = [column for column in titles if column.words >= _TEXT_WORDS]
     if not texts:
         raise DataError(f"{place}: no column looks like text; name it with --text. {describe(columns)}")
@@ -239,12 +349,25 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     """
     possible = [column for column in candidates if _may_be_labels(column)]
     possible = possible or [column for column in candidates if column.is_lists]
+    numbered = _numbered(candidates)
+    if numbered:
+        return numbered
     if possible:
         return (_best_labels(possible, place),)
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         return tuple(indicators)
     raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
+
+
+def _numbered(candidates: Sequence[ColumnFacts]) -> tuple[str, ...]:
+    """List columns such as label1, label2, label3, which hold a label each."""
+    by_stem: defaultdict[str, list[str]] = defaultdict(list)
+    for column in candidates:
+        match = _NUMBERED.fullmatch(column.name)
+        if match is not None and match[1].lower() in _LABELS and column.kind == "text" and not column.is_indicator:
+            by_stem[match[1]].append(column.name)
+    return next((tuple(names) for names in by_stem.values() if len(names) > 1), ())
 
 
 def _best_labels(possible: Sequence[ColumnFacts], place: str) -> str:

@@ -35,7 +35,8 @@ def _data(plan: Plan) -> list[str]:
     lines = [
         f"{plan.files.place}: {about}{found.total:,} documents ({splits}), {found.part}{found.labels:,} labels, "
         f"{found.labels_per_document:.1f} per document",
-        f"text: {texts} ({roles.why['text']}); labels: {labels} ({roles.why['labels']})",
+        f"read as {plan.files.settings.kind}; text: {texts} ({roles.why['text']}); "
+        f"labels: {labels} ({roles.why['labels']})",
     ]
     label_file = label_source(plan.config.data.source)
     if label_file is not None:
@@ -74,6 +75,7 @@ def _counted(plan: Plan) -> list[str]:
         bare = "kept: no label fits them; --task single_label leaves them out"
     counts = {
         f"documents without labels, {bare}": found.bare,
+        "documents that nobody has judged, or whose labels were refused, left out": found.unjudged,
         "rows that are not documents, skipped": found.rejected,
         "labels without a name in the label file": found.labels - found.named if plan.files.labels else 0,
         "documents that repeat an earlier text": found.repeated,
@@ -98,9 +100,15 @@ def _columns(plan: Plan) -> list[str]:
     lines: list[str] = []
     roles = plan.roles
     if roles.categories:
-        lines.append(f"categories, to take out if not known: {', '.join(map(shown_column, roles.categories))}")
+        names = ", ".join(map(shown_column, roles.categories))
+        lines.append(
+            f"categories: {names}; they must be known for new texts too: take them out of the configuration otherwise"
+        )
     if roles.unused:
         lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
+    if plan.files.unlabelled:
+        names = ", ".join(path.name for path in plan.files.unlabelled)
+        lines.append(f"not read, because without labels: {names}; xmtc score predicts them")
     if plan.files.left_out:
         names = ", ".join(plan.files.left_out)
         lines.append(f"warning: left out, not named train, dev, test or labels: {names}"[:_LONGEST_LINE])

@@ -125,7 +125,9 @@ class CsvTable(TableFormat):
         if announced is not None:
             start = start.partition("\n")[2]
         delimiters = [self._delimiter or announced] if self._delimiter or announced else [usual, *_DELIMITERS]
-        quotings: tuple[Quoting, ...] = ("minimal", "none") if self._quoting is None else (self._quoting,)
+        quotings: list[Quoting] = ["minimal", "none"]
+        if self._quoting is not None:
+            quotings = [self._quoting]
         escapes = [self._escape] if self._escape else [None, "\\"]
         best = Dialect(delimiters[0] or usual, quotings[0], escapes[0])
         best_fit = _fit(start, best)

@@ -56,7 +56,7 @@ def is_array(path: Path) -> bool:
         return True
     if first.startswith("[") and second:
         return not first.endswith("]")  # otherwise, each line is a list
-    return first.startswith(("[{", "[ {")) or (first.startswith("{") and second[:1] in ('"', "}", "]"))
+    return first.startswith(("[{", "[ {", "[[")) or (first.startswith("{") and second[:1] in ('"', "}", "]"))
 
 
 def _items(path: Path) -> Iterator[Row | Rejected]:
