@@ -35,6 +35,8 @@ class Batch:
         position_BT: int64, index into the flattened (W·U) windows for every document token (0 on padding), or None
             if each document is one window.
         rows_P, labels_P: int64, the positive pairs: document in the batch, label id.
+        unjudged_rows_J, unjudged_labels_J: int64, the pairs of a document and a label that nobody judged; None if there
+            are none.
         weight_B: float32, 0 for a filler document (see `xmtc.data.sampler`), otherwise 1.
         hidden_BTD: hidden states read from a cache instead of running the backbone, or None.
         fixed_BKD: poolings of the hidden states (`FixedPoolings`) read from a cache, or None.
@@ -52,6 +54,8 @@ class Batch:
     weight_B: Tensor
     hidden_BTD: Tensor | None = None
     fixed_BKD: Tensor | None = None
+    unjudged_rows_J: Tensor | None = None
+    unjudged_labels_J: Tensor | None = None
     original: "Batch | None" = None
 
     @property
@@ -141,7 +145,9 @@ class Collator:
         else:
             input_ids_WU, attention_mask_WU = self._windows(contents, cuts)
             position_BT = _positions(cuts, longest, input_ids_WU.shape[1])
-        rows_P, labels_P = self._pairs(batch.documents)
+        rows_P, labels_P = _pairs([self._documents.label_ids(int(document)) for document in batch.documents])
+        unjudged = [self._documents.unjudged_ids(int(document)) for document in batch.documents]
+        unjudged_rows_J, unjudged_labels_J = _pairs(unjudged) if any(map(len, unjudged)) else (None, None)
         hidden_BTD = None
         if self._hidden is not None:
             hidden_BTD = _stack(self._hidden.read(batch.documents), longest)
@@ -160,6 +166,8 @@ class Collator:
             weight_B=torch.from_numpy(np.array(batch.weights, dtype=np.float32)),
             hidden_BTD=hidden_BTD,
             fixed_BKD=fixed_BKD,
+            unjudged_rows_J=unjudged_rows_J,
+            unjudged_labels_J=unjudged_labels_J,
         )
 
     def _wrapped(self, content: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -182,13 +190,13 @@ class Collator:
             windows += [self._wrapped(content[start : start + document_cut.length]) for start in starts]
         return self._pad_rows(windows)
 
-    def _pairs(self, documents: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """List the positive pairs of some documents: their places in the batch, and label ids, both (P,)."""
-        label_ids = [self._documents.label_ids(int(document)) for document in documents]
-        counts = [len(document_labels) for document_labels in label_ids]
-        rows_P = np.repeat(np.arange(len(label_ids), dtype=np.int64), counts)
-        labels_P = np.concatenate(label_ids).astype(np.int64)
-        return torch.from_numpy(rows_P), torch.from_numpy(labels_P)
+
+def _pairs(label_ids: list[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
+    """List the pairs of documents with their labels: places in the batch, and label ids, both (P,)."""
+    counts = [len(document_labels) for document_labels in label_ids]
+    rows_P = np.repeat(np.arange(len(label_ids), dtype=np.int64), counts)
+    labels_P = np.concatenate(label_ids).astype(np.int64)
+    return torch.from_numpy(rows_P), torch.from_numpy(labels_P)
 
 
 def _random_spans(contents: list[NDArray[np.int32]], length: int, seed: int) -> list[NDArray[np.int32]]:

@@ -18,6 +18,7 @@ from xmtc.data.arrow_files import read_batch
 from xmtc.data.labels import LabelTable
 from xmtc.data.list_column import ListColumn
 from xmtc.data.manifest import FileInfo, Manifest, SplitInfo, file_info
+from xmtc.data.shards import UNJUDGED
 from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading
@@ -45,6 +46,8 @@ class Split:
         self._batches = [_open_shard(root, shard.file) for shard in info.shards]
         self._tokens = ListColumn(self._batches, "input_ids")
         self._label_ids = ListColumn(self._batches, "label_ids")
+        has_unjudged = bool(self._batches) and UNJUDGED.name in self._batches[0].schema.names
+        self._unjudged_ids = ListColumn(self._batches, UNJUDGED.name) if has_unjudged else None
         self._word_ids = ListColumn(self._batches, "word_ids")
         self._word_counts = ListColumn(self._batches, "word_counts")
         self.lengths: NDArray[np.int32] = self._tokens.lengths.astype(np.int32)
@@ -64,6 +67,12 @@ class Split:
         """Label ids of a document: a view of the file."""
         return self._label_ids.row(document)
 
+    def unjudged_ids(self, document: int) -> NDArray[np.int32]:
+        """Label ids that nobody judged for a document; usually none."""
+        if self._unjudged_ids is None:
+            return np.empty(0, np.int32)
+        return self._unjudged_ids.row(document)
+
     def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
         """Yield (flat token ids, offsets (rows + 1,)) of each shard, in the order of the documents."""
         yield from self._tokens.blocks()
@@ -76,6 +85,15 @@ class Split:
         matrix = sparse.csr_array(parts, shape=(len(self), self._labels))
         matrix.sort_indices()
         return matrix
+
+    def unjudged_matrix(self) -> sparse.csr_array | None:
+        """Make a boolean matrix (N, L), True where nobody judged a label; None if every label was judged."""
+        if self._unjudged_ids is None:
+            return None
+        label_ids = self._unjudged_ids.values()
+        pointers = np.concatenate([[0], np.cumsum(self._unjudged_ids.lengths)])
+        parts = (np.ones(len(label_ids), dtype=bool), label_ids, pointers)
+        return sparse.csr_array(parts, shape=(len(self), self._labels))
 
     def words(self, rows: NDArray[np.int64] | None = None) -> Words:
         """Return the words of whole texts.

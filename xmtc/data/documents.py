@@ -26,6 +26,10 @@ class Documents(Protocol):
         """Label ids of a document; empty if they are unknown."""
         ...
 
+    def unjudged_ids(self, document: int) -> NDArray[np.int32]:
+        """Label ids that nobody judged for a document; usually none."""
+        ...
+
 
 class UnlabelledDocuments:
     """Documents in memory without known labels. Implements `Documents`.
@@ -48,5 +52,10 @@ class UnlabelledDocuments:
 
     def label_ids(self, document: int) -> NDArray[np.int32]:
         """No labels are known."""
+        del document
+        return np.empty(0, np.int32)
+
+    def unjudged_ids(self, document: int) -> NDArray[np.int32]:
+        """Nothing is learned from such documents."""
         del document
         return np.empty(0, np.int32)

@@ -262,6 +262,10 @@ def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]
         for index, start in enumerate(range(0, len(rows), size)):
             part = rows[start : start + size]
             labels = chosen.label_matrix[part]
+            unjudged = None
+            if chosen.unjudged_matrix is not None:
+                unjudged_rows = chosen.unjudged_matrix[part]
+                unjudged = np.split(unjudged_rows.indices.astype(np.int32), unjudged_rows.indptr[1:-1])
             yield ShardTask(
                 split=split,
                 index=index,
@@ -269,6 +273,7 @@ def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]
                 label_offsets=labels.indptr,
                 label_ids=labels.indices.astype(np.int32),
                 text_hashes=hashes[part],
+                unjudged=unjudged,
             )
 
 

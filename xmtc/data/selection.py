@@ -36,12 +36,14 @@ class Selection:
         rows: split -> int64 sorted rows of the spool.
         labels: the label table.
         label_matrix: True where a document of the spool has a label of the table, boolean (N, L).
+        unjudged_matrix: True where nobody judged whether it has, boolean (N, L); None if every label was judged.
         duplicates, over_limit, dropped_labels, without_labels: as in `Counts`.
     """
 
     rows: dict[str, Rows]
     labels: LabelTable
     label_matrix: sparse.csr_array
+    unjudged_matrix: sparse.csr_array | None
     duplicates: int
     over_limit: int
     dropped_labels: int
@@ -80,7 +82,9 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
             f"no training documents among the {len(hashes)} documents read{rejected}; see data.source and data.split"
         )
 
-    table, matrix_NL, dropped_labels = _label_table(spool, rows, info, settings.min_label_documents)
+    table, label_ids, dropped_labels = _label_table(spool, rows, info, settings.min_label_documents)
+    matrix_NL = spool.label_matrix[:, label_ids]
+    matrix_NL.sort_indices()
     if settings.one_label:
         _check_several(table)
     unlabelled_N = np.diff(matrix_NL.indptr) == 0
@@ -91,6 +95,7 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         rows={name: part for name, part in rows.items() if len(part)},
         labels=table,
         label_matrix=matrix_NL,
+        unjudged_matrix=spool.unjudged_matrix(label_ids),
         duplicates=sum(int(repeated_mask.sum()) for repeated_mask in repeated.values()),
         over_limit=over_limit,
         dropped_labels=dropped_labels,
@@ -187,8 +192,8 @@ def _mix(hashes: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
 
 def _label_table(
     spool: Spool, rows: Mapping[str, Rows], info: LabelInfo, least: int
-) -> tuple[LabelTable, sparse.csr_array, int]:
-    """Make the chosen documents' label table, the documents' labels in it, and the number of dropped labels."""
+) -> tuple[LabelTable, NDArray[np.int64], int]:
+    """Make the chosen documents' label table, the provisional ids of its labels, and the number of dropped labels."""
     matrix = spool.label_matrix
     provisional_labels = spool.labels
     if not info.names and all(_WHOLE_FLOAT.fullmatch(label) for label in provisional_labels):
@@ -202,8 +207,6 @@ def _label_table(
     if not train_counts[ids].any():
         why = f"no label has {least} training documents" if is_rare.any() else "the training documents have no labels"
         raise DataError(f"{why}; see data.min_label_documents and data.source")
-    matrix = matrix[:, ids]
-    matrix.sort_indices()
     labels = [provisional_labels[provisional_id] for provisional_id in ids]
     _warn_of_near_labels(labels, info)
     translations = {
@@ -218,7 +221,7 @@ def _label_table(
         translations=translations,
         notations=[info.notations.get(label, "") for label in labels] if info.notations else None,
     )
-    return table, matrix, int(is_rare.sum())
+    return table, np.array(ids, np.int64), int(is_rare.sum())
 
 
 def _warn_of_near_labels(labels: list[str], info: LabelInfo) -> None:

@@ -38,6 +38,8 @@ SPOOL_SCHEMA = pa.schema(
         ("categories", pa.list_(pa.string())),
     ]
 )
+UNJUDGED = pa.field("unjudged_ids", pa.list_(pa.int32()))
+"""A further column of corpora in which some labels of some documents were not judged."""
 Piece = tuple[str, NDArray[np.int64]]
 """A spool file, and the rows to take from it."""
 
@@ -51,6 +53,7 @@ class ShardTask:
         pieces: spool files and the rows to take from each, in order.
         label_offsets: (rows + 1,), where each row's labels begin in `label_ids`, int32.
         text_hashes: uint64 (rows,), equal for equal texts.
+        unjudged: labels of each row that nobody judged; None if every label was judged.
     """
 
     split: str
@@ -59,6 +62,7 @@ class ShardTask:
     label_offsets: NDArray[np.integer]
     label_ids: NDArray[np.int32]
     text_hashes: NDArray[np.uint64]
+    unjudged: Sequence[NDArray[np.int32]] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,10 @@ def make_shard(
         ],
         schema=SHARD_SCHEMA,
     )
+    if task.unjudged is not None:
+        unjudged = _lists([task.unjudged[row] for row in readable])
+        schema = SHARD_SCHEMA.append(UNJUDGED)
+        batch = pa.RecordBatch.from_arrays([*batch.columns, unjudged], schema=schema)
     # A document has each label once, so that counting label ids counts documents.
     label_ids, label_rows = np.unique(batch.column("label_ids").values.to_numpy(), return_counts=True)
     return ShardResult(

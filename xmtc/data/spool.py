@@ -67,6 +67,10 @@ class Spool:
         self._hashes = array("Q")
         self._label_offsets = array("q", [0])
         self._label_ids = array("i")
+        # Rows of which not every label was judged, and the labels that were judged not to fit them.
+        self._partial_rows = array("q")
+        self._rejected_offsets = array("q", [0])
+        self._rejected_ids = array("i")
         self._provisional_ids: dict[str, int] = {}
         self._doc_id_hashes = array("Q")  # identifiers themselves would take many times the memory
         self.read = 0
@@ -131,6 +135,11 @@ class Spool:
             label_id = self._provisional_ids.setdefault(label, len(self._provisional_ids))
             self._label_ids.append(label_id)
         self._label_offsets.append(len(self._label_ids))
+        if document.rejected_labels is not None:
+            self._partial_rows.append(len(self._label_offsets) - 2)
+            for label in document.rejected_labels:
+                self._rejected_ids.append(self._provisional_ids.setdefault(label, len(self._provisional_ids)))
+            self._rejected_offsets.append(len(self._rejected_ids))
         if len(self._texts) >= ROWS or self._characters >= _MAX_CHARACTERS:
             self._flush()
 
@@ -177,6 +186,32 @@ class Spool:
         shape = (len(offsets) - 1, len(self._provisional_ids))
         return sparse.csr_array((np.ones(len(ids), np.bool_), ids, offsets), shape)
 
+    def unjudged_matrix(self, label_ids: NDArray[np.int64]) -> sparse.csr_array | None:
+        """Mark labels that nobody judged for a document, boolean (N, selected labels); None if all were judged.
+
+        Args:
+            label_ids: provisional ids of the selected labels.
+        """
+        if not self._partial_rows:
+            return None
+        documents = len(self._label_offsets) - 1
+        offsets = np.array(self._rejected_offsets, np.int64)
+        rejected_ids = np.array(self._rejected_ids, np.int32)
+        shape = (len(self._partial_rows), len(self._provisional_ids))
+        rejected_RL = sparse.csr_array((np.ones(len(rejected_ids), np.bool_), rejected_ids, offsets), shape)
+        partial_rows = np.array(self._partial_rows, np.int64)
+        judged_RL = sparse.csr_array(self.label_matrix[partial_rows] + rejected_RL)[:, label_ids]
+        pointers = np.zeros(documents + 1, np.int64)
+        columns: list[NDArray[np.int32]] = []
+        for place, row in enumerate(partial_rows):
+            judged = judged_RL.indices[judged_RL.indptr[place] : judged_RL.indptr[place + 1]]
+            unjudged = np.setdiff1d(np.arange(len(label_ids), dtype=np.int32), judged)
+            columns.append(unjudged)
+            pointers[row + 1] = len(unjudged)
+        ids = np.concatenate(columns)
+        shape = (documents, len(label_ids))
+        return sparse.csr_array((np.ones(len(ids), np.bool_), ids, np.cumsum(pointers)), shape)
+
     def pieces(self, rows: NDArray[np.int64]) -> list[Piece]:
         """Find where sorted `rows` are: files and the rows inside each."""
         starts = np.cumsum([0, *self._file_rows])
@@ -219,6 +254,9 @@ def _checked(row: Document, spellings: _Spellings, info: LabelInfo, config: Data
     """Spell the labels of a document as the corpus does, or say why the row is no document."""
     labels = dict.fromkeys(spellings[label] for label in row.labels)
     row = replace(row, labels=tuple(label for label in labels if label))
+    if row.rejected_labels is not None:
+        rejected = dict.fromkeys(spellings[label] for label in row.rejected_labels)
+        row = replace(row, rejected_labels=tuple(label for label in rejected if label and label not in labels))
     where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")

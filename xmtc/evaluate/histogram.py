@@ -57,12 +57,13 @@ class ScoreHistogram:
         self.all_LH = torch.zeros(labels, _BINS, dtype=torch.int32, device=device)
         self.gold_LH = torch.zeros_like(self.all_LH)
 
-    def update(self, logits_BL: Tensor, gold: sparse.csr_array) -> None:
+    def update(self, logits_BL: Tensor, gold: sparse.csr_array, unjudged: sparse.csr_array | None = None) -> None:
         """Count a block.
 
         Args:
             logits_BL: any floating type, no gradient needed.
             gold: boolean (B, L), the same documents in the same order.
+            unjudged: boolean (B, L), pairs that nobody judged, which are not counted; None if there are none.
         """
         device = logits_BL.device
         limited_BL = logits_BL.detach().float().clamp(-_LIMIT, _LIMIT)
@@ -74,10 +75,15 @@ class ScoreHistogram:
         labels_P = torch.from_numpy(gold_labels.astype("int64")).to(device)
         self._count(self.all_LH, cells_BL.reshape(-1))
         self._count(self.gold_LH, cells_BL[rows_P, labels_P])
+        if unjudged is not None:
+            unjudged_rows, unjudged_labels = unjudged.nonzero()
+            rows_J = torch.from_numpy(unjudged_rows.astype("int64")).to(device)
+            labels_J = torch.from_numpy(unjudged_labels.astype("int64")).to(device)
+            self._count(self.all_LH, cells_BL[rows_J, labels_J], by=-1)
 
     @staticmethod
-    def _count(table_LH: Tensor, cells: Tensor) -> None:
-        ones = torch.ones(1, dtype=table_LH.dtype, device=table_LH.device).expand(len(cells))
+    def _count(table_LH: Tensor, cells: Tensor, by: int = 1) -> None:
+        ones = by * torch.ones(1, dtype=table_LH.dtype, device=table_LH.device).expand(len(cells))
         table_LH.view(-1).index_add_(0, cells, ones)
 
     def sum_over_ranks(self) -> None:

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+_UNJUDGED_LOGIT = -30.0
+
 
 class LossOutput(NamedTuple):
     """A sum and the number of documents in it, so that the loop divides once, by the global count.
@@ -47,6 +49,8 @@ class Targets:
         max_positives: upper bound of a document's positives, if known on the host; reading it from `rows_P` would wait
             for the device.
         others: set if the columns are one worker's share of the labels.
+        unjudged_rows_J, unjudged_columns_J: int64, document and column of each logit whose label nobody judged, in any
+            order; None if there are none.
         original: the targets on the CPU from which these were copied, or None for those targets themselves.
     """
 
@@ -55,6 +59,8 @@ class Targets:
     weight_B: Tensor
     max_positives: int | None = None
     others: OtherLabels | None = None
+    unjudged_rows_J: Tensor | None = None
+    unjudged_columns_J: Tensor | None = None
     original: "Targets | None" = None
 
     @property
@@ -64,13 +70,32 @@ class Targets:
 
     def to(self, device: torch.device) -> "Targets":
         """Copy the targets to `device`, without waiting for it."""
-        return replace(
+        moved = replace(
             self,
             rows_P=self.rows_P.to(device, non_blocking=True),
             columns_P=self.columns_P.to(device, non_blocking=True),
             weight_B=self.weight_B.to(device, non_blocking=True),
             original=self.on_host,
         )
+        if self.unjudged_rows_J is None or self.unjudged_columns_J is None:
+            return moved
+        return replace(
+            moved,
+            unjudged_rows_J=self.unjudged_rows_J.to(device, non_blocking=True),
+            unjudged_columns_J=self.unjudged_columns_J.to(device, non_blocking=True),
+        )
+
+
+def without_unjudged(logits_BC: Tensor, targets: Targets) -> Tensor:
+    """Leave labels that nobody judged out of any loss: such logits become constants so low that they add nothing.
+
+    A negative at −30 costs less than 1e-12 in a binary loss, and has as little weight in a softmax or a ranking.
+    """
+    if targets.unjudged_rows_J is None or targets.unjudged_columns_J is None:
+        return logits_BC
+    mask_BC = torch.zeros_like(logits_BC, dtype=torch.bool)
+    mask_BC[targets.unjudged_rows_J, targets.unjudged_columns_J] = True
+    return logits_BC.masked_fill(mask_BC, _UNJUDGED_LOGIT)
 
 
 class Loss(Protocol):

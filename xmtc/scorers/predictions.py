@@ -62,6 +62,21 @@ class SparsePredictions:
         ids_NK = np.where((self.label_ids_NK >= 0) & wanted_L[self.label_ids_NK], self.label_ids_NK, -1)
         return SparsePredictions(ids_NK, self.scores_NK).sorted_by(ids_NK < 0)
 
+    def without(self, unjudged: sparse.csr_array | None) -> "SparsePredictions":
+        """Drop the labels that nobody judged for a document, so that they count neither as right nor as wrong.
+
+        Args:
+            unjudged: boolean (N, L); None if every label was judged.
+        """
+        if unjudged is None:
+            return self
+        _, labels = shape_of(unjudged)
+        rows, columns = unjudged.nonzero()
+        unjudged_keys = rows.astype(np.int64) * labels + columns
+        keys_NK = np.arange(len(self))[:, None] * labels + self.label_ids_NK
+        drop_NK = (self.label_ids_NK < 0) | np.isin(keys_NK, unjudged_keys)
+        return SparsePredictions(np.where(drop_NK, -1, self.label_ids_NK), self.scores_NK).sorted_by(drop_NK)
+
     def sorted_by(self, keys_NK: NDArray[Any]) -> "SparsePredictions":
         """Order each row by ascending keys."""
         order_NK = np.argsort(keys_NK, axis=1, kind="stable")

@@ -125,6 +125,7 @@ class FusedPredictor:
         if histogram is None:
             return None
         gold = split.label_matrix()
+        unjudged = split.unjudged_matrix()
         label_count = len(self.worker.corpus.labels)
         for start in range(0, len(predictions), _BLOCK):
             block = slice(start, start + _BLOCK)
@@ -134,5 +135,9 @@ class FusedPredictor:
             rows, _ = np.nonzero(used_BK)
             logits_BL = np.full((len(ids_BK), label_count), _LOWEST, np.float32)
             logits_BL[rows, ids_BK[used_BK]] = logits_of(scores_BK[used_BK])
-            histogram.update(torch.from_numpy(logits_BL).to(self.worker.strategy.device), gold[block])
+            histogram.update(
+                torch.from_numpy(logits_BL).to(self.worker.strategy.device),
+                gold[block],
+                None if unjudged is None else unjudged[block],
+            )
         return histogram

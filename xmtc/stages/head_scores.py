@@ -87,6 +87,9 @@ def score(
     collate = worker.batches.collator(split, cached=cached)
     batches = worker.batches.share(split, tokens, documents, max_documents(labels, best))
     parts = [batch.documents for batch in batches]
+    on_logits = None
+    if histogram is not None:
+        on_logits = logit_counter(histogram, batches, split.label_matrix(), split.unjudged_matrix())
     with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
         ids_NK, scores_NK = score_split(
             worker.classifier,
@@ -95,7 +98,7 @@ def score(
             Scoring(labels, top_k, tokens, config.data.task, config.distributed.precision == "bf16"),
             batches=parts,
             progress=task.advance,
-            on_logits=None if histogram is None else logit_counter(histogram, batches, split.label_matrix()),
+            on_logits=on_logits,
             best=best,
         )
     if histogram is not None:
@@ -125,7 +128,10 @@ def new_histogram(worker: Worker) -> ScoreHistogram | None:
 
 
 def logit_counter(
-    histogram: ScoreHistogram, batches: Sequence[MicroBatch], gold: sparse.csr_array
+    histogram: ScoreHistogram,
+    batches: Sequence[MicroBatch],
+    gold: sparse.csr_array,
+    unjudged: sparse.csr_array | None = None,
 ) -> Callable[[NDArray[np.int64], Tensor], None]:
     """Make a function that counts the logits of this rank's documents, except those that another rank counts."""
     own_N = np.zeros(shape_of(gold)[0], np.bool_)
@@ -134,7 +140,9 @@ def logit_counter(
 
     def count(rows_B: NDArray[np.int64], logits_BL: Tensor) -> None:
         own_B = own_N[rows_B]
-        histogram.update(logits_BL[torch.from_numpy(own_B).to(logits_BL.device)], gold[rows_B[own_B]])
+        rows = rows_B[own_B]
+        own_logits_BL = logits_BL[torch.from_numpy(own_B).to(logits_BL.device)]
+        histogram.update(own_logits_BL, gold[rows], None if unjudged is None else unjudged[rows])
 
     return count
 

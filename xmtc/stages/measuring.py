@@ -35,6 +35,7 @@ def measure_split(
         histogram: histogram of all scores, for the areas under the curve.
     """
     gold = split.label_matrix()
+    predictions = predictions.without(split.unjudged_matrix())
     calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
     labels = worker.corpus.labels
     config = worker.config.evaluate

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from xmtc.distributed.row_shards import DeferredGradient, RowShard
+from xmtc.errors import ConfigError
 from xmtc.losses.base import LossOutput, Targets
 from xmtc.losses.binary import BinaryLoss
 from xmtc.models.kernels.products import CHUNK
@@ -53,6 +54,11 @@ class FlatStep(DeferredGradient):
         """Compute the summed loss of a micro-batch. Its backward pass records the inputs of the rows' gradient."""
         (pooled_BP,) = documents.read
         targets = documents.targets
+        if targets.unjudged_rows_J is not None:
+            raise ConfigError(
+                "finetune.label_optimizer: labels that nobody judged are in the corpus, and updating label rows apart "
+                "from the others cannot leave them out; remove finetune.label_optimizer"
+            )
         with torch.autocast(pooled_BP.device.type, enabled=False):
             total = _Loss.apply(pooled_BP, self.shards[1], self, targets)
         return LossOutput(total, targets.weight_B.sum())  # pyright: ignore[reportArgumentType]

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from xmtc.distributed.row_shards import RowShard
-from xmtc.losses.base import Loss, LossOutput
+from xmtc.losses.base import Loss, LossOutput, Targets, without_unjudged
 from xmtc.losses.binary import BinaryLoss
 from xmtc.mining.miner import Miner
 from xmtc.models.heads.base import Head, ReadsLabelTexts, ScoresByProduct
@@ -38,7 +38,7 @@ class AllLabels:
 
     def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
         """Compute the loss of all labels."""
-        logits_GR = self.head.score(documents.read, documents.mask_GT)
+        logits_GR = without_unjudged(self.head.score(documents.read, documents.mask_GT), documents.targets)
         generator = torch.Generator(device=logits_GR.device).manual_seed(seed)
         return self.loss(logits_GR, documents.targets, generator=generator)
 
@@ -58,12 +58,22 @@ class SampledLabels:
         columns_P = sample.columns_P.to(logits_GS.device, non_blocking=True)
         importance_S = sample.importance_S.to(logits_GS.device, non_blocking=True)
         targets = replace(documents.targets, columns_P=columns_P, original=None)
-        return self.loss(logits_GS, targets, importance_BC=importance_S.expand_as(logits_GS))
+        targets = _among_sampled(targets, sample.labels_S.to(logits_GS.device, non_blocking=True))
+        return self.loss(without_unjudged(logits_GS, targets), targets, importance_BC=importance_S.expand_as(logits_GS))
 
     def logits(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         """Compute the logits (G, S) of the sampled labels, which are on the CPU."""
         labels_S = labels_S.to(documents.mask_GT.device, non_blocking=True)
         return self.head.score(documents.read, documents.mask_GT, labels_S)
+
+
+def _among_sampled(targets: Targets, labels_S: Tensor) -> Targets:
+    """Number unjudged labels by their columns among sampled ones, which are sorted; leave out those not sampled."""
+    if targets.unjudged_rows_J is None or targets.unjudged_columns_J is None:
+        return targets
+    columns_J = torch.searchsorted(labels_S, targets.unjudged_columns_J).clamp_(max=len(labels_S) - 1)
+    sampled_J = labels_S[columns_J] == targets.unjudged_columns_J
+    return replace(targets, unjudged_rows_J=targets.unjudged_rows_J[sampled_J], unjudged_columns_J=columns_J[sampled_J])
 
 
 @dataclass(frozen=True)

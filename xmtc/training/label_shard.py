@@ -175,14 +175,46 @@ class LabelShard:
         own_X = (columns_X >= 0) & (columns_X < self.rows)
         most_positives = max(targets.max_positives or 0 for targets in of_ranks)
         others = OtherLabels(self.labels, self.among_best)
-        return Targets(rows_X[own_X], columns_X[own_X], torch.cat(weights), min(most_positives, self.rows), others)
+        own_targets = Targets(
+            rows_X[own_X], columns_X[own_X], torch.cat(weights), min(most_positives, self.rows), others
+        )
+        return self._with_own_unjudged(own_targets, of_ranks, documents)
+
+    def _with_own_unjudged(self, targets: Targets, of_ranks: Sequence[Targets], documents: int) -> Targets:
+        """Add this worker's labels that nobody judged, of the documents of all workers."""
+        rows: list[Tensor] = []
+        columns: list[Tensor] = []
+        for rank, of_rank in enumerate(of_ranks):
+            if of_rank.unjudged_rows_J is not None and of_rank.unjudged_columns_J is not None:
+                rows.append(of_rank.unjudged_rows_J + documents * rank)
+                columns.append(of_rank.unjudged_columns_J - self.first)
+        if not rows:
+            return targets
+        columns_X = torch.cat(columns)
+        own_X = (columns_X >= 0) & (columns_X < self.rows)
+        return replace(targets, unjudged_rows_J=torch.cat(rows)[own_X], unjudged_columns_J=columns_X[own_X])
 
 
 def targets_of(batch: Batch) -> Targets:
     """Return the positives of a batch, among all labels."""
     host = batch.on_host
-    targets = Targets(host.rows_P, host.labels_P, host.weight_B, batch.max_labels)
-    return replace(targets, rows_P=batch.rows_P, columns_P=batch.labels_P, weight_B=batch.weight_B, original=targets)
+    targets = Targets(
+        rows_P=host.rows_P,
+        columns_P=host.labels_P,
+        weight_B=host.weight_B,
+        max_positives=batch.max_labels,
+        unjudged_rows_J=host.unjudged_rows_J,
+        unjudged_columns_J=host.unjudged_labels_J,
+    )
+    return replace(
+        targets,
+        rows_P=batch.rows_P,
+        columns_P=batch.labels_P,
+        weight_B=batch.weight_B,
+        unjudged_rows_J=batch.unjudged_rows_J,
+        unjudged_columns_J=batch.unjudged_labels_J,
+        original=targets,
+    )
 
 
 def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]) -> Classifier:

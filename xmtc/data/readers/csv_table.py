@@ -75,7 +75,7 @@ class CsvTable(TableFormat):
 
     def __init__(self, delimiter: str | None = None, quoting: Quoting | None = None, escape: str | None = None) -> None:
         self._delimiter = delimiter
-        self._quoting = quoting
+        self._quoting: Quoting | None = quoting
         self._escape = escape
         self.identity = f"csv:{delimiter!r}"
         if quoting is not None or escape is not None:
