@@ -3,6 +3,7 @@
 Every command is a few lines over a function that Python callers can use as well.
 """
 
+import io
 import logging
 import os
 import shlex
@@ -10,6 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from types import FrameType
 from typing import Annotated, Any
 
@@ -22,6 +24,8 @@ from xmtc.commands.family import builtin_commands, installed_commands
 from xmtc.errors import Interrupted, StorageError, XmtcError
 from xmtc.track.console import print_line, printable
 
+_TEXT_OPTIONS = ("--text", "-t")
+"""Options whose value is a document."""
 _INTERRUPTED = 128
 """Exit code of a command that a signal ended, without the number of the signal."""
 
@@ -146,15 +150,22 @@ def check_arguments() -> None:
     Raises:
         StorageError: an argument is not UTF-8.
     """
-    for argument in sys.argv[1:]:
+    for before, argument in pairwise(sys.argv):
         try:
             argument.encode()
         except UnicodeEncodeError:
+            if before in _TEXT_OPTIONS or argument.startswith(_TEXT_OPTIONS):  # a text is not shown
+                raise StorageError(
+                    f"the text of {_TEXT_OPTIONS[0]} is not UTF-8; convert it, or give it in a file by --input"
+                ) from None
             raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
 
 
 def main() -> None:
     """Run the command line. A user's mistake ends with a message and exit code 1, never with a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not know the letters of the texts
     show_log()
     try:
         check_arguments()

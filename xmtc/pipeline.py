@@ -87,7 +87,8 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
         if changed:
             raise ConfigError(
                 f"{root}: this run is finished, and its {changed[0]} has changed since (source, tokenizer, weights or "
-                "version); use another name, or --overwrite to replace its model and report"
+                f"version); to replace its model and report: xmtc train {copies.config.name}.yaml --overwrite (or your "
+                f"own file or data instead of {copies.config.name}.yaml); to keep them, add name={copies.config.name}-2"
             )
 
 

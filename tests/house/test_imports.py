@@ -39,6 +39,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.sweep", "xmtc.own_data", "xmtc.desk"),
     ("xmtc.commands",),
     ("xmtc.cli",),
+    ("xmtc.__main__",),
     ("xmtc",),
 )
 # Libraries that only some folders or modules may import.

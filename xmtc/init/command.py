@@ -1,6 +1,8 @@
 """`xmtc init`: inspect data and machine, choose the best recipe that fits the budget, and write its configuration."""
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from xmtc.config.load import load_config
@@ -73,20 +75,41 @@ def write_config(
     return output
 
 
+def with_more_files(config: Path, names: Sequence[str]) -> str:
+    """Return the override by which a configuration reads more files of training documents.
+
+    Raises:
+        ConfigError: its source has no files of documents.
+    """
+    source = load_config(RunConfig, config).data.source
+    if not isinstance(source, TableConfig):
+        raise ConfigError(f"{config}: --add: a source of the kind {source.kind} has no files to add to; leave it out")
+    train = source.files.train
+    files = [train] if isinstance(train, str) else list(train)
+    files += [name for name in names if name not in files]
+    return f"data.source.files.train={json.dumps(files)}"
+
+
 def _check_free(output: Path) -> None:
     if output.exists():
         raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
 
 
-def config_for(data: str) -> Path:
+def config_for(data: str, budget: str | None = None) -> Path:
     """Find the configuration that `xmtc init` wrote for some data, or write it now.
+
+    Args:
+        data: a file, a folder, or a URI of either.
+        budget: budget of a new configuration, such as `10m`; None: that of `write_config`.
 
     Raises:
         ConfigError: the configuration of this name is for other data.
     """
     config = Path(f"{name_of(data)}.yaml")
     if not config.exists():
-        return write_config(data, Answers(), output=config)
+        return write_config(data, Answers(), budget=budget or DEFAULT_BUDGET, output=config)
+    if budget is not None:
+        print_line(f"warning: --budget {budget} has no effect: {config} exists; delete it to choose again")
     source = load_config(RunConfig, config).data.source
     files_read = (
         {resolve_links(path) for _, path in source.files.by_split()} if isinstance(source, TableConfig) else set[Path]()

@@ -28,12 +28,23 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a finished run whose data or first weights have changed since.")
     ] = False,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", metavar="FILE", help="More training documents, of any format; repeatable."),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time that training may take, such as 10m, where init writes the configuration.")
+    ] = None,
     finish: Annotated[
         bool, typer.Option("--finish", help="Make a model of the best epoch so far of an interrupted run.")
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    run = load_run(config_file(config), overrides, print_config)
+    if add:
+        from xmtc.init.command import with_more_files
+
+        overrides = [*(overrides or []), with_more_files(config_file(config, budget), add)]
+    run = load_run(config_file(config, budget), overrides, print_config)
     if dry_run:
         from xmtc.preflight.configuration import check
         from xmtc.preflight.dry_run import dry_run as estimate_run

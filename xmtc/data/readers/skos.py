@@ -53,9 +53,9 @@ class SkosTable(TableFormat):
         self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
     ) -> Iterator[Row | Rejected]:
         """Concepts in the order of their IRIs, deprecated ones last."""
+        graph = _read(path, self.syntax)  # says which package is missing
         from rdflib import OWL, RDF, SKOS, URIRef
 
-        graph = _read(path, self.syntax)
         self.stated = _stated(graph)
         found = sorted(one for one in graph.subjects(RDF.type, SKOS.Concept, unique=True) if isinstance(one, URIRef))
         if not found:
