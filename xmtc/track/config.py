@@ -26,7 +26,7 @@ class TrackConfig:
     """Optimizer steps between checkpoints; null: only by time and at the end of each epoch."""
 
     checkpoint_every_minutes: Annotated[float, Field(gt=0)] = 15.0
-    """Minutes between checkpoints."""
+    """Minutes between checkpoints. The first one of a stage comes after a minute at most."""
 
     keep_last: Positive = 2
     """How many checkpoints of a stage to keep."""

@@ -12,6 +12,8 @@ import json
 import logging
 import re
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -55,6 +57,45 @@ class Checkpoint:
     world_size: int
 
 
+class _Copy:
+    """The copy of one checkpoint to the remote directory, in a thread that does not outlive the process.
+
+    Attributes:
+        step: of the checkpoint.
+        began: time of its beginning.
+    """
+
+    def __init__(self, step: int, began: float) -> None:
+        self.step = step
+        self.began = began
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is still at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, push: Callable[[], None]) -> None:
+        """Begin."""
+
+        def work() -> None:
+            try:
+                push()
+            except BaseException as error:  # raised again by `wait`
+                self._failure = error
+
+        self._thread = threading.Thread(target=work, daemon=True, name="copy checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the end; raise what went wrong."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+
 class CheckpointStore:
     """Checkpoints of one run. Every method is collective.
 
@@ -69,13 +110,27 @@ class CheckpointStore:
         self._keep_last = keep_last
         self._mirror = mirror or Mirror(directory, None)
         self._is_first = rank_and_world_size()[0] == 0
+        self._copy: _Copy | None = None
 
     @cached_property
     def _is_leader(self) -> bool:
         """Whether this rank cleans up the directory. The first call is collective."""
         return self._is_first if self._mirror.remote is None else is_leader(self._directory)
 
-    def save(self, step: int, state: dict[str, Any], write: Callable[[Path], None], bytes_needed: int = 0) -> Path:
+    @cached_property
+    def _leaders(self) -> int:
+        """Number of directories, each of which has the files of its ranks. The first call is collective."""
+        return sum(all_gather_object(self._is_leader))
+
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        write: Callable[[Path], None],
+        bytes_needed: int = 0,
+        *,
+        copy_later: bool = False,
+    ) -> Path:
         """Save a checkpoint. Earlier checkpoints stay until it is complete.
 
         Args:
@@ -84,6 +139,9 @@ class CheckpointStore:
             write: writes this rank's files into the given directory. It may be collective; it must then raise OSError
                 only after its last exchange.
             bytes_needed: estimate of what all ranks will write; compared with the free space beforehand.
+            copy_later: whether to return while the copy to the remote directory runs in another thread. The caller
+                then calls `finish_copy` once no rank `is_copying`, and at the end. Until then, the earlier checkpoints
+                are the newest ones that are there.
 
         Raises:
             CheckpointError: it could not be written; raised on every rank, with free and needed bytes. Earlier
@@ -91,6 +149,7 @@ class CheckpointStore:
             StorageError: it is saved here, but could not be copied to the remote directory.
         """
         json.dumps(state)  # on every rank, so that a state that JSON cannot hold fails on all of them
+        self.finish_copy()
         temporary = self._directory / f"{_TEMPORARY}{step:08d}"
         final = self._directory / f"step_{step:08d}"
 
@@ -104,9 +163,46 @@ class CheckpointStore:
         except CheckpointError:
             run_collectively(self._clean, explain, here=self._is_leader)
             raise
-        self._push(final)
-        self._prune(step, explain)
+        if self._mirror.remote is None:
+            self._prune(step, explain)
+            return final
+        self._copy = _Copy(step, time.monotonic())
+        alone = self._leaders == 1
+        if self._is_leader:
+            self._copy.start(lambda: self._push(final, complete=alone))
+        if not copy_later:
+            self.finish_copy()
         return final
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether this rank is still copying its files of the last checkpoint."""
+        return self._copy is not None and self._copy.is_running
+
+    @property
+    def has_open_copy(self) -> bool:
+        """Whether the copy of the last checkpoint has to be finished; the same on every rank."""
+        return self._copy is not None
+
+    def finish_copy(self) -> float | None:
+        """Wait until the last checkpoint is complete in the remote directory, and remove what is superseded.
+
+        Returns:
+            Seconds since the copy began; None if there was nothing to copy.
+
+        Raises:
+            StorageError: it could not be copied; raised on every rank.
+        """
+        copy = self._copy
+        if copy is None:
+            return None
+        self._copy = None
+        final = self._directory / f"step_{copy.step:08d}"
+        run_collectively(copy.wait, here=self._is_leader)
+        if self._leaders > 1:
+            run_collectively(lambda: self._push_rest(final), here=self._is_first)
+        self._prune(copy.step, lambda failures: CheckpointError(self._explain(failures, 0)))
+        return time.monotonic() - copy.began
 
     def clear(self) -> None:
         """Remove all checkpoints."""
@@ -158,20 +254,16 @@ class CheckpointStore:
         manifest = {"format": _FORMAT, "world_size": rank_and_world_size()[1], **content, "files": files}
         run_collectively(lambda: _finish(temporary, final, manifest, own), explain, here=self._is_leader)
 
-    def _push(self, final: Path) -> None:
-        """Copy every node's files to the remote directory, then the rest of the run directory, then the manifest."""
-        if self._mirror.remote is None:
-            return
+    def _push(self, final: Path, *, complete: bool) -> None:
+        """Copy this node's files of a checkpoint to the remote directory, if `complete` with all that makes it one."""
+        self._mirror.push(self._name(final), lambda name: not name.endswith(f"/{_MANIFEST}"))
+        if complete:
+            self._push_rest(final)
 
-        def push_payload() -> None:
-            self._mirror.push(self._name(final), lambda name: not name.endswith(f"/{_MANIFEST}"))
-
-        def push_rest() -> None:
-            self._mirror.push(choose=lambda name: not of_a_checkpoint(name))
-            self._mirror.push(self._name(final))
-
-        run_collectively(push_payload, here=self._is_leader)
-        run_collectively(push_rest, here=self._is_first)
+    def _push_rest(self, final: Path) -> None:
+        """Copy the rest of the run directory, then the manifest."""
+        self._mirror.push(choose=lambda name: not of_a_checkpoint(name))
+        self._mirror.push(self._name(final))
 
     def _search(self) -> Checkpoint | None:
         self._clean()

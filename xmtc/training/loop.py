@@ -69,12 +69,14 @@ class _StepResult:
         norm: gradient norm over all ranks.
         save: whether a rank wants a checkpoint after the step.
         stop: whether a signal has asked a rank to stop.
+        copying: whether a rank is still copying its part of the last checkpoint.
     """
 
     loss: float
     norm: float
     save: bool
     stop: bool
+    copying: bool
 
 
 class Loop:
@@ -125,6 +127,7 @@ class Loop:
                 if not self._finished(position):
                     self._run_phase(position, checkpoint)
                 checkpoint = None
+        self._finish_copy()
         for callback in self.callbacks:
             callback.end()
         planned, settings = sum(phase.epochs for phase in self.phases), self.settings
@@ -196,6 +199,8 @@ class Loop:
             ended = position.phase_step % self.sampler.steps_per_epoch == 0
             if result.stop or (result.save and not ended):  # the end of an epoch saves after the evaluation on dev
                 self._save(position)
+            elif not result.copying:
+                self._finish_copy()
             if result.stop:
                 raise self._interrupt(position)
 
@@ -229,10 +234,16 @@ class Loop:
         own_loss, own_documents = (sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True))
         norm = self.strategy.step(MAX_GRAD_NORM)
         # One rank's wish to save or stop is that of all ranks, so that none waits for a rank that has stopped.
-        wishes = float(self._wants_save(position.step + 1)), float(STOP.requested)
-        loss, documents, tokens, save, stop = all_reduce_sum_floats([own_loss, own_documents, own_tokens, *wishes])
+        wishes = (
+            float(self._wants_save(position.step + 1)),
+            float(STOP.requested),
+            float(self.store.is_copying),
+        )
+        loss, documents, tokens, save, stop, copying = all_reduce_sum_floats(
+            [own_loss, own_documents, own_tokens, *wishes]
+        )
         meter.add(documents=int(documents), tokens=int(tokens))
-        return _StepResult(loss / documents, norm, save=save > 0, stop=stop > 0)
+        return _StepResult(loss / documents, norm, save=save > 0, stop=stop > 0, copying=copying > 0)
 
     def _factor(self, position: Position, steps_ago: int = 0) -> float:
         total = self.phases[position.phase].epochs * self.sampler.steps_per_epoch
@@ -283,7 +294,14 @@ class Loop:
             self.best.save(self.strategy)
         return metrics
 
+    def _finish_copy(self) -> None:
+        """Complete the copy of the last checkpoint to the run's URI, if there is one. Collective."""
+        seconds = self.store.finish_copy()
+        if seconds is not None:
+            self._print(f"the checkpoint is at the run's URI, after {seconds:.1f} s beside the steps")
+
     def _interrupt(self, position: Position) -> Interrupted:
+        self._finish_copy()
         return Interrupted(f"{self.settings.name} stopped after step {position.step}, checkpoint written", STOP.number)
 
     def _finished(self, position: Position) -> bool:
@@ -308,8 +326,13 @@ class Loop:
         return (time.monotonic() - self.last_save) / 60 >= interval
 
     def _save(self, position: Position) -> None:
-        self.store.save(position.step, asdict(position), self._write, self.strategy.checkpoint_bytes())
+        """Save a checkpoint, whose copy to the run's URI runs beside the next steps; say how long they wait for it."""
+        began = time.monotonic()
+        needed = self.strategy.checkpoint_bytes()
+        self.store.save(position.step, asdict(position), self._write, needed, copy_later=True)
         self.last_save = time.monotonic()
+        if self.store.has_open_copy:
+            self._print(f"checkpoint after step {position.step}: steps waited {self.last_save - began:.1f} s")
         self.has_checkpoint = True
 
     def _write(self, directory: Path) -> None:
