@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import torch
 from safetensors.torch import load_file
 
 from gloo import run_gloo
-from xmtc.errors import CheckpointError
+from xmtc.errors import CheckpointError, StorageError
+from xmtc.storage.mirror import Mirror
+from xmtc.storage.remote import Remote
 from xmtc.training.checkpoint import CheckpointStore, verify
 from xmtc.training.weights import load_into, write_weights
 
@@ -151,7 +154,9 @@ from pathlib import Path
 import torch
 from xmtc.distributed.strategies.config import SingleConfig
 from xmtc.distributed.strategy import ParameterGroup
-from xmtc.errors import CheckpointError
+from xmtc.errors import CheckpointError, StorageError
+from xmtc.storage.mirror import Mirror
+from xmtc.storage.remote import Remote
 from xmtc.training.checkpoint import CheckpointStore
 
 model = torch.nn.Linear(256, 256)
@@ -238,3 +243,51 @@ def test_failure_of_one_rank_reaches_all(tmp_path):
     assert "rank 1: [Errno 28] No space left on device" in heard
     assert (name, world_size, consumed) == ("step_00000010", "2", "640")
     assert sorted(p.name for p in (tmp_path / "checkpoints" / name).iterdir()) == ["manifest.json", "rank0", "rank1"]
+
+
+class SlowMirror(Mirror):
+    """A remote directory whose uploads wait until they may go on; it remembers what was pushed."""
+
+    def __init__(self, local: Path) -> None:
+        super().__init__(local, Remote("memory://slow"))
+        self.may_go_on = threading.Event()
+        self.pushed: list[str] = []
+        self.failure: StorageError | None = None
+
+    def push(self, folder: str = "", choose=lambda name: True) -> None:
+        assert self.may_go_on.wait(20)
+        if self.failure is not None:
+            raise self.failure
+        self.pushed.append(folder)
+
+    def remove(self, folder: str) -> None:
+        self.pushed.append(f"removed {folder}")
+
+    def folders(self, folder: str) -> list[str]:
+        return []
+
+
+def test_the_copy_to_a_uri_runs_beside_what_follows(tmp_path):
+    mirror = SlowMirror(tmp_path)
+    store = CheckpointStore(tmp_path / "checkpoints", 1, mirror)
+    path = store.save(1, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True)
+    assert path.is_dir()
+    assert store.is_copying
+    assert mirror.pushed == []
+    mirror.may_go_on.set()
+    seconds = store.finish_copy()
+    assert seconds is not None
+    assert mirror.pushed == ["checkpoints/step_00000001", "", "checkpoints/step_00000001"], "the manifest comes last"
+    assert not store.is_copying
+    assert store.finish_copy() is None
+
+
+def test_a_copy_that_failed_is_an_error_of_the_next_save(tmp_path):
+    mirror = SlowMirror(tmp_path)
+    mirror.failure = StorageError("the bucket is gone")
+    store = CheckpointStore(tmp_path / "checkpoints", 1, mirror)
+    mirror.may_go_on.set()
+    store.save(1, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True)
+    with pytest.raises(StorageError, match="the bucket is gone"):
+        store.save(2, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True)
+    assert (tmp_path / "checkpoints" / "step_00000001").is_dir(), "it is still here"
