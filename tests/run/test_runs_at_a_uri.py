@@ -114,7 +114,7 @@ def test_a_lost_server_ends_the_run_which_then_resumes(place, monkeypatch, capsy
     with monkeypatch.context() as patch:
         stop_at(8, place.server.stop, patch)
         try:
-            with pytest.raises(StorageError, match=r"step_00000009.*\d+ s"):
+            with pytest.raises(StorageError, match=r"runs/cut/.*\d+ s"):
                 train_run(place.load("name=cut"))
         finally:
             place.server.start()

@@ -76,6 +76,11 @@ class _Copy:
         """Whether the thread is still at work."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self._failure is not None
+
     def start(self, push: Callable[[], None]) -> None:
         """Begin."""
 
@@ -149,7 +154,6 @@ class CheckpointStore:
             StorageError: it is saved here, but could not be copied to the remote directory.
         """
         json.dumps(state)  # on every rank, so that a state that JSON cannot hold fails on all of them
-        self.finish_copy()
         temporary = self._directory / f"{_TEMPORARY}{step:08d}"
         final = self._directory / f"step_{step:08d}"
 
@@ -166,6 +170,9 @@ class CheckpointStore:
         if self._mirror.remote is None:
             self._prune(step, explain)
             return final
+        self._finish_copy(
+            saved_since=final
+        )  # raises what went wrong with the one before, now that this one is safe here
         self._copy = _Copy(step, time.monotonic())
         alone = self._leaders == 1
         if self._is_leader:
@@ -176,8 +183,11 @@ class CheckpointStore:
 
     @property
     def is_copying(self) -> bool:
-        """Whether this rank is still copying its files of the last checkpoint."""
-        return self._copy is not None and self._copy.is_running
+        """Whether this rank is still copying its files of the last checkpoint, or could not.
+
+        A copy that failed counts, so that nobody finishes it, which raises, before the next checkpoint is safe here.
+        """
+        return self._copy is not None and (self._copy.is_running or self._copy.has_failed)
 
     @property
     def has_open_copy(self) -> bool:
@@ -193,6 +203,10 @@ class CheckpointStore:
         Raises:
             StorageError: it could not be copied; raised on every rank.
         """
+        return self._finish_copy(saved_since=None)
+
+    def _finish_copy(self, saved_since: Path | None) -> float | None:
+        """See `finish_copy`; a checkpoint that has been saved since the copied one stays."""
         copy = self._copy
         if copy is None:
             return None
@@ -201,7 +215,7 @@ class CheckpointStore:
         run_collectively(copy.wait, here=self._is_leader)
         if self._leaders > 1:
             run_collectively(lambda: self._push_rest(final), here=self._is_first)
-        self._prune(copy.step, lambda failures: CheckpointError(self._explain(failures, 0)))
+        self._prune(copy.step, lambda failures: CheckpointError(self._explain(failures, 0)), saved_since)
         return time.monotonic() - copy.began
 
     def clear(self) -> None:
@@ -312,14 +326,18 @@ class CheckpointStore:
             for path in self._directory.glob(pattern):
                 shutil.rmtree(path)
 
-    def _prune(self, step: int, explain: Callable[[list[str]], XmtcError]) -> None:
-        """Keep the newest `keep_last` checkpoints up to `step`. Later ones are damaged: the run resumed before them."""
+    def _prune(self, step: int, explain: Callable[[list[str]], XmtcError], saved_since: Path | None = None) -> None:
+        """Keep the newest `keep_last` checkpoints up to `step`, and one that has been saved since.
+
+        Other later ones are damaged: the run resumed before them.
+        """
         surplus: list[Path] = []
 
         def prune_remote() -> None:
             saved = self._saved()
             past = [p for p in saved if int(p.name.removeprefix("step_")) <= step]
-            surplus.extend(p for p in saved if p not in past[-self._keep_last :])
+            kept = {*past[-self._keep_last :], saved_since}
+            surplus.extend(path for path in saved if path not in kept)
             for path in surplus:
                 self._mirror.remove(self._name(path))
 
