@@ -69,7 +69,7 @@ def test_every_kind_of_change_is_found_and_says_what_it_needs(model, vocabulary,
     columns = ("--label", "id", "--parents", "parent_ids")
     assert run(monkeypatch, "diff", model, vocabulary, *columns, "-o", tmp_path / "changes.jsonl") == 0
     said = capsys.readouterr().err
-    assert "split: 1 labels, such as 'L07': training: nobody knows" in said
+    assert "split: 1 label, such as 'L07': training: nobody knows" in said
     assert "merged: 3 labels, such as 'L02': apply merges them into the label that replaces them" in said
     rows = [json.loads(line) for line in (tmp_path / "changes.jsonl").read_text().splitlines()]
     assert (rows[0]["kind"], rows[0]["name"].split()[0]) == ("version", "2026-11-01")
@@ -223,6 +223,6 @@ def test_versions_are_compared_only_where_both_are_known(caplog):
     assert "vocabulary is a, that of x b" in vocabulary_warning("a", "b", "x")
 
 
-def test_the_folder_of_a_run_is_not_its_model(model, vocabulary, monkeypatch, capsys):
-    assert run(monkeypatch, "diff", model.parent, vocabulary) != 0
-    assert "config.json: missing; give the `model` folder of a run" in capsys.readouterr().err
+def test_the_folder_of_a_run_stands_for_its_model(model, vocabulary, monkeypatch, capsys):
+    assert run(monkeypatch, "diff", model.parent, vocabulary, "--label", "id", "--parents", "parent_ids") == 0
+    assert "split: 1 label" in capsys.readouterr().err

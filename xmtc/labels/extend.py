@@ -92,10 +92,10 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         max_length=parts.info.max_length,
         overlap=parts.info.model.overlap,
     )
-    found = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
-    extended = _extended(parts, new, found.rows, embed)
+    predicted = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
+    extended = _extended(parts, new, predicted.rows, embed)
     write_model(model, output, extended, f"labels added: {len(new):,}.", finish=write_answers)
-    return Added(len(new), found.explained)
+    return Added(len(new), predicted.explained)
 
 
 def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
@@ -106,7 +106,7 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
     """
     with reading(path, fix="give JSON lines with labels and names"):
         lines = read_file(path).decode("utf-8-sig").split("\n")  # JSON strings may hold other line separators
-    first: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     labels = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -116,9 +116,9 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         shown = quoted_label(label.label)
         if label.label in known:
             raise DataError(f"{where}: label {shown} is already in the model: leave the line out")
-        if label.label in first:
-            raise DataError(f"{where}: label {shown} is already in line {first[label.label]}: leave one out")
-        first[label.label] = number
+        if label.label in line_of:
+            raise DataError(f"{where}: label {shown} is already in line {line_of[label.label]}: leave one out")
+        line_of[label.label] = number
         labels.append(label)
     if not labels:
         raise DataError(f"{path}: no labels; {_EXAMPLE}")
@@ -140,17 +140,25 @@ def _extended(
     """Extend everything that has one row per label by rows of the new labels."""
     head = parts.classifier.head.state_dict()
     for name, rows_NR in rows.items():
-        head[name] = torch.cat([head[name], rows_NR.view(-1, *head[name].shape[1:]).to(head[name].dtype)])
-    calibration, ensemble, outcomes = parts.classifier.calibration, parts.ensemble, parts.outcomes
+        trained_rows = head[name]
+        new_rows = rows_NR.view(-1, *trained_rows.shape[1:]).to(trained_rows.dtype)
+        head[name] = torch.cat([trained_rows, new_rows])
+    calibration = parts.classifier.calibration
+    ensemble = parts.ensemble
+    outcomes = parts.outcomes
     if calibration is not None:
         calibration = _calibrate_new(calibration, parts.labels, len(new))
     if ensemble is not None:
         ensemble = ensemble.extended([label.text for label in new], lambda texts: embed(texts).numpy())
     if outcomes is not None:
         outcomes = outcomes.extended(len(new))
-    labels, decision = _longer(parts.labels, new), parts.decision.extended(len(new))
-    changed = parts.with_head(head, calibration)
-    return replace(changed, labels=labels, decision=decision, outcomes=outcomes, ensemble=ensemble)
+    return replace(
+        parts.with_head(head, calibration),
+        labels=_longer(parts.labels, new),
+        decision=parts.decision.extended(len(new)),
+        outcomes=outcomes,
+        ensemble=ensemble,
+    )
 
 
 def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:

@@ -8,7 +8,7 @@ merges.
 Suffixes: L labels before, M labels after, K labels that are merged into one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -65,8 +65,7 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     if len(parts.labels) - len(removed) < least:
         raise DataError(f"{model}: has {len(parts.labels):,} labels, and at least {least} must remain: remove fewer")
     regrouping = Regrouping.without(len(parts.labels), removed)
-    above = {parts.labels.labels[i]: parts.labels.parents[i] if parts.labels.parents else () for i in removed}
-    changed = _regrouped(parts, regrouping, with_parents(parts.labels, above))
+    changed = _regrouped(parts, regrouping, _without_parents(parts.labels, removed))
     write_model(model, output, changed, f"labels removed: {len(removed):,}.", finish=write_answers)
     return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
 
@@ -88,16 +87,17 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path, *, to_par
         ConfigError: see `remove_labels`.
     """
     parts = open_model(model, output)
-    table, changed = _renamed(parts.labels, names, to_parents), {old: new for old, new in names.items() if old != new}
+    table = _renamed(parts.labels, names, to_parents)
+    renamed = sum(old != new for old, new in names.items())
     write_model(
         model,
         output,
         replace(parts, labels=table),
-        f"labels renamed: {len(changed):,}.",
+        f"labels renamed: {renamed:,}.",
         parts.index,
         finish=write_answers,
     )
-    return Relabelled(len(changed), len(table))
+    return Relabelled(renamed, len(table))
 
 
 def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path) -> Relabelled:
@@ -118,88 +118,130 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
         raise ConfigError(
             f"{model}: a single-label model cannot merge labels: their probabilities cannot be added; train it again"
         )
-    groups = {label_of(kept) or kept: [label_of(one) or one for one in others] for kept, others in groups.items()}
-    regrouping = Regrouping.merging(len(parts.labels), _groups(parts.labels, groups))
+    groups = {_as_label(label): [_as_label(other) for other in others] for label, others in groups.items()}
+    regrouping = Regrouping.merging(len(parts.labels), _ids_of_groups(parts.labels, groups))
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
     write_model(model, output, changed, f"labels merged into others: {merged:,}.", finish=write_answers)
     return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
 
 
+def _as_label(text: str) -> str:
+    """Write a label as the model has it; a text that cannot be one is told later, as it was given."""
+    return label_of(text) or text
+
+
+def _without_parents(table: LabelTable, removed: Sequence[int]) -> LabelTable:
+    """Replace labels that are removed, where they are parents, by their own parents."""
+    if table.parents is None:
+        return table
+    return with_parents(table, {table.labels[label_id]: table.parents[label_id] for label_id in removed})
+
+
 def _renamed(table: LabelTable, names: Mapping[str, str], to_parents: bool) -> LabelTable:
     """Rename labels in the table, including parents."""
-    names = {label_of(old) or old: label_of(new) or "" for old, new in names.items()}
-    ids = {table.index(old): new for old, new in names.items()}
-    labels = [ids.get(i, label) for i, label in enumerate(table.labels)]
-    tops = set(chain.from_iterable(table.parents or ())) - set(table.labels)
-    there = {label for i, label in enumerate(table.labels) if i not in ids} | (set() if to_parents else tops)
+    names = {_as_label(old): label_of(new) or "" for old, new in names.items()}
+    new_by_id = {table.index(old): new for old, new in names.items()}
+    _check_new_names(table, names, new_by_id.keys(), to_parents)
+    labels = []
+    readable_names = []
+    for label_id, (label, name) in enumerate(zip(table.labels, table.names, strict=True)):
+        new = new_by_id.get(label_id, label)
+        labels.append(new)
+        readable_names.append(new if name == label else name)
+    parents = None
+    if table.parents is not None:
+        parents = [tuple(names.get(parent, parent) for parent in above) for above in table.parents]
+    return replace(table, labels=labels, names=readable_names, parents=parents)
+
+
+def _check_new_names(
+    table: LabelTable, names: Mapping[str, str], renamed_ids: Collection[int], to_parents: bool
+) -> None:
+    """Refuse new names that are empty, or those of other labels or of parents."""
+    taken = {label for label_id, label in enumerate(table.labels) if label_id not in renamed_ids}
+    if not to_parents:
+        taken |= set(chain.from_iterable(table.parents or ())) - set(table.labels)
     for old, new in names.items():
         label = f"label {quoted_label(old)}"
         if not new:
-            raise DataError(f"{label}: its new name is empty")
-        if new in there:
+            raise DataError(f"{label}: its new name is empty; give one, such as OLD=NEW")
+        if new in taken:
             raise DataError(f"{label}: {quoted_label(new)} already exists; choose another name, or merge them")
-        there.add(new)
-    shown = [new if name == old else name for name, old, new in zip(table.names, table.labels, labels, strict=True)]
-    parents = table.parents and [tuple(names.get(parent, parent) for parent in above) for above in table.parents]
-    return replace(table, labels=labels, names=shown, parents=parents)
+        taken.add(new)
 
 
-def _groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list[int]]:
+def _ids_of_groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list[int]]:
     """Find the ids of each group, the kept label first."""
-    ids, seen = [], set()
-    for kept, others in groups.items():
+    ids = []
+    grouped: set[str] = set()
+    for kept_label, others in groups.items():
         if not others:
-            raise DataError(f"label {quoted_label(kept)}: no label is merged into it; name one")
-        for label in (kept, *others):
-            if label in seen:
+            raise DataError(f"label {quoted_label(kept_label)}: no label is merged into it; name one")
+        for label in (kept_label, *others):
+            if label in grouped:
                 raise DataError(f"label {quoted_label(label)} is in two groups; make them one group")
-            seen.add(label)
-        ids.append([table.index(label) for label in (kept, *others)])
+            grouped.add(label)
+        ids.append([table.index(label) for label in (kept_label, *others)])
     return ids
 
 
 def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> ModelParts:
     """Compute the changed parts of a model; `table` has all labels, with their new parents."""
-    shares = _shares(regrouping, table.train_counts)
-    classifier, kept_M = parts.classifier, torch.from_numpy(regrouping.kept_M)
-    head = classifier.head.state_dict()
-    for name in classifier.head.label_tables():
-        head[name] = _averaged(head[name], kept_M, regrouping, shares)
-    calibration = classifier.calibration
-    if calibration is not None:
-        columns = (_averaged(one, kept_M, regrouping, shares) for one in (calibration.scale_L, calibration.offset_L))
-        calibration = Calibration(*columns)
-    logits = head["bias"] if calibration is None else calibration.offset_L
-    for label, share_K in shares.items():
-        logits[label] += torch.special.entr(share_K).sum()
+    shares = _shares_of_merged(regrouping, table.train_counts)
+    head, calibration = _regrouped_rows(parts, regrouping, shares)
+    changed = parts.with_head(head, calibration)
     ensemble = None if parts.ensemble is None else parts.ensemble.regrouped(regrouping)
     counts_M = regrouping.summed(table.train_counts)
     if ensemble is not None and ensemble.fusion is not None:
-        merged = list(regrouping.merged)
-        counts_M[merged] = ensemble.fusion.counts_L[merged]
-    outcomes = None if parts.outcomes is None else parts.outcomes.regrouped(regrouping)
-    decision = parts.decision.regrouped(regrouping)
-    labels = table.take(regrouping.kept_M.tolist(), counts_M)
-    changed = parts.with_head(head, calibration)
-    return replace(changed, labels=labels, decision=decision, outcomes=outcomes, ensemble=ensemble)
+        merged_ids = list(regrouping.merged)
+        counts_M[merged_ids] = ensemble.fusion.counts_L[merged_ids]
+    return replace(
+        changed,
+        labels=table.take(regrouping.kept_M.tolist(), counts_M),
+        decision=parts.decision.regrouped(regrouping),
+        outcomes=None if parts.outcomes is None else parts.outcomes.regrouped(regrouping),
+        ensemble=ensemble,
+    )
 
 
-def _shares(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
+def _regrouped_rows(
+    parts: ModelParts, regrouping: Regrouping, shares: Mapping[int, Tensor]
+) -> tuple[dict[str, Tensor], Calibration | None]:
+    """Select and average the rows of the head and of the calibration, and add to each merged logit its entropy."""
+    classifier = parts.classifier
+    head = classifier.head.state_dict()
+    for name in classifier.head.label_tables():
+        head[name] = _averaged(head[name], regrouping, shares)
+    calibration = classifier.calibration
+    if calibration is not None:
+        scale_M = _averaged(calibration.scale_L, regrouping, shares)
+        offset_M = _averaged(calibration.offset_L, regrouping, shares)
+        calibration = Calibration(scale_M, offset_M)
+    logits_M = head["bias"] if calibration is None else calibration.offset_L
+    for label_id, share_K in shares.items():
+        logits_M[label_id] += torch.special.entr(share_K).sum()
+    return head, calibration
+
+
+def _shares_of_merged(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
     """Compute shares (K,) in the training documents of each merged label's parts; equal shares if there are none."""
     shares = {}
-    for label, members_K in regrouping.merged.items():
-        count_K = counts_L[members_K] if counts_L[members_K].any() else np.ones(len(members_K))
-        shares[label] = torch.from_numpy(count_K / count_K.sum()).float()
+    for label_id, members_K in regrouping.merged.items():
+        count_K = counts_L[members_K]
+        if not count_K.any():
+            count_K = np.ones(len(members_K))
+        shares[label_id] = torch.from_numpy(count_K / count_K.sum()).float()
     return shares
 
 
-def _averaged(table: Tensor, kept_M: Tensor, regrouping: Regrouping, shares: Mapping[int, Tensor]) -> Tensor:
+def _averaged(table: Tensor, regrouping: Regrouping, shares: Mapping[int, Tensor]) -> Tensor:
     """Select the remaining rows; rows of merged labels are averaged by their shares, in float32."""
-    rows = table.cpu()[kept_M].clone()
-    for label, members_K in regrouping.merged.items():
-        own = table.cpu()[torch.from_numpy(members_K)].float()
-        rows[label] = torch.tensordot(shares[label], own, dims=1).to(rows.dtype)
+    table = table.cpu()
+    rows = table[torch.from_numpy(regrouping.kept_M)].clone()
+    for label_id, members_K in regrouping.merged.items():
+        own_rows = table[torch.from_numpy(members_K)].float()
+        rows[label_id] = torch.tensordot(shares[label_id], own_rows, dims=1).to(rows.dtype)
     return rows
 
 
@@ -214,15 +256,18 @@ def _notes_on_removal(parts: ModelParts) -> tuple[str, ...]:
 
 def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: ModelParts) -> tuple[str, ...]:
     notes = []
-    counts_L, counts_M = parts.labels.train_counts, changed.labels.train_counts
     if parts.info.model.head.scores:
         notes.append("rows of the head are averaged, as if annotators had used the labels for one meaning")
     if parts.ensemble is None or parts.ensemble.train_counts is None:
         notes.append("train_count of merged labels is an upper bound: documents with several of them count twice")
-    elif shared := int((regrouping.summed(counts_L) - counts_M)[list(regrouping.merged)].sum()):
-        notes.append(
-            f"{shared:,} training documents have several of the labels and count for each in the linear scorer"
-        )
+    else:
+        summed_M = regrouping.summed(parts.labels.train_counts)
+        shared_M = summed_M - changed.labels.train_counts
+        shared = int(shared_M[list(regrouping.merged)].sum())
+        if shared:
+            notes.append(
+                f"{shared:,} training documents have several of the labels and count for each in the linear scorer"
+            )
     if parts.ensemble is not None:
         notes.append("the fusion treats a merged label as its most frequent part; ranks among candidates change")
     if parts.decision.thresholds_L is not None:
@@ -239,10 +284,11 @@ def with_parents(table: LabelTable, instead: Mapping[str, Sequence[str]]) -> Lab
     """
     if table.parents is None:
         return table
-    parents = [
-        tuple(dict.fromkeys(found for found in _replaced(above, instead, set()) if found != label))
-        for label, above in zip(table.labels, table.parents, strict=True)
-    ]
+    parents = []
+    for label, above in zip(table.labels, table.parents, strict=True):
+        replaced = dict.fromkeys(_replaced(above, instead, set()))
+        replaced.pop(label, None)  # a label is not above itself
+        parents.append(tuple(replaced))
     return replace(table, parents=parents)
 
 
@@ -263,14 +309,16 @@ def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> 
     """
     if table.parents is None:
         return table
-    kept_for = {other: (kept,) for kept, others in groups.items() for other in others}
     parents = list(table.parents)
-    for kept, others in groups.items():
-        own = [table.parents[table.index(label)] for label in (kept, *others)]
-        parents[table.index(kept)] = tuple(p for p in dict.fromkeys(chain(*own)) if p not in (kept, *others))
-    changed = with_parents(replace(table, parents=parents), kept_for)
-    for kept in groups:
-        _check_no_cycle(changed, kept)
+    instead: dict[str, tuple[str, ...]] = {}
+    for kept_label, others in groups.items():
+        group = (kept_label, *others)
+        of_all = dict.fromkeys(chain.from_iterable(table.parents[table.index(label)] for label in group))
+        parents[table.index(kept_label)] = tuple(parent for parent in of_all if parent not in group)
+        instead |= dict.fromkeys(others, (kept_label,))
+    changed = with_parents(replace(table, parents=parents), instead)
+    for kept_label in groups:
+        _check_no_cycle(changed, kept_label)
     return changed
 
 
@@ -280,12 +328,13 @@ def _check_no_cycle(table: LabelTable, label: str) -> None:
     Raises:
         DataError: names a label of the cycle.
     """
-    beneath = {table.labels[i] for i in table.branch(label)} - {label}
-    between = sorted(beneath & set((table.parents or [()])[table.index(label)]))
-    if between:
-        raise DataError(
-            f"label {quoted_label(label)}: would be above and below {quoted_label(between[0])}; merge that label too"
-        )
+    if table.parents is None:
+        return
+    beneath = {table.labels[label_id] for label_id in table.branch(label)} - {label}
+    above_and_below = beneath.intersection(table.parents[table.index(label)])
+    if above_and_below:
+        other = quoted_label(min(above_and_below))
+        raise DataError(f"label {quoted_label(label)}: would be above and below {other}; merge that label too")
 
 
 def read_renames(entries: Sequence[str]) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from xmtc.artefact.contract import LABELS
 from xmtc.artefact.export import open_model, write_model
@@ -69,8 +68,8 @@ def read_vocabulary(model: Path, path: Path, columns: dict[str, str]) -> LabelIn
         DataError: it cannot be read, or lacks a column.
         CheckpointError: there is no model.
     """
-    known = read_description(model).label_file or LabelFileConfig(path=str(path))
-    return replace(known, path=str(path), **columns).read()
+    as_in_training = read_description(model).label_file or LabelFileConfig(path=str(path))
+    return replace(as_in_training, path=str(path), **columns).read()
 
 
 def changes_of(table: LabelTable, info: LabelInfo) -> list[VocabularyChange]:
@@ -81,46 +80,85 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[VocabularyChange]:
     """
     if not any(label in info.names for label in table.labels):
         raise DataError("the vocabulary has none of the model's labels; say which column has them with --label")
-    found = [VocabularyChange("version", name=info.version)]
-    parents = table.parents if info.parents else None
-
-    def names_of(label: str) -> dict[str, str]:
-        return {one: names.get(label, "") for one, names in info.translations.items() if one in table.translations}
-
-    ends = {label: _ends(label, info) for label in table.labels if label in info.deprecated}
-    shared = Counter(end[0] for end in ends.values() if len(end) == 1)
-    for at, label in enumerate(table.labels):
-        name, above = info.names.get(label), info.parents.get(label, ())
-        if label in ends and len(ends[label]) == 1:
-            end = ends[label][0]
-            kind = "merged" if shared[end] > 1 or end in table else "replaced"
-            above = None if parents is None else info.parents.get(end, ())
-            found.append(VocabularyChange(kind, label, (end,), info.names.get(end, end), names_of(end), above))
-        elif label in ends:
-            found.append(VocabularyChange("split" if ends[label] else "deprecated", label, ends[label]))
-        elif name is None:
-            found.append(VocabularyChange("gone", label))
+    changes = [VocabularyChange("version", name=info.version)]
+    replacements = {label: _replacements(label, info) for label in table.labels if label in info.deprecated}
+    replaced_by = Counter(labels[0] for labels in replacements.values() if len(labels) == 1)
+    for label_id, label in enumerate(table.labels):
+        if label in replacements:
+            changes.append(_replacement(label, replacements[label], table, info, replaced_by))
+        elif label not in info.names:
+            changes.append(VocabularyChange("gone", label))
         else:
-            known = {one: names[at] for one, names in table.translations.items() if one in info.translations}
-            if (name, names_of(label)) != (table.names[at] or label, known):
-                found.append(VocabularyChange("renamed", label, name=name, names=names_of(label)))
-            if parents is not None and set(parents[at]) != set(above):
-                found.append(VocabularyChange("moved", label, above))
-    new = (label for label in info.names if label not in table and label not in info.deprecated)
-    return [*found, *(VocabularyChange("new", label, name=info.names[label]) for label in new if label not in shared)]
+            changes += _changes_of_label(label_id, table, info)
+    for label, name in info.names.items():
+        if label not in table and label not in info.deprecated and label not in replaced_by:
+            changes.append(VocabularyChange("new", label, name=name))
+    return changes
 
 
-def _ends(label: str, info: LabelInfo) -> tuple[str, ...]:
+def _replacement(
+    label: str, newer: tuple[str, ...], table: LabelTable, info: LabelInfo, replaced_by: Mapping[str, int]
+) -> VocabularyChange:
+    """Say what becomes of a deprecated label.
+
+    Args:
+        label: the label.
+        newer: the labels that replace it.
+        table: labels of the model.
+        info: the vocabulary.
+        replaced_by: how many labels of the model each label replaces alone.
+    """
+    if len(newer) != 1:
+        return VocabularyChange("split" if newer else "deprecated", label, newer)
+    (new,) = newer
+    is_shared = replaced_by[new] > 1 or new in table
+    return VocabularyChange(
+        kind="merged" if is_shared else "replaced",
+        label=label,
+        to=newer,
+        name=info.names.get(new, new),
+        names=_names_of(new, table, info),
+        parents=info.parents.get(new, ()) if table.parents is not None and info.parents else None,
+    )
+
+
+def _changes_of_label(label_id: int, table: LabelTable, info: LabelInfo) -> Iterator[VocabularyChange]:
+    """Yield what has changed of a label that stays: its names, its parents."""
+    label = table.labels[label_id]
+    name = info.names[label]
+    new_names = _names_of(label, table, info)
+    old_names = {
+        language: names[label_id] for language, names in table.translations.items() if language in info.translations
+    }
+    if name != (table.names[label_id] or label) or new_names != old_names:
+        yield VocabularyChange("renamed", label, name=name, names=new_names)
+    if table.parents is not None and info.parents:
+        parents = info.parents.get(label, ())
+        if set(table.parents[label_id]) != set(parents):
+            yield VocabularyChange("moved", label, parents)
+
+
+def _names_of(label: str, table: LabelTable, info: LabelInfo) -> dict[str, str]:
+    """Return the names of a label in the languages that both the model and the vocabulary have."""
+    return {
+        language: names.get(label, "")
+        for language, names in info.translations.items()
+        if language in table.translations
+    }
+
+
+def _replacements(label: str, info: LabelInfo) -> tuple[str, ...]:
     """Follow replacements to labels that are not deprecated; the vocabulary may have cycles."""
     reached = [label]
-    for one in reached:  # which grows meanwhile
-        reached += [newer for newer in info.deprecated.get(one, ()) if newer not in reached]
-    return tuple(one for one in reached if one not in info.deprecated)
+    for passed in reached:  # which grows meanwhile
+        reached += [newer for newer in info.deprecated.get(passed, ()) if newer not in reached]
+    return tuple(end for end in reached if end not in info.deprecated)
 
 
 def write_changes(changes: Sequence[VocabularyChange], path: Path) -> None:
     """Write JSON lines, which people may shorten before they are applied."""
-    write_text(path, "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in changes))
+    lines = [json.dumps(asdict(change), ensure_ascii=False) for change in changes]
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def read_changes(path: Path) -> list[VocabularyChange] | None:
@@ -135,11 +173,12 @@ def read_changes(path: Path) -> list[VocabularyChange] | None:
         lines = [(f"{path}:{number}", line) for number, line in enumerate(text, start=1) if line.strip()]
     if not lines or '"kind"' not in lines[0][1]:
         return None
-    found = [_change(line, where) for where, line in lines]
-    twice = [one for one, times in Counter((one.kind, one.label) for one in found).items() if times > 1]
-    if twice:
-        raise DataError(f"{path}: {twice[0][0]} {quoted_label(twice[0][1])} is there twice; delete one of the lines")
-    return found
+    changes = [_change(line, where) for where, line in lines]
+    counts = Counter((change.kind, change.label) for change in changes)
+    for (kind, label), times in counts.items():
+        if times > 1:
+            raise DataError(f"{path}: {kind} {quoted_label(label)} is there twice; delete one of the lines")
+    return changes
 
 
 def _change(line: str, where: str) -> VocabularyChange:
@@ -163,50 +202,67 @@ def apply_changes(model: Path, changes: Sequence[VocabularyChange], output: Path
         ConfigError: the model cannot merge or remove labels, or `output` holds something that is not a model.
         CheckpointError: the model is missing or damaged, or a file cannot be written.
     """
-    table, of = LabelTable.load(model / LABELS), {kind: [c for c in changes if c.kind == kind] for kind in NEEDS}
-    groups, ids = _merged_groups(table, of["merged"]), {one.label: one.to[0] for one in of["replaced"]}
-    ids |= {kept: end for end, (kept, *_) in groups.items() if kept != end}
-    merged = {kept: others for kept, *others in groups.values() if others}
-    removed = [one.label for one in (*of["gone"], *of["deprecated"])]
-    rename = partial(rename_labels, to_parents=True)
-    steps: Any = (merge_labels, merged), (rename, ids), (remove_labels, removed)
-    notes: dict[str, None] = {}
+    by_kind: dict[Kind, list[VocabularyChange]] = {kind: [] for kind in NEEDS}
+    for change in changes:
+        if change.kind in by_kind:
+            by_kind[change.kind].append(change)
+    new_names = {change.label: change.to[0] for change in by_kind["replaced"]}
+    merged = {}
+    for newer, (first, *others) in _merged_groups(LabelTable.load(model / LABELS), by_kind["merged"]).items():
+        if first != newer:
+            new_names[first] = newer
+        if others:
+            merged[first] = others
+    removed = [change.label for change in (*by_kind["gone"], *by_kind["deprecated"])]
+    notes: list[str] = []
     with TemporaryDirectory() as folder:
-        for number, (step, given) in enumerate(steps):
-            if given:
-                old, model = model, Path(folder) / str(number)
-                notes |= dict.fromkeys(step(old, given, model).notes)
-        _name(model, changes, output)
-    return tuple(notes)
+        if merged:
+            result = merge_labels(model, merged, Path(folder) / "merged")
+            model = Path(folder) / "merged"
+            notes += result.notes
+        if new_names:
+            result = rename_labels(model, new_names, Path(folder) / "renamed", to_parents=True)
+            model = Path(folder) / "renamed"
+            notes += result.notes
+        if removed:
+            result = remove_labels(model, removed, Path(folder) / "removed")
+            model = Path(folder) / "removed"
+            notes += result.notes
+        _write_names_and_parents(model, changes, output)
+    return tuple(dict.fromkeys(notes))
 
 
 def _merged_groups(table: LabelTable, merged: Sequence[VocabularyChange]) -> dict[str, list[str]]:
     """Find the labels of each group by what replaces them, first the one to keep: that itself, or the most frequent."""
     groups: dict[str, list[str]] = {}
-    for one in sorted(merged, key=lambda one: -table.train_counts[table.index(one.label)]):
-        groups.setdefault(one.to[0], [one.to[0]] if one.to[0] in table else []).append(one.label)
+    for change in sorted(merged, key=lambda change: -table.train_counts[table.index(change.label)]):
+        newer = change.to[0]
+        group = groups.setdefault(newer, [newer] if newer in table else [])
+        group.append(change.label)
     return groups
 
 
-def _name(model: Path, changes: Sequence[VocabularyChange], output: Path) -> None:
+def _write_names_and_parents(model: Path, changes: Sequence[VocabularyChange], output: Path) -> None:
     """Write a model with new names and parents, and with the version of its vocabulary."""
     parts = open_model(model, output)
-    names, parents = list(parts.labels.names), list(parts.labels.parents or ())
-    translations = {language: list(given) for language, given in parts.labels.translations.items()}
+    labels = parts.labels
+    names = list(labels.names)
+    parents = None if labels.parents is None else list(labels.parents)
+    translations = {language: list(translated) for language, translated in labels.translations.items()}
     version = parts.info.vocabulary
-    for one in changes:
-        if one.kind == "version":
-            version = one.name
-        elif one.kind in ("renamed", "replaced", "merged"):
-            at = parts.labels.index(one.label if one.kind == "renamed" else one.to[0])
-            names[at] = one.name or names[at]
-            for language, given in translations.items():
-                given[at] = one.names.get(language, given[at])
-            if parents and one.parents is not None:
-                parents[at] = one.parents
-        elif one.kind == "moved" and parents:
-            parents[parts.labels.index(one.label)] = one.to
-    table = replace(parts.labels, names=names, parents=parents or None, translations=translations)
+    for change in changes:
+        if change.kind == "version":
+            version = change.name
+        elif change.kind in ("renamed", "replaced", "merged"):
+            label_id = labels.index(change.label if change.kind == "renamed" else change.to[0])
+            names[label_id] = change.name or names[label_id]
+            for language, translated in translations.items():
+                translated[label_id] = change.names.get(language, translated[label_id])
+            if parents is not None and change.parents is not None:
+                parents[label_id] = change.parents
+        elif change.kind == "moved" and parents is not None:
+            parents[labels.index(change.label)] = change.to
+    table = replace(labels, names=names, parents=parents, translations=translations)
     changed = replace(parts, info=replace(parts.info, vocabulary=version), labels=table)
     write_model(model, output, changed, f"labels brought to vocabulary {version}.", parts.index, finish=write_answers)
 
@@ -214,5 +270,7 @@ def _name(model: Path, changes: Sequence[VocabularyChange], output: Path) -> Non
 def changes_in_words(changes: Sequence[VocabularyChange]) -> Iterator[str]:
     """Say in lines how many changes there are of each kind, an example, and what they need."""
     for kind, needs in NEEDS.items():
-        if found := [one for one in changes if one.kind == kind]:
-            yield f"{kind}: {len(found):,} labels, such as {quoted_label(found[0].label)}: {needs}"
+        labels = [change.label for change in changes if change.kind == kind]
+        if labels:
+            noun = "label" if len(labels) == 1 else "labels"
+            yield f"{kind}: {len(labels):,} {noun}, such as {quoted_label(labels[0])}: {needs}"
