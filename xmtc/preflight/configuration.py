@@ -21,6 +21,8 @@ from xmtc.storage.fetch import remote_parts
 
 logger = logging.getLogger(__name__)
 _SMALL = 2**31  # bytes of weights that every machine loads in a few seconds
+_OF_TRAINING = ("finetune", "shortlist", "label_text")
+_OF_PLANTING_EPOCHS = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
 
 
 def check(config: RunConfig) -> None:
@@ -36,40 +38,76 @@ def check(config: RunConfig) -> None:
     _check_weights(config)
     with suppress(UnknownShapeError):  # workers may have the backbone
         meta_classifier(config, Size())
-    if (start := config.model.init_from) is not None:
-        folder, chosen = initial_model_folder(start, config.storage), config.data.tokenizer
-        corpus = config.model.encoder.tokenizer_name if chosen is None else chosen.pretrained
-        if corpus is not None and not _fits(str(folder / "tokenizer"), corpus):
-            raise other_tokenizer(start, folder)
+    _check_initial_model(config)
     for line in without_effect(config):
         logger.warning("%s", line)
 
 
+def _check_initial_model(config: RunConfig) -> None:
+    """Refuse to continue from a model whose tokenizer is not that of the corpus."""
+    start = config.model.init_from
+    if start is None:
+        return
+    folder = initial_model_folder(start, config.storage)
+    tokenizer = config.data.tokenizer
+    tokenizer_name = config.model.encoder.tokenizer_name if tokenizer is None else tokenizer.pretrained
+    if tokenizer_name is not None and not _fits(str(folder / "tokenizer"), tokenizer_name):
+        raise other_tokenizer(start, folder)
+
+
 def without_effect(config: RunConfig) -> Iterator[str]:
     """Name the settings that others make void. They are not refused: an override for one run may be the reason."""
-    model, plant, head = config.model, config.plant, f"model.head.kind: {config.model.head.kind}"
-    planted = planting_plan(model, plant).parts
-    if config.distributed.max_workers == 0:
-        strategy = () if config.distributed.strategy == SingleConfig() else ("strategy",)
-        if keys := ", ".join(keys_beyond_defaults(config.distributed, ("address", *strategy))):
-            yield f"distributed.workers: 0: this process trains, alone: no effect of distributed.{keys}"
-    if not model.head.scores:
-        sections = {"": config, "evaluate.": config.evaluate, "model.": model}
-        void = ("finetune", "shortlist", "label_text")
-        if keys := ", ".join(
-            f"{name}{key}" for name, one in sections.items() for key in keys_beyond_defaults(one, void)
-        ):
-            yield f"{head}: nothing trains: no effect of {keys}"
-    elif left := set(plant.parts or ()) - planted:
-        yield f"plant.parts: {', '.join(sorted(left))}: no effect on {head}"
-    if config.evaluate.fit_on_dev and not model.scorers:
+    yield from _without_workers(config)
+    yield from _without_training(config)
+    if config.evaluate.fit_on_dev and not config.model.scorers:
         yield "model.scorers: there are none: no effect of evaluate.fit_on_dev"
-    epochs = ("batch_size", "optimizer", "patience", "loss", "sampled_labels")
-    if plant.method == "closed_form" and planted and (keys := ", ".join(keys_beyond_defaults(plant, epochs))):
-        yield f"plant.method: closed_form: no effect of plant.{keys}"
-    backbone, frozen = model.encoder.backbone, not any(phase.encoder_layers for phase in config.finetune.phases)
-    if model.head.scores and frozen and backbone is not None and backbone.lora is not None and not backbone.quantize:
+    yield from _without_planting_epochs(config)
+    if _adapters_stay_frozen(config):
         yield "model.encoder.lora: no phase of finetune has encoder_layers, so its adapters do not train"
+
+
+def _without_workers(config: RunConfig) -> Iterator[str]:
+    """Name the settings of workers, where there are none."""
+    if config.distributed.max_workers > 0:
+        return
+    names = ["address"]
+    if config.distributed.strategy != SingleConfig():
+        names.append("strategy")
+    keys = ", ".join(keys_beyond_defaults(config.distributed, names))
+    if keys:
+        yield f"distributed.workers: 0: this process trains, alone: no effect of distributed.{keys}"
+
+
+def _without_training(config: RunConfig) -> Iterator[str]:
+    """Name the settings of training without a head, or else the planted parts that the head does not have."""
+    head = f"model.head.kind: {config.model.head.kind}"
+    if config.model.head.scores:
+        left_out = set(config.plant.parts or ()) - planting_plan(config.model, config.plant).parts
+        if left_out:
+            yield f"plant.parts: {', '.join(sorted(left_out))}: no effect on {head}"
+        return
+    keys: list[str] = []
+    for prefix, section in (("", config), ("evaluate.", config.evaluate), ("model.", config.model)):
+        keys += [prefix + key for key in keys_beyond_defaults(section, _OF_TRAINING)]
+    if keys:
+        yield f"{head}: nothing trains: no effect of {', '.join(keys)}"
+
+
+def _without_planting_epochs(config: RunConfig) -> Iterator[str]:
+    """Name the settings of stage 1's epochs, where the closed form has none."""
+    if config.plant.method != "closed_form" or not planting_plan(config.model, config.plant).parts:
+        return
+    keys = ", ".join(keys_beyond_defaults(config.plant, _OF_PLANTING_EPOCHS))
+    if keys:
+        yield f"plant.method: closed_form: no effect of plant.{keys}"
+
+
+def _adapters_stay_frozen(config: RunConfig) -> bool:
+    """Whether there are adapters that no phase trains; a quantised backbone needs them in any case."""
+    backbone = config.model.encoder.backbone
+    if not config.model.head.scores or backbone is None or backbone.lora is None or backbone.quantize:
+        return False
+    return not any(phase.encoder_layers for phase in config.finetune.phases)
 
 
 def _check_row_dtype(config: RunConfig) -> None:
