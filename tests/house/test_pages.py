@@ -139,7 +139,8 @@ def test_commands_and_options_exist(page: str) -> None:
     groups = {" ".join(name.split()[:-1]) for name in known}
     for words in typed(page, "xmtc"):
         path = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
-        name = " ".join(["xmtc", *path[: 2 if path[:1] in (["labels"], ["annotations"]) else 1]])
+        is_group = " ".join(["xmtc", *path[:1]]) in groups
+        name = " ".join(["xmtc", *path[: 2 if is_group else 1]])
         assert name in {*known, *groups}, f"{page}: no command {name}"
         options = {option for parameter in getattr(known.get(name), "params", ()) for option in parameter.opts}
         found = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
