@@ -329,6 +329,8 @@ def main() -> int:
                         failures.append({"command": command.name, "before": before, "said": f"{step}: {said}"})
                         print(json.dumps(failures[-1]), flush=True)
                         break
+                else:
+                    print(json.dumps({"command": command.name, "before": before, "holds": True}), flush=True)
     print(json.dumps({"kills": sum(counts.values()), **counts, "failures": len(failures)}))
     if arguments.record is not None:
         arguments.record.write_text(
