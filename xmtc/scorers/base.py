@@ -55,8 +55,8 @@ class Features:
             DataError: the documents have no states, or of another width.
         """
         if self.states_ND is None or self.states_ND.shape[1] != width:
-            found = "none" if self.states_ND is None else f"states of width {self.states_ND.shape[1]}"
-            raise DataError(f"{scorer} needs pooled states of width {width}, but was given {found}")
+            states = "none" if self.states_ND is None else f"states of width {self.states_ND.shape[1]}"
+            raise DataError(f"{scorer} needs pooled states of width {width}, but was given {states}")
         return self.states_ND
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Features":
@@ -132,23 +132,26 @@ class SparseScored:
 
     def top(self, k: int) -> SparsePredictions:
         """Find the k best labels of each document; of equal scores, the lower label id first."""
-        scores, starts = self.scores_NL, self.scores_NL.indptr
+        scores = self.scores_NL
+        starts = scores.indptr
         documents = len(starts) - 1
         ids_NK = np.full((documents, k), -1, np.int32)
         scores_NK = np.zeros((documents, k), np.float32)
         for row in range(documents):
             part = slice(starts[row], starts[row + 1])
             columns, values = _best(scores.indices[part], scores.data[part], k)
-            ids_NK[row, : len(columns)], scores_NK[row, : len(columns)] = columns, values
+            ids_NK[row, : len(columns)] = columns
+            scores_NK[row, : len(columns)] = values
         return SparsePredictions(ids_NK, scores_NK)
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
         """Compute scores (N, K) of these labels."""
         rows_NK = np.broadcast_to(np.arange(len(label_ids_NK))[:, None], label_ids_NK.shape)
-        known = label_ids_NK >= 0
+        is_label_NK = label_ids_NK >= 0
         values_NK = np.zeros(label_ids_NK.shape, np.float32)
-        if known.any():
-            values_NK[known] = np.asarray(self.scores_NL[rows_NK[known], label_ids_NK[known]]).ravel()
+        if is_label_NK.any():
+            values = self.scores_NL[rows_NK[is_label_NK], label_ids_NK[is_label_NK]]
+            values_NK[is_label_NK] = np.asarray(values).ravel()
         return values_NK
 
 
@@ -165,7 +168,8 @@ class DenseScored:
     def top(self, k: int) -> SparsePredictions:
         """Find the k best labels of each document; of equal scores, the lower label id first."""
         k = min(k, self.scores_NL.shape[1])
-        ids_NK = np.sort(np.argpartition(-self.scores_NL, k - 1, axis=1)[:, :k], axis=1)
+        best_NK = np.argpartition(-self.scores_NL, k - 1, axis=1)[:, :k]
+        ids_NK = np.sort(best_NK, axis=1)
         scores_NK = np.take_along_axis(self.scores_NL, ids_NK, axis=1)
         order_NK = np.argsort(-scores_NK, axis=1, kind="stable")
         return SparsePredictions(
@@ -183,8 +187,9 @@ def _best(
     columns: NDArray[np.integer], values: NDArray[np.floating], k: int
 ) -> tuple[NDArray[np.integer], NDArray[np.floating]]:
     if len(values) > k:
-        kept = np.argpartition(-values, k - 1)[:k]
-        columns, values = columns[kept], values[kept]
+        greatest = np.argpartition(-values, k - 1)[:k]
+        columns = columns[greatest]
+        values = values[greatest]
     order = np.lexsort((columns, -values))
     return columns[order], values[order]
 
@@ -316,7 +321,8 @@ def check_fields(chosen: Iterable[str], kind: str, known: Sequence[str]) -> None
     Raises:
         ConfigError: names the first unknown one.
     """
-    if unknown := [name for name in chosen if name not in known]:
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
         raise ConfigError(
             f"model.scorers: {kind}: fields: the documents have no field {unknown[0]!r}; they have {', '.join(known)}"
         )

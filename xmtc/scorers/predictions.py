@@ -18,8 +18,12 @@ from xmtc.errors import DataError
 Gold = sparse.csr_array
 """Labels of documents: boolean (N, L)."""
 
+_ROWS_AT_ONCE = 1 << 16
+"""Number of documents whose predictions are checked at once."""
 _SCRATCH_BYTES = 1 << 25
-_EDGE = 1e-7  # float32 probabilities nearer to 0 or 1 have lost their logit
+"""Size of the block in which `match` looks predictions up."""
+_EDGE = 1e-7
+"""Probabilities of float32 that are nearer to 0 or 1 than this have lost their logit."""
 
 
 def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
@@ -59,7 +63,8 @@ class SparsePredictions:
 
     def only(self, wanted_L: NDArray[np.bool_]) -> "SparsePredictions":
         """Drop the labels that are not wanted."""
-        ids_NK = np.where((self.label_ids_NK >= 0) & wanted_L[self.label_ids_NK], self.label_ids_NK, -1)
+        is_wanted_NK = (self.label_ids_NK >= 0) & wanted_L[self.label_ids_NK]
+        ids_NK = np.where(is_wanted_NK, self.label_ids_NK, -1)
         return SparsePredictions(ids_NK, self.scores_NK).sorted_by(ids_NK < 0)
 
     def without(self, unjudged: sparse.csr_array | None) -> "SparsePredictions":
@@ -81,7 +86,8 @@ class SparsePredictions:
         """Order each row by ascending keys."""
         order_NK = np.argsort(keys_NK, axis=1, kind="stable")
         ids_NK = np.take_along_axis(self.label_ids_NK, order_NK, 1)
-        return SparsePredictions(ids_NK, np.take_along_axis(self.scores_NK, order_NK, 1))
+        scores_NK = np.take_along_axis(self.scores_NK, order_NK, 1)
+        return SparsePredictions(ids_NK, scores_NK)
 
     def check(self, labels: int, doc_ids: Sequence[str] | None = None, source: str = "predictions") -> None:
         """Refuse label ids beyond `labels`, scores that are no probabilities or not descending, repeated labels.
@@ -94,31 +100,33 @@ class SparsePredictions:
         Raises:
             DataError: names the first document and what is wrong with it.
         """
-        for start in range(0, len(self), 1 << 16):
-            rows = slice(start, start + (1 << 16))
-            found = _problem(self.label_ids_NK[rows], self.scores_NK[rows], labels)
-            if found is not None:
-                row, what = start + found[0], found[1]
-                name = f"row {row}" if doc_ids is None else f"document {quoted_cell(doc_ids[row])}"
-                raise DataError(f"{source}: {name} has {what}")
+        for start in range(0, len(self), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            problem = _problem(self.label_ids_NK[rows], self.scores_NK[rows], labels)
+            if problem is not None:
+                row_of_block, description = problem
+                row = start + row_of_block
+                document = f"row {row}" if doc_ids is None else f"document {quoted_cell(doc_ids[row])}"
+                raise DataError(f"{source}: {document} has {description}")
 
 
 def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: int) -> tuple[int, str] | None:
     """Find the first bad row and its problem; None if there is none."""
     used = ids_BK >= 0
     ordered = np.sort(ids_BK, axis=1)
-    falls = (scores_BK[:, 1:] <= scores_BK[:, :-1]) | ~used[:, 1:]
+    is_probability = (scores_BK >= 0) & (scores_BK <= 1)
+    rises = ~(scores_BK[:, 1:] <= scores_BK[:, :-1]) & used[:, 1:]
     problems = {
         f"a label id outside 0…{labels - 1}": (ids_BK >= labels) | (ids_BK < -1),
-        "a score outside 0…1: give probabilities": used & ~((scores_BK >= 0) & (scores_BK <= 1)),
-        "scores that are not best first": ~falls,
+        "a score outside 0…1: give probabilities": used & ~is_probability,
+        "scores that are not best first": rises,
         "the same label twice": (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0),
         "a prediction behind padding": used[:, 1:] & ~used[:, :-1],
     }
-    for what, wrong in problems.items():
-        rows = wrong.any(axis=1)
-        if rows.any():
-            return int(rows.argmax()), what
+    for description, is_wrong in problems.items():
+        is_wrong_B = is_wrong.any(axis=1)
+        if is_wrong_B.any():
+            return int(is_wrong_B.argmax()), description
     return None
 
 
@@ -156,10 +164,11 @@ def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
         stop = min(start + block, documents)
         ends = gold.indptr[start : stop + 1]
         offsets = np.arange(stop - start, dtype=np.int64) * width
-        positions = np.repeat(offsets, np.diff(ends)) + gold.indices[ends[0] : ends[-1]]
-        scratch[positions] = True
-        np.take(scratch, label_ids_NK[start:stop] + offsets[:, None], out=hits_NK[start:stop], mode="wrap")
-        scratch[positions] = False
+        gold_positions = np.repeat(offsets, np.diff(ends)) + gold.indices[ends[0] : ends[-1]]
+        predicted_positions = label_ids_NK[start:stop] + offsets[:, None]
+        scratch[gold_positions] = True
+        np.take(scratch, predicted_positions, out=hits_NK[start:stop], mode="wrap")
+        scratch[gold_positions] = False
     return hits_NK
 
 
@@ -168,4 +177,5 @@ def as_matrix(predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labe
     indptr = np.zeros(len(predictions) + 1, np.int64)
     np.cumsum(np.count_nonzero(chosen_NK, axis=1), out=indptr[1:])
     indices = predictions.label_ids_NK[chosen_NK]
-    return sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(predictions), labels))
+    ones = np.ones(len(indices), np.float32)
+    return sparse.csr_array((ones, indices, indptr), shape=(len(predictions), labels))

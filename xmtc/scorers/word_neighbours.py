@@ -23,7 +23,9 @@ from xmtc.scorers.ties import EQUAL, first_of_each
 from xmtc.scorers.votes import Votes
 
 _POWER = np.float32(4)
+"""Power of a cosine in the weight of a vote."""
 _MAX_DENSE = 300
+"""Number of terms with a dense column at most."""
 _PAIRS = 1 << 16
 """Pairs of documents whose words are multiplied at once."""
 
@@ -58,7 +60,8 @@ class WordNeighbours(Votes):
         """Frequent and rare terms, and the columns (N, F) and (R, N) of each."""
         frequent_F, rare_R = by_frequency(self.words_NV, _MAX_DENSE)
         rare_RN = sparse.csr_array(self.words_NV[:, rare_R].T.tocsr())
-        return frequent_F, rare_R, self.words_NV[:, frequent_F].toarray(), rare_RN
+        dense_NF = self.words_NV[:, frequent_F].toarray()
+        return frequent_F, rare_R, dense_NF, rare_RN
 
     @override
     def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
@@ -67,11 +70,12 @@ class WordNeighbours(Votes):
         frequent_F, rare_R, dense_NF, rare_RN = self._parts
         rough_BN = words_BV[:, frequent_F].toarray() @ dense_NF.T
         rough_BN += (words_BV[:, rare_R] @ rare_RN).toarray()
-        best_BK = torch.from_numpy(rough_BN).topk(min(self.k, rough_BN.shape[1]), dim=1).values.numpy()
+        k = min(self.k, rough_BN.shape[1])
+        best_BK = torch.from_numpy(rough_BN).topk(k, dim=1).values.numpy()
         least_B1 = np.maximum(best_BK[:, -1:] - 2 * EQUAL, 0)
         query_P, document_P = np.nonzero(rough_BN > least_B1)
         cosine_P = self._cosines(words_BV, query_P, document_P)
-        return first_of_each(query_P, document_P, cosine_P, len(rough_BN), min(self.k, rough_BN.shape[1]))
+        return first_of_each(query_P, document_P, cosine_P, len(rough_BN), k)
 
     def _cosines(
         self, words_BV: Matrix, query_P: NDArray[np.integer], document_P: NDArray[np.integer]
@@ -81,7 +85,8 @@ class WordNeighbours(Votes):
         words_BV = words_BV.astype(np.float64)
         for start in range(0, len(query_P), _PAIRS):
             part = slice(start, start + _PAIRS)
-            products_PV = words_BV[query_P[part]].multiply(self.words_NV[document_P[part]])
+            queries_PV = words_BV[query_P[part]]
+            products_PV = queries_PV.multiply(self.words_NV[document_P[part]])
             cosine_P[part] = np.asarray(products_PV.sum(axis=1)).ravel()
         return cosine_P
 
