@@ -3,6 +3,7 @@
 The model is built on PyTorch's meta device: it has shapes and dtypes, and no weights. Bytes are per worker.
 """
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,12 @@ from xmtc.training.unfreeze import trained_groups
 GIB = 2**30
 _SHAPES: dict[str, dict[str, Any]] = read_json(Path(__file__).with_name("backbones.json"))
 """Published shapes of backbones whose files may not be on this machine."""
-_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}  # per weight; NF4 with doubly quantised scales of blocks of 64
-_LOGIT_BYTES = 12  # float32: the logit, its gradient, and a value that the loss keeps for the backward pass
+_QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}
+"""Bytes of a weight. NF4 has a scale for each block of 64 weights, and the scales are quantised as well."""
+_LOGIT_BYTES = 12
+"""Three numbers of float32: the logit, its gradient, and a value that the loss keeps for the backward pass."""
+_RECURRENT_NUMBERS = 10
+"""Gates and states that a recurrent layer keeps of a unit and a token, measured."""
 TABLES = "tables"
 MOMENTS = "gradients and moments"
 LOGITS = "logits"
@@ -80,7 +85,8 @@ def meta_classifier(config: RunConfig, size: Size) -> Classifier:
         ConfigError: the settings do not fit each other or the corpus.
         UnknownShapeError: the shape of the backbone is unknown.
     """
-    shape, encoder = backbone_shape(config), config.model.encoder
+    shape = backbone_shape(config)
+    encoder = config.model.encoder
     vocab_size = size.vocab_size or int((shape or {}).get("vocab_size", 30_000))
     if encoder.backbone is not None and shape is not None:
         # A causal mask does not change shapes, and the check of `bidirectional` needs weights.
@@ -92,9 +98,13 @@ def meta_classifier(config: RunConfig, size: Size) -> Classifier:
 
 def trained_parameters(config: RunConfig, classifier: Classifier) -> list[nn.Parameter]:
     """List what trains in the last phase; nothing without a head."""
+    if not config.model.head.scores:
+        return []
     groups = classifier.parameter_groups()
-    names = trained_groups(list(groups), config.finetune.phases[-1]) if config.model.head.scores else []
-    return [parameter for name in names for parameter in groups[name]]
+    trained: list[nn.Parameter] = []
+    for name in trained_groups(list(groups), config.finetune.phases[-1]):
+        trained += groups[name]
+    return trained
 
 
 def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: int) -> dict[str, float]:
@@ -106,34 +116,40 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
         size: size of its corpus.
         world: number of workers.
     """
-    strategy, trained = config.distributed.chosen_strategy(), trained_parameters(config, classifier)
-    own, numbers = sum(p.nbytes for p in trained), sum(p.numel() for p in trained)
+    strategy = config.distributed.chosen_strategy()
+    trained = trained_parameters(config, classifier)
     tables = list(classifier.head.label_tables().values()) if config.model.head.trains_rows else []
     labels = label_memory(config, classifier, size)
-    if not strategy.partitions_parameters and tables:
-        own += labels[TABLES] - sum(table.nbytes for table in tables)
-    training = strategy.training_bytes(numbers - sum(table.numel() for table in tables), world)
-    found = {
+    trained_bytes = sum(parameter.nbytes for parameter in trained)
+    if tables and not strategy.partitions_parameters:
+        bytes_of_all_rows = sum(table.nbytes for table in tables)
+        trained_bytes += labels[TABLES] - bytes_of_all_rows
+    trained_numbers = sum(parameter.numel() for parameter in trained)
+    numbers_of_rows = sum(table.numel() for table in tables)
+    training = strategy.training_bytes(trained_numbers - numbers_of_rows, world)
+    bytes_by_purpose = {
         "frozen weights": strategy.weight_bytes(_frozen_bytes(config, classifier, trained), world),
-        "trained weights": strategy.weight_bytes(own, world),
+        "trained weights": strategy.weight_bytes(trained_bytes, world),
         "gradients": training.gradients,
         "optimizer state": training.optimizer_state,
         "exchange buffers": training.exchange_buffers,
     }
     if tables:
-        found["label rows: gradients, moments"] = labels[MOMENTS]
+        bytes_by_purpose["label rows: gradients, moments"] = labels[MOMENTS]
     if config.model.head.scores:
-        found["activations, head, logits"] = _activations(config, classifier, size) + labels[LOGITS]
-    training = sum(found.values()) - found["frozen weights"] - found["trained weights"]
-    if (planting := _planting(config, classifier, size)) > training:
-        found["planting, beyond training"] = planting - training
-    return found
+        bytes_by_purpose["activations, head, logits"] = _activations(config, classifier, size) + labels[LOGITS]
+    weights = bytes_by_purpose["frozen weights"] + bytes_by_purpose["trained weights"]
+    beside_weights = sum(bytes_by_purpose.values()) - weights
+    planting = _planting(config, classifier, size)
+    if planting > beside_weights:
+        bytes_by_purpose["planting, beyond training"] = planting - beside_weights
+    return bytes_by_purpose
 
 
 def _planting(config: RunConfig, classifier: Classifier, size: Size) -> float:
     """Estimate the sums that closed forms are computed from: `PlantSums`, and rows with one or two sums of each."""
     planting = planting_plan(config.model, config.plant)
-    labels = -(-size.labels // _sharing(config, size))
+    labels = math.ceil(size.labels / _sharing(config, size))
     sums = 0.0
     if planting.projections:
         sums += 4.0 * (labels + (size.vocab_size or 0)) * classifier.encoder.width
@@ -143,14 +159,22 @@ def _planting(config: RunConfig, classifier: Classifier, size: Size) -> float:
 
 
 def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter]) -> float:
-    backbone, ours = config.model.encoder.backbone, {id(p) for p in trained}
-    quantize = backbone.quantize if backbone is not None else None
-    inside = {id(layer.weight) for layer in products(classifier.encoder)} if quantize else set()
-    return sum(
-        p.numel() * (_QUANTISED_BYTES[quantize] if quantize and id(p) in inside else p.element_size())
-        for p in classifier.parameters()
-        if id(p) not in ours
-    )
+    """Estimate the bytes of the parameters that do not train; those of products are quantised if the run says so."""
+    backbone = config.model.encoder.backbone
+    quantize = None if backbone is None else backbone.quantize
+    ids_of_trained = {id(parameter) for parameter in trained}
+    ids_of_products: set[int] = set()
+    if quantize is not None:
+        ids_of_products = {id(layer.weight) for layer in products(classifier.encoder)}
+    total = 0.0
+    for parameter in classifier.parameters():
+        if id(parameter) in ids_of_trained:
+            continue
+        bytes_of_number = float(parameter.element_size())
+        if quantize is not None and id(parameter) in ids_of_products:
+            bytes_of_number = _QUANTISED_BYTES[quantize]
+        total += parameter.numel() * bytes_of_number
+    return total
 
 
 def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[str, float]:
@@ -163,21 +187,29 @@ def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[
         classifier: its model on the meta device.
         size: size of its corpus.
     """
-    finetune, tables = config.finetune, list(classifier.head.label_tables().values())
+    finetune = config.finetune
+    tables = list(classifier.head.label_tables().values())
     world = _sharing(config, size)  # a worker that holds a share of the labels scores the documents of all workers
     documents = _documents(config, size) * world
-    own, scored = -(-size.labels // world), -(-_scored_labels(config, size.labels, documents) // world)
-    chunks = isinstance(classifier.head, ScoresByProduct) and finetune.label_optimizer is not None
-    if chunks and not finetune.samples_labels and finetune.loss.separable:  # they train chunk by chunk
+    own = math.ceil(size.labels / world)
+    scored = math.ceil(_scored_labels(config, size.labels, documents) / world)
+    can_chunk = isinstance(classifier.head, ScoresByProduct) and finetune.label_optimizer is not None
+    if can_chunk and not finetune.samples_labels and finetune.loss.separable:  # they train chunk by chunk
         scored = min(CHUNK, own)
+    optimizer = finetune.label_optimizer or AdamWConfig()
     training = 0.0
-    for table in (table for table in tables if table.requires_grad):
+    for table in tables:
+        if not table.requires_grad:
+            continue
         row = table[0].numel()
-        optimizer = finetune.label_optimizer or AdamWConfig()
         state = optimizer.row_state_bytes(row, bfloat16=table.dtype == torch.bfloat16)
         training += 4 * row * scored + state * own
     bytes_of_row = sum(table[0].nbytes for table in tables)
-    return {TABLES: own * bytes_of_row, MOMENTS: training, LOGITS: _LOGIT_BYTES * scored * documents}
+    return {
+        TABLES: own * bytes_of_row,
+        MOMENTS: training,
+        LOGITS: _LOGIT_BYTES * scored * documents,
+    }
 
 
 def _sharing(config: RunConfig, size: Size) -> int:
@@ -196,7 +228,12 @@ def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
 
 def _documents(config: RunConfig, size: Size) -> int:
     """Compute how many of the longest documents fit in a micro-batch."""
-    return max(1, config.finetune.tokens_per_micro_batch // min(size.longest, encoder_use(config).trained_length))
+    return max(1, config.finetune.tokens_per_micro_batch // _longest(config, size))
+
+
+def _longest(config: RunConfig, size: Size) -> int:
+    """Compute the tokens of the longest document as it is trained on."""
+    return min(size.longest, encoder_use(config).trained_length)
 
 
 def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float:
@@ -204,26 +241,36 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
 
     Layers that train keep the inputs and outputs of their products for the backward pass, unless they are recomputed.
     """
-    encoder, backbone = classifier.encoder, config.model.encoder.backbone
-    documents, tokens = _documents(config, size), min(size.longest, encoder_use(config).trained_length)
-    windows = documents * len(cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W)
-    inside = windows * min(encoder.window, tokens)
-    value = 3 if config.distributed.precision == "bf16" else 4  # autocast keeps sums and norms in float32
+    encoder = classifier.encoder
+    backbone = config.model.encoder.backbone
+    documents = _documents(config, size)
+    tokens = _longest(config, size)
+    windows_of_document = len(cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W)
+    positions = documents * windows_of_document * min(encoder.window, tokens)
+    bytes_of_number = 3 if config.distributed.precision == "bf16" else 4  # autocast keeps sums and norms in float32
+    has_dropout = backbone is not None and backbone.lora is not None and backbone.lora.dropout > 0
+    layers = [positions * bytes_of_number * _kept(layer, dropped=has_dropout) for layer in encoder.layers()]
+    head = _head_activations(config, classifier, documents, tokens)
     names = trained_groups(list(classifier.parameter_groups()), config.finetune.phases[-1])
-    count = sum(name.startswith("encoder.") for name in names)
-    dropped = backbone is not None and backbone.lora is not None and backbone.lora.dropout > 0
-    layers = [inside * value * _kept(layer, dropped=dropped) for layer in encoder.layers()]
-    read = documents if config.model.head.reads_fixed else documents * tokens
-    head = 4 * (3 * documents * tokens * encoder.width + 2 * read * _kept(classifier.head))
-    if count == 0:  # the encoder keeps nothing
-        return max(max(layers) / 2 + inside * value * encoder.width, head)
-    weights = 4 * inside * _attention(config, classifier, tokens)
-    kept = [layer + weights for layer in layers[len(layers) - count :]]
+    trained_layers = sum(name.startswith("encoder.") for name in names)
+    if trained_layers == 0:  # the encoder keeps nothing
+        largest_layer = max(layers) / 2 + positions * bytes_of_number * encoder.width
+        return max(largest_layer, head)
+    attention = 4 * positions * _attention(config, classifier, tokens)
+    first_trained = len(layers) - trained_layers
+    layers_kept = [layer + attention for layer in layers[first_trained:]]
     if backbone is None or not backbone.gradient_checkpointing:
-        return sum(kept) + head
-    boundary = inside * encoder.width * (2 if backbone.dtype == "bfloat16" else 4)
-    recomputed = kept[:: backbone.gradient_checkpointing]
-    return sum(kept) - sum(recomputed) + max(recomputed) + count * boundary + head
+        return sum(layers_kept) + head
+    boundary = positions * encoder.width * (2 if backbone.dtype == "bfloat16" else 4)
+    recomputed = layers_kept[:: backbone.gradient_checkpointing]
+    return sum(layers_kept) - sum(recomputed) + max(recomputed) + trained_layers * boundary + head
+
+
+def _head_activations(config: RunConfig, classifier: Classifier, documents: int, tokens: int) -> float:
+    """Estimate the bytes of hidden states and of the head's products, in float32."""
+    vectors = documents if config.model.head.reads_fixed else documents * tokens
+    hidden_states = 3 * documents * tokens * classifier.encoder.width
+    return 4 * (hidden_states + 2 * vectors * _kept(classifier.head))
 
 
 def _kept(module: nn.Module, *, dropped: bool = False) -> float:
@@ -241,8 +288,8 @@ def _kept(module: nn.Module, *, dropped: bool = False) -> float:
         elif isinstance(layer, nn.Conv1d):
             total += layer.in_channels + layer.out_channels
         elif isinstance(layer, nn.RNNBase):
-            each = 10  # gates and states of a unit, measured
-            total += layer.input_size + each * layer.hidden_size * (1 + layer.bidirectional)
+            directions = 2 if layer.bidirectional else 1
+            total += layer.input_size + _RECURRENT_NUMBERS * layer.hidden_size * directions
     return total
 
 
@@ -253,7 +300,9 @@ def _attention(config: RunConfig, classifier: Classifier, tokens: int) -> float:
         return 0.0
     shape = backbone.transformer.config.to_dict()
     dropped = shape.get("attention_probs_dropout_prob") or shape.get("attention_dropout")
-    return 3.0 * shape.get("num_attention_heads", 0) * min(backbone.window, tokens) if dropped else 0.0
+    if not dropped:
+        return 0.0
+    return 3.0 * shape.get("num_attention_heads", 0) * min(backbone.window, tokens)
 
 
 def memory_of_worker(config: RunConfig) -> float | None:
@@ -273,11 +322,12 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
         ConfigError: the model cannot be built for a corpus of this size.
     """
     try:
-        found = label_memory(config, meta_classifier(config, size), size)
+        bytes_by_purpose = label_memory(config, meta_classifier(config, size), size)
     except UnknownShapeError as error:
         return [f"the memory for the labels is unknown: {error}"]
-    shown, total = ", ".join(f"{name} {part / GIB:,.2f}" for name, part in found.items()), sum(found.values())
-    lines = [f"{size.labels:,} labels take {total / GIB:,.2f} GiB of a worker: {shown} GiB"]
+    total = sum(bytes_by_purpose.values())
+    parts = ", ".join(f"{purpose} {part / GIB:,.2f}" for purpose, part in bytes_by_purpose.items())
+    lines = [f"{size.labels:,} labels take {total / GIB:,.2f} GiB of a worker: {parts} GiB"]
     room = memory_of_worker(config)
     if room is not None and total > room:
         lines.append(

@@ -29,9 +29,14 @@ from xmtc.models.heads.config import NoHeadConfig
 from xmtc.run.config import RunConfig
 from xmtc.scorers.config import LabelTextConfig
 
-_ENCODE_TOKENS, _ENCODE_SECONDS = 4096, 1.5
-_SCALING = 0.85  # exponent of the number of cores
-_HEAD_SHAPE = {"cpu": (8, 96), "cuda": (16, 256)}  # documents, and tokens per document, for measuring a head
+_ENCODE_TOKENS = 4096
+"""Tokens of a batch of the encoder on a CPU."""
+_ENCODE_SECONDS = 1.5
+"""Time after which no more batches of the encoder are measured."""
+_SCALING = 0.85
+"""Exponent of the number of cores in the speed-up."""
+_HEAD_SHAPE = {"cpu": (8, 96), "cuda": (16, 256)}
+"""Documents, and tokens per document, for measuring a head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +57,13 @@ class HeadSpeed:
 def core_seconds() -> float:
     """Measure a fixed piece of work on one core: matrix products and sorting, as much of each."""
     random = np.random.default_rng(0)
-    matrix, values = random.random((1_200, 1_200), np.float32), random.random((40, 10_000), np.float32)
+    matrix = random.random((1_200, 1_200), np.float32)
+    values = random.random((40, 10_000), np.float32)
+    cpu = torch.device("cpu")
     with _one_thread():
-        work = (lambda: matrix @ matrix), (lambda: np.argsort(values, axis=1))
-        return sum(_best_of(3, part, torch.device("cpu")) for part in work)
+        product_s = _best_of(3, lambda: matrix @ matrix, cpu)
+        sorting_s = _best_of(3, lambda: np.argsort(values, axis=1), cpu)
+    return product_s + sorting_s
 
 
 def gain(threads: int | None) -> float:
@@ -84,14 +92,18 @@ def encoder_seconds(
     Raises:
         ConfigError: the encoder cannot be loaded.
     """
-    model, backbone = config.model, config.model.encoder.backbone
+    model = config.model
+    backbone = model.encoder.backbone
     tokenizer = load_pretrained(DEFAULT_BACKBONE if backbone is None else backbone.name)
     device, speed_up = _place(config)
     alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
     encoder = alone.build(len(tokenizer), 1).to(device).train(train)
     tokens = _ENCODE_TOKENS if device.type == "cpu" else config.finetune.tokens_per_micro_batch
-    with _one_thread(), torch.autocast(device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16"):
-        return {n: _encoding(ids_N, encoder, model, tokenizer, n, tokens) / speed_up for n in lengths}
+    seconds = {}
+    with _one_thread(), _autocast(config, device):
+        for length in lengths:
+            seconds[length] = _encoding(ids_N, encoder, model, tokenizer, length, tokens) / speed_up
+    return seconds
 
 
 def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document: float) -> HeadSpeed:
@@ -103,13 +115,18 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
         labels: L.
         labels_per_document: mean number of labels of a document.
     """
-    settings, finetune = config.model.head, config.finetune
+    settings = config.model.head
+    finetune = config.finetune
     device, speed_up = _place(config)
     head = settings.build(width, labels).to(device)
     shape = (64, 1) if settings.reads_fixed else _HEAD_SHAPE[device.type]
-    hidden_BTD, mask_BT = torch.randn(*shape, width, device=device), torch.ones(shape, dtype=torch.bool, device=device)
-    count = min(labels, max(finetune.sampled_labels or labels, round(labels_per_document * finetune.batch_size)))
-    shortlist_S = torch.randperm(labels, device=device)[:count].sort().values if count < labels else None
+    hidden_BTD = torch.randn(*shape, width, device=device)
+    mask_BT = torch.ones(shape, dtype=torch.bool, device=device)
+    positives = round(labels_per_document * finetune.batch_size)
+    scored = min(labels, max(finetune.sampled_labels or labels, positives))
+    shortlist_S = None
+    if scored < labels:
+        shortlist_S = torch.randperm(labels, device=device)[:scored].sort().values
     optimizer = torch.optim.AdamW(head.parameters())
 
     def train() -> None:
@@ -121,17 +138,29 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
         with torch.inference_mode():
             head(hidden_BTD, mask_BT)
 
-    share = 1 / shape[0] / shape[1] / speed_up
-    with _one_thread(), torch.autocast(device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16"):
-        train_s, step_s = _best_of(1, train, device) * share, _best_of(1, optimizer.step, device) / speed_up
+    documents, tokens = shape
+    with _one_thread(), _autocast(config, device):
+        train_s = _best_of(1, train, device)
+        step_s = _best_of(1, optimizer.step, device)
         head.eval()
-        return HeadSpeed(train_s=train_s, step_s=step_s, score_s=_best_of(1, score, device) * share)
+        score_s = _best_of(1, score, device)
+    return HeadSpeed(
+        train_s=train_s / documents / tokens / speed_up,
+        step_s=step_s / speed_up,
+        score_s=score_s / documents / tokens / speed_up,
+    )
+
+
+def _autocast(config: RunConfig, device: torch.device) -> torch.autocast:
+    """Return the context in which a run computes with its precision."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16")
 
 
 def _place(config: RunConfig) -> tuple[torch.device, float]:
     """Return the device that is measured, and how many times as fast a run is there."""
-    gpu = config.distributed.on_gpu and torch.cuda.is_available()
-    return torch.device("cuda" if gpu else "cpu"), 1.0 if gpu else gain(config.distributed.torch_threads())
+    if config.distributed.on_gpu and torch.cuda.is_available():
+        return torch.device("cuda"), 1.0
+    return torch.device("cpu"), gain(config.distributed.torch_threads())
 
 
 def _now(device: torch.device) -> float:
@@ -145,12 +174,12 @@ def _now(device: torch.device) -> float:
 def _best_of(times: int, work: Callable[[], object], device: torch.device) -> float:
     """Measure the seconds of the fastest run, after one warm-up run."""
     work()
-    found = []
+    seconds = []
     for _ in range(times):
-        begun = _now(device)
+        start = _now(device)
         work()
-        found.append(_now(device) - begun)
-    return max(min(found), 1e-6)
+        seconds.append(_now(device) - start)
+    return max(min(seconds), 1e-6)
 
 
 @contextmanager
@@ -180,7 +209,9 @@ def _encoding(
     collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
     parts = evaluation_batches(documents.lengths, batch_tokens)
     device = next(encoder.parameters()).device
-    begun, spent, tokens = time.perf_counter(), 0.0, 0
+    begun = time.perf_counter()
+    spent_s = 0.0
+    tokens = 0
 
     def work() -> None:
         with torch.inference_mode(mode=not encoder.training):
@@ -188,13 +219,16 @@ def _encoding(
         if encoder.training:
             hidden_BTD.float().square().mean().backward()
 
-    for place in [len(parts) - 1, *np.random.default_rng(0).permutation(len(parts))]:
-        batch = collate(MicroBatch(parts[place], np.ones(len(parts[place]), np.float32))).to(device)
+    longest = len(parts) - 1
+    for place in [longest, *np.random.default_rng(0).permutation(len(parts))]:
+        rows = parts[place]
+        batch = collate(MicroBatch(rows, np.ones(len(rows), np.float32))).to(device)
         if tokens == 0 or device.type != "cpu":  # a GPU prepares kernels for each new shape
             work()
         start = _now(device)
         work()
-        spent, tokens = spent + _now(device) - start, tokens + int(batch.mask_BT.sum())
-        if spent > _ENCODE_SECONDS or time.perf_counter() - begun > 6 * _ENCODE_SECONDS:
+        spent_s += _now(device) - start
+        tokens += int(batch.mask_BT.sum())
+        if spent_s > _ENCODE_SECONDS or time.perf_counter() - begun > 6 * _ENCODE_SECONDS:
             break
-    return spent / tokens * float(documents.lengths.mean())
+    return spent_s / tokens * float(documents.lengths.mean())

@@ -21,11 +21,16 @@ from xmtc.run.encoder_use import EncoderUse, encoder_use
 from xmtc.scorers.config import ScorerSettings
 from xmtc.training.config import PhaseConfig
 
-_NAME_TOKENS = 8  # of a name, special ones included
-_FORWARD = 1 / 3  # share of the forward pass in training; each of the two gradients takes as long
+_NAME_TOKENS = 8
+"""Tokens of a label's name, special ones included."""
+_FORWARD = 1 / 3
+"""Share of the forward pass in training; each of the two gradients takes as long."""
 _USUAL_LAYERS = 6
+"""Layers of an encoder, for the share of it that trains."""
 _PREPARING_PROCESSES = 8
-_KEPT_SCORES = 50  # of a document, at most, in an interval of a metric
+"""Processes that prepare a corpus at most."""
+_KEPT_SCORES = 50
+"""Scores of a document at most in an interval of a metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,9 @@ class StageSeconds:
 
     def evaluate(self) -> float:
         """Score dev and test, fuse, measure and export."""
-        size, model, evaluate = self.size, self.config.model, self.config.evaluate
+        size = self.size
+        model = self.config.model
+        evaluate = self.config.evaluate
         scored = size.dev + size.test
         seconds = FIGURES["stage"] + scored * self._scorers("score", model.scorers)
         if self.speeds.head is not None:
@@ -198,7 +205,9 @@ class StageSeconds:
     def _epochs(self, epochs: int, batch_size: int) -> float:
         """Seconds of the head in so many epochs."""
         steps = math.ceil(self.size.train / batch_size)
-        return epochs * (self.size.train * self._head.train_s * self._read + steps * self._head.step_s)
+        passes_s = self.size.train * self._head.train_s * self._read
+        steps_s = steps * self._head.step_s
+        return epochs * (passes_s + steps_s)
 
     def _scorers(self, part: Literal["fit", "score"], scorers: Sequence[ScorerSettings]) -> float:
         """Estimate seconds in which scorers are fitted on train, or score a document."""
@@ -217,7 +226,8 @@ class StageSeconds:
 
     def _fusion(self, *, boosted: bool = False) -> float:
         """Estimate seconds to fit the fusion and leave each scorer out once; `boosted`: with trees, if they may win."""
-        model, dev = self.config.model, self.size.dev
+        model = self.config.model
+        dev = self.size.dev
         if not model.scorers:
             return 0.0
         scorers = len(model.scorers)

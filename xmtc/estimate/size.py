@@ -27,7 +27,8 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.track.progress import Progress
 
-_HEAPS = 0.7  # the number of distinct words grows as about this power of the number of documents
+_HEAPS = 0.7
+"""The number of different words grows as about this power of the number of documents (Heaps' law)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,9 @@ def size_of(config: RunConfig) -> Size:
     """Find the size of the prepared corpus, or assume one that respects `data.limit` and `data.max_length`."""
     if is_prepared(config):
         return size_of_corpus(Corpus.open(RunPaths.of(config).corpus))
-    longest, limit, assumed = config.data.max_length, config.data.limit, Size()
+    longest = config.data.max_length
+    limit = config.data.limit
+    assumed = Size()
     return replace(
         assumed,
         train=limit.train or assumed.train,
@@ -92,14 +95,14 @@ def size_of_corpus(corpus: Corpus) -> Size:
     """Find the size of a prepared corpus."""
     train = corpus.split("train")
     documents = {name: len(corpus.split(name)) for name in corpus.splits}
-    some = np.arange(min(len(train), SAMPLE))
+    sample = np.arange(min(len(train), SAMPLE))
     return Size(
         train=len(train),
         dev=documents.get("dev", 0),
         test=documents.get("test", 0),
         tokens=float(train.lengths.mean()),
         longest=int(train.lengths.max()),
-        words=train.words(some).counts_NC.nnz / len(some),
+        words=train.words(sample).counts_NC.nnz / len(sample),
         labels=len(corpus.labels),
         labels_per_document=float(corpus.labels.train_counts.sum()) / len(train),
         vocab_size=len(corpus.tokenizer()),
@@ -110,8 +113,12 @@ def size_of_corpus(corpus: Corpus) -> Size:
 
 SAMPLE = 400
 """Number of texts in the sample."""
-_SECONDS, _LONGEST = 60.0, 100_000  # tokens
+_SECONDS = 60.0
+"""Time for which a source is read."""
+_LONGEST = 100_000
+"""Tokens at which a sampled text is cut."""
 _SEED = 13
+"""Of the sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +180,7 @@ class Survey:
             ConfigError: there is no such tokenizer on this machine.
         """
         backend = load_pretrained(tokenizer).backend_tokenizer
-        return [np.array(one.ids, np.int32) for one in first_tokens(backend, self.texts, _LONGEST)]
+        return [np.array(encoding.ids, np.int32) for encoding in first_tokens(backend, self.texts, _LONGEST)]
 
 
 def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:
@@ -184,10 +191,12 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     """
     reader = config.source.build()
     counted = _Counted(random.Random(_SEED), config)
-    begun, whole = None, True
+    begun = None
+    whole = True
     with progress.task("look at documents") as task:
         for row in reader.read(lambda function, items: map(function, items), progress, config.longest_document):
-            begun = time.perf_counter() if begun is None else begun
+            if begun is None:
+                begun = time.perf_counter()
             counted.add(row)
             task.advance()
             if time.perf_counter() - begun > seconds:
@@ -233,10 +242,16 @@ class _Counted:
         text = text_hash(row.text)
         self._texts_of[row.split, text] += 1
         self._labelled.add((text, row.labels))
+        self._sample(row.text)
+
+    def _sample(self, text: str) -> None:
+        """Keep the text, or replace one of the sample by it: each text read so far has the same chance to be in it."""
         if len(self.texts) < SAMPLE:
-            self.texts.append(row.text)
-        elif (place := self._draw.randrange(self.splits.total())) < SAMPLE:
-            self.texts[place] = row.text
+            self.texts.append(text)
+            return
+        place = self._draw.randrange(self.splits.total())
+        if place < SAMPLE:
+            self.texts[place] = text
 
     def survey(self, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
         """Make the result, extrapolated to `rows` rows."""
