@@ -67,10 +67,12 @@ class ListColumn:
         gathered = np.empty(int(lengths.sum()), np.int32)
         shard_of = np.searchsorted(self._starts, documents, side="right") - 1
         for shard in np.unique(shard_of):
-            here = shard_of == shard
+            in_shard = shard_of == shard
+            lengths_here = lengths[in_shard]
             values, offsets = self._shards[shard]
-            first = offsets[documents[here] - self._starts[shard]]
-            gathered[_spans(ends[here] - lengths[here], lengths[here])] = values[_spans(first, lengths[here])]
+            sources = offsets[documents[in_shard] - self._starts[shard]]
+            targets = ends[in_shard] - lengths_here
+            gathered[_spans(targets, lengths_here)] = values[_spans(sources, lengths_here)]
         return gathered
 
 
@@ -81,5 +83,8 @@ def _spans(starts: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[n
 
 
 def _flat(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the values of all lists of a shard, and where each list begins, without a copy."""
     column = batch.column(name)
-    return column.values.to_numpy(zero_copy_only=True), column.offsets.to_numpy(zero_copy_only=True)
+    values = column.values.to_numpy(zero_copy_only=True)
+    offsets = column.offsets.to_numpy(zero_copy_only=True)
+    return values, offsets

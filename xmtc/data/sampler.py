@@ -14,9 +14,9 @@ from xmtc.errors import DataError
 
 Ids = NDArray[np.int64]
 
-# Documents are sorted by length inside chunks of this many steps: long enough for batches of similar lengths, short
-# against an epoch, so that the order stays random.
 STEPS_PER_CHUNK = 50
+"""Documents are sorted by length inside chunks of this many steps: long enough for batches of similar lengths, short
+against an epoch, so that the order stays random."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,8 @@ class Sampler:
         for start in range(0, len(order), chunk):
             documents = order[start : start + chunk]
             documents = documents[np.argsort(self._lengths[documents], kind="stable")]
-            steps += [
-                documents[first : first + self._batch_size] for first in range(0, len(documents), self._batch_size)
-            ]
+            for first in range(0, len(documents), self._batch_size):
+                steps.append(documents[first : first + self._batch_size])
         return [steps[number] for number in random.permutation(len(steps))]
 
     def _micro_batches(self, documents: Ids, rank: int) -> list[MicroBatch]:

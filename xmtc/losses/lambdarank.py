@@ -51,7 +51,8 @@ class LambdaRank(nn.Module):
         """Compute each item's discount at its current rank (N, T), and the DCG of the ideal order (N, 1)."""
         count = scores_NT.shape[1]
         positions_T = torch.arange(1, count + 1, device=scores_NT.device, dtype=torch.float32)
-        by_rank_T = torch.where(positions_T <= self.config.cutoff, 1 / torch.log2(1 + positions_T), 0.0)
+        counts_T = positions_T <= self.config.cutoff
+        by_rank_T = torch.where(counts_T, 1 / torch.log2(1 + positions_T), 0.0)
         order_NT = scores_NT.argsort(1, descending=True)
         discounts_NT = torch.empty_like(scores_NT).scatter_(1, order_NT, by_rank_T.expand_as(scores_NT))
         k = min(self.config.cutoff, count)

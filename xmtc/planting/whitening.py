@@ -10,8 +10,10 @@ from torch import Tensor
 
 RIDGE = 1e-3
 """λ as a share of the mean eigenvalue of a covariance."""
-_UNDECIDED = 1e-3  # share of a moment's trace with which the covariance decides
-_SMALLEST = 1e-12  # keeps divisions finite where all states are equal
+_UNDECIDED = 1e-3
+"""Share of a moment's trace with which the covariance decides."""
+_SMALLEST = 1e-12
+"""Keeps divisions finite where all states are equal."""
 
 
 def moment(parts: Iterable[Tensor], like_DD: Tensor) -> Tensor:

@@ -17,8 +17,10 @@ from typing_extensions import override
 from xmtc.models.kernels.options import Normaliser
 from xmtc.models.kernels.reference import attention_weights
 
-_LEAD_TOKENS = 64  # first tokens of a document, which have a separate mean
-_MIN_SPREAD = 1e-3  # minimum standard deviation of an input, so that constant dimensions stay small
+_LEAD_TOKENS = 64
+"""Number of first tokens of a document, which have a separate mean."""
+_MIN_SPREAD = 1e-3
+"""Minimum standard deviation of an input, so that constant dimensions stay small."""
 
 
 class Pooling(nn.Module, ABC):

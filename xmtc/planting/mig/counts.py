@@ -5,8 +5,8 @@ Suffixes: N documents, V token vocabulary, L labels, P (label, token) pairs of o
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,15 @@ class PairCounts:
 
     def where(self, keep_P: NDArray[np.bool_]) -> "PairCounts":
         """Keep only the pairs of the mask."""
-        arrays = {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}
-        return replace(self, **{name: array_P[keep_P] for name, array_P in arrays.items()})
+        return PairCounts(
+            label_P=self.label_P[keep_P],
+            token_P=self.token_P[keep_P],
+            together_P=self.together_P[keep_P],
+            token_documents_P=self.token_documents_P[keep_P],
+            label_documents_P=self.label_documents_P[keep_P],
+            documents=self.documents,
+            occurrences_P=None if self.occurrences_P is None else self.occurrences_P[keep_P],
+        )
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,8 @@ class Presence:
     def of(cls, counts_NV: Matrix, *, occurrences: bool = False) -> "Presence":
         """Make it of counts, or of other values, which are not 0 where a token occurs."""
         token_documents_V = np.bincount(counts_NV.indices, minlength=counts_NV.shape[1]).astype(np.int64)
-        parts = np.ones(counts_NV.nnz, np.int32), counts_NV.indices, counts_NV.indptr
-        present_NV = sparse.csr_array(parts, shape=counts_NV.shape)
+        content = (np.ones(counts_NV.nnz, np.int32), counts_NV.indices, counts_NV.indptr)
+        present_NV = sparse.csr_array(content, shape=counts_NV.shape)
         return cls(present_NV, counts_NV if occurrences else None, token_documents_V)
 
     @property
@@ -103,18 +110,20 @@ def count_presence(
         executor: threads (the work is numpy's and scipy's, which release the interpreter lock).
         occurrences: whether to keep how often a token occurs in a document.
     """
-    chunks = (chunk for tokens_E, offsets_N1 in blocks for chunk in _chunks(tokens_E, offsets_N1))
-    counted = list(executor.map(lambda chunk: _count_chunk(chunk[0], chunk[1], vocab_size), chunks))
-    if not counted:
-        counted = [_count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)]
-    return Presence.of(sparse.csr_array(sparse.vstack(counted)), occurrences=occurrences)
+    chunks = chain.from_iterable(_chunks(tokens_E, offsets_N1) for tokens_E, offsets_N1 in blocks)
+    counts = list(executor.map(lambda chunk: _count_chunk(*chunk, vocab_size), chunks))
+    if not counts:
+        counts = [_count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)]
+    counts_NV = sparse.csr_array(sparse.vstack(counts))
+    return Presence.of(counts_NV, occurrences=occurrences)
 
 
 def _chunks(
     tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
     """Cut a block between documents, so that memory and parallelism do not hang on how large a shard is."""
-    first, documents = 0, len(offsets_N1) - 1
+    first = 0
+    documents = len(offsets_N1) - 1
     while first < documents:
         limit = offsets_N1[first] + TOKENS_PER_CHUNK
         last = max(first + 1, int(np.searchsorted(offsets_N1, limit, side="right")) - 1)
@@ -146,10 +155,14 @@ def label_blocks(
     A label can meet no more distinct tokens than its documents hold together, nor more than the vocabulary; with
     `dense` every token of the vocabulary counts as a pair.
     """
-    labels, vocab_size = row_count(documents_by_label_LN), len(presence.token_documents_V)
+    labels = row_count(documents_by_label_LN)
+    vocab_size = len(presence.token_documents_V)
     tokens_N = np.diff(presence.present_NV.indptr).astype(np.int64)
-    pairs_L = np.clip(documents_by_label_LN.astype(np.int64) @ tokens_N, vocab_size if dense else 1, vocab_size)
-    starts = np.flatnonzero(np.diff(np.cumsum(pairs_L) // pairs_per_block, prepend=-1))
+    tokens_L = documents_by_label_LN.astype(np.int64) @ tokens_N
+    fewest_pairs = vocab_size if dense else 1
+    pairs_L = np.clip(tokens_L, fewest_pairs, vocab_size)
+    block_L = np.cumsum(pairs_L) // pairs_per_block
+    starts = np.flatnonzero(np.diff(block_L, prepend=-1))
     return [range(first, last) for first, last in pairwise([*starts.tolist(), labels])]
 
 
@@ -172,9 +185,11 @@ def count_pairs(
     """
     labels_BN = documents_by_label_LN[block.start : block.stop]
     together_BV = labels_BN @ presence.present_NV
-    occurrences_BV = None if presence.occurrences_NV is None else labels_BN @ presence.occurrences_NV
     read = _read_dense if dense else _read_stored
     row_P, token_P, together_P = read(together_BV, keep_token_V)
+    occurrences_P = None
+    if presence.occurrences_NV is not None:
+        _, _, occurrences_P = read(labels_BN @ presence.occurrences_NV, keep_token_V)
     label_documents_B = np.diff(labels_BN.indptr).astype(np.int64)
     return PairCounts(
         label_P=row_P + block.start,
@@ -183,7 +198,7 @@ def count_pairs(
         token_documents_P=presence.token_documents_V[token_P],
         label_documents_P=label_documents_B[row_P],
         documents=presence.documents,
-        occurrences_P=None if occurrences_BV is None else read(occurrences_BV, keep_token_V)[2],
+        occurrences_P=occurrences_P,
     )
 
 
@@ -194,12 +209,16 @@ def _read_stored(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -
     """Read row, token and count of the stored entries."""
     keep_E = keep_token_V[counts_BV.indices]
     row_E = np.repeat(np.arange(row_count(counts_BV)), np.diff(counts_BV.indptr))
-    return row_E[keep_E], counts_BV.indices[keep_E].astype(np.int64), counts_BV.data[keep_E].astype(np.int64)
+    token_P = counts_BV.indices[keep_E].astype(np.int64)
+    count_P = counts_BV.data[keep_E].astype(np.int64)
+    return row_E[keep_E], token_P, count_P
 
 
 def _read_dense(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
     """Read row, token and count of all entries, zeros included."""
     token_K = np.flatnonzero(keep_token_V)
     rows = row_count(counts_BV)
-    counts_P = counts_BV.toarray()[:, token_K].astype(np.int64).reshape(-1)
-    return np.repeat(np.arange(rows), token_K.size), np.tile(token_K, rows), counts_P
+    count_BK = counts_BV.toarray()[:, token_K].astype(np.int64)
+    row_P = np.repeat(np.arange(rows), token_K.size)
+    token_P = np.tile(token_K, rows)
+    return row_P, token_P, count_BK.reshape(-1)

@@ -58,7 +58,9 @@ class ChiSquared(Signal):
 
     @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        n, token_P, label_P = float(pairs.documents), pairs.token_documents_P, pairs.label_documents_P
+        n = float(pairs.documents)
+        token_P = pairs.token_documents_P
+        label_P = pairs.label_documents_P
         determinant_P = pairs.together_P * n - token_P * label_P.astype(np.float64)  # = n11·n00 − n10·n01
         margins_P = token_P * (n - token_P) * label_P * (n - label_P)
         squares_P = n * determinant_P**2
@@ -75,7 +77,8 @@ class TfIdf(Signal):
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
         if pairs.occurrences_P is None:
             raise ValueError("TF-IDF needs the occurrences")
-        return pairs.occurrences_P / pairs.label_documents_P * np.log(pairs.documents / pairs.token_documents_P)
+        mean_frequency_P = pairs.occurrences_P / pairs.label_documents_P
+        return mean_frequency_P * np.log(pairs.documents / pairs.token_documents_P)
 
 
 def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:
@@ -85,8 +88,12 @@ def mutual_information(pairs: PairCounts) -> NDArray[np.float64]:
     logarithm. The absolute error is about ln(N)·2⁻⁵², far below any difference that matters.
     """
     f = _n_log_n(pairs.documents)
-    n, both_P, token_P, label_P = pairs.documents, pairs.together_P, pairs.token_documents_P, pairs.label_documents_P
-    cells_P = f[both_P] + f[token_P - both_P] + f[label_P - both_P] + f[n - token_P - label_P + both_P]
+    n = pairs.documents
+    both_P = pairs.together_P
+    token_P = pairs.token_documents_P
+    label_P = pairs.label_documents_P
+    neither_P = n - token_P - label_P + both_P
+    cells_P = f[both_P] + f[token_P - both_P] + f[label_P - both_P] + f[neither_P]
     margins_P = f[token_P] + f[n - token_P] + f[label_P] + f[n - label_P]
     return np.maximum((cells_P - margins_P + f[n]) / max(n, 1), 0.0)
 

@@ -94,16 +94,18 @@ class TokenRanking:
     def top(self, label_id: int, n: int) -> list[RankedToken]:
         """Return the `n` best tokens of a label with their counts; fewer if fewer are ranked."""
         tokens_K = self.token_ids_LK[label_id]
-        return [
-            RankedToken(
+        ranked = int((tokens_K >= 0).sum())
+        best = []
+        for rank, token in enumerate(tokens_K[: min(n, ranked)]):
+            token_of_rank = RankedToken(
                 int(token),
                 float(self.scores_LK[label_id, rank]),
                 int(self.together_LK[label_id, rank]),
                 int(self.token_documents_V[token]),
                 int(self.label_documents_L[label_id]),
             )
-            for rank, token in enumerate(tokens_K[: min(n, int((tokens_K >= 0).sum()))])
-        ]
+            best.append(token_of_rank)
+        return best
 
     def save(self, path: Path | str) -> None:
         """Write one safetensors file, under a temporary name until it is whole.
@@ -178,8 +180,13 @@ def rank_corpus(
     if saved_fingerprint(path) == fingerprint:
         return TokenRanking.load(path), True
     tokenizer = corpus.tokenizer()
-    special, train = tokenizer.all_special_ids, corpus.split("train")
-    ranking = rank_tokens(train, config, special_token_ids=special, vocab_size=len(tokenizer), progress=progress)
+    ranking = rank_tokens(
+        corpus.split("train"),
+        config,
+        special_token_ids=tokenizer.all_special_ids,
+        vocab_size=len(tokenizer),
+        progress=progress,
+    )
     if ranking.unranked == len(ranking.label_documents_L):
         raise DataError(
             f"no token could be ranked for any label: of {ranking.documents} training documents, none has both a label "

@@ -24,7 +24,8 @@ class RankTable:
             raise ValueError(f"{len(values_K1)} values for {token_ids_LK.shape[1]} ranks and 'not ranked'")
         self.vocab_size = vocab_size
         self._token_ids_LK = token_ids_LK
-        self._values_K, self._unranked = values_K1[:-1], values_K1[-1]
+        self._values_K = values_K1[:-1]
+        self._unranked = values_K1[-1]
         self._allocate(0)
 
     def __call__(self, label_ids_S: NDArray[np.integer]) -> NDArray:
@@ -45,7 +46,8 @@ class RankTable:
 
         The column behind the vocabulary takes what the padding writes: -1 is the last column of the row above.
         """
-        width, k = self.vocab_size + 1, len(self._values_K)
+        width = self.vocab_size + 1
+        k = len(self._values_K)
         self._used = 0
         self._table_SV = np.full((rows, width), self._unranked)
         self._places_SK = np.zeros((rows, k), np.int64)
