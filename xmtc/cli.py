@@ -59,7 +59,10 @@ class CommandGroup(TyperGroup):
         """Write the help, and which components installed packages add."""
         from xmtc.config.members import installed_components
 
-        additions = [f"{package} adds {', '.join(names)}." for package, names in installed_components().items()]
+        additions = [
+            f"{package} adds {', '.join(names)}."
+            for package, names in installed_components().items()
+        ]
         self.epilog = "\n\n".join(additions)
         super().format_help(ctx, formatter)
 
@@ -73,11 +76,17 @@ class CommandGroup(TyperGroup):
         def end(number: int, _frame: FrameType | None) -> None:
             nonlocal ended_by
             ended_by = signal.Signals(number)
-            signal.signal(number, signal.SIG_IGN)  # a second one does not disturb the cleaning
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # a second one does not disturb the cleaning
             raise KeyboardInterrupt
 
         candidates = (signal.SIGTERM, signal.SIGHUP)
-        handled = [number for number in candidates if signal.getsignal(number) is signal.SIG_DFL]
+        handled = [
+            number
+            for number in candidates
+            if signal.getsignal(number) is signal.SIG_DFL
+        ]
         try:
             for number in handled:
                 signal.signal(number, end)
@@ -116,7 +125,13 @@ app = typer.Typer(
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=show_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """Options of xmtc itself."""
@@ -132,7 +147,9 @@ class ConsoleHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
         message = record.getMessage()
-        print_line(message if record.levelno < logging.WARNING else f"warning: {message}")
+        print_line(
+            message if record.levelno < logging.WARNING else f"warning: {message}"
+        )
 
 
 def show_log() -> None:
@@ -154,18 +171,24 @@ def check_arguments() -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            if before in _TEXT_OPTIONS or argument.startswith(_TEXT_OPTIONS):  # a text is not shown
+            if before in _TEXT_OPTIONS or argument.startswith(
+                _TEXT_OPTIONS
+            ):  # a text is not shown
                 raise StorageError(
                     f"the text of {_TEXT_OPTIONS[0]} is not UTF-8; convert it, or give it in a file by --input"
                 ) from None
-            raise StorageError(f"{argument}: not UTF-8; rename the file or folder") from None
+            raise StorageError(
+                f"{argument}: not UTF-8; rename the file or folder"
+            ) from None
 
 
 def main() -> None:
     """Run the command line. A user's mistake ends with a message and exit code 1, never with a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may not know the letters of the texts
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal may not know the letters of the texts
     show_log()
     try:
         check_arguments()
@@ -175,11 +198,15 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        message = f"{place}{error.strerror or error}; check permissions and free disk space"
+        message = (
+            f"{place}{error.strerror or error}; check permissions and free disk space"
+        )
         print(printable(f"StorageError: {message}"), file=sys.stderr)
         sys.exit(1)
     except XmtcError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]{type(error).__name__}:[/] ", end="")
+        Console(stderr=True, soft_wrap=True).print(
+            f"[bold red]{type(error).__name__}:[/] ", end=""
+        )
         print(printable(str(error)), file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:  # before the command began

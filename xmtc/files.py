@@ -26,7 +26,16 @@ GENERATOR = '<meta name="generator" content="xmtc">'
 """Stands in the head of every page, so that no page replaces anything else."""
 _HEAD_BYTES = 4096
 """How much of a page is looked at for the mark above."""
-MALFORMED = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError)
+MALFORMED = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+)
 """Errors that reading a damaged or foreign file raises."""
 _LIBRARY_ERRORS = (
     ("pyarrow", "ArrowException"),
@@ -98,12 +107,16 @@ def parse_json(text: str | bytes) -> Any:
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig")
         content = json.loads(text, object_pairs_hook=without_repeated_keys)
-        if "\\u" in text:  # an escape may stand for half of a character, which UTF-8 cannot hold
+        if (
+            "\\u" in text
+        ):  # an escape may stand for half of a character, which UTF-8 cannot hold
             json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("thousands of lists in lists") from None
     except UnicodeEncodeError:
-        raise ValueError("the JSON holds half of a character, such as \\ud83d of \\ud83d\\ude00") from None
+        raise ValueError(
+            "the JSON holds half of a character, such as \\ud83d of \\ud83d\\ude00"
+        ) from None
     return content
 
 
@@ -149,7 +162,11 @@ def replacing_file(path: Path) -> Iterator[Path]:
     if path.is_symlink():
         path = resolve_links(path)
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise OSError(errno.EINVAL, "it is a folder, device, pipe or circle of links, not a file", str(path))
+        raise OSError(
+            errno.EINVAL,
+            "it is a folder, device, pipe or circle of links, not a file",
+            str(path),
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(path, TEMPORARY)
     try:
@@ -203,7 +220,9 @@ def publish_directory(written: Path, directory: Path) -> None:
     if not directory.exists():
         written.rename(directory)
     elif exchange(written, directory):
-        written.rename(_beside(directory, _REPLACED))  # the older one, which the next process removes if this one dies
+        written.rename(
+            _beside(directory, _REPLACED)
+        )  # the older one, which the next process removes if this one dies
     else:
         _replace_in_two_steps(written, directory)
     flush(directory.parent)
@@ -257,7 +276,9 @@ def recover_directory(directory: Path) -> None:
         newest = max(candidates, key=lambda path: path.stat().st_mtime_ns)
         with suppress(FileNotFoundError):
             newest.rename(directory)
-            logger.warning("%s: put back, because a process that replaced it was killed", directory)
+            logger.warning(
+                "%s: put back, because a process that replaced it was killed", directory
+            )
 
 
 def _replaced_directories(directory: Path) -> list[Path]:
@@ -351,7 +372,10 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
     """Replace a file whole with JSON; see `write_text`."""
-    write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent) + "\n")
+    write_text(
+        path,
+        json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent) + "\n",
+    )
 
 
 def check_page(path: Path) -> None:
@@ -361,10 +385,14 @@ def check_page(path: Path) -> None:
         StorageError: the name is not a page's, or something else exists there.
     """
     if path.suffix.lower() not in (".html", ".htm"):
-        raise StorageError(f"{path}: the output is an HTML page: give a file for it, such as report.html")
+        raise StorageError(
+            f"{path}: the output is an HTML page: give a file for it, such as report.html"
+        )
     with writing(path):
         if path.exists() and not (path.is_file() and GENERATOR.encode() in _head(path)):
-            raise StorageError(f"{path}: exists, and is not a page of xmtc; choose another place, or move it away")
+            raise StorageError(
+                f"{path}: exists, and is not a page of xmtc; choose another place, or move it away"
+            )
 
 
 def _head(path: Path) -> bytes:
@@ -452,4 +480,8 @@ def _first_problem(error: Any) -> str:
 
 def _loaded(classes: Iterable[tuple[str, str]]) -> tuple[type[BaseException], ...]:
     """Select the classes whose module has been imported; others cannot have been raised."""
-    return tuple(getattr(sys.modules[module], name) for module, name in classes if module in sys.modules)
+    return tuple(
+        getattr(sys.modules[module], name)
+        for module, name in classes
+        if module in sys.modules
+    )

@@ -14,7 +14,13 @@ from xmtc.data.arrow_files import write_parquet
 from xmtc.data.config import Task
 from xmtc.data.readers.base import check_characters
 from xmtc.data.readers.cells import labels_of, text_of
-from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, converted, values_of
+from xmtc.data.readers.in_memory import (
+    check_lengths,
+    column_names,
+    column_of,
+    converted,
+    values_of,
+)
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import reading, writing
 from xmtc.init.command import seconds_of
@@ -70,18 +76,31 @@ def train(
     label_column = str(label_column)
     budget_s = seconds_of(budget)
     if task not in (None, *get_args(Task)):
-        raise ConfigError(f"task={task!r}: give {' or '.join(get_args(Task))}, or leave it out")
+        raise ConfigError(
+            f"task={task!r}: give {' or '.join(get_args(Task))}, or leave it out"
+        )
     if not isinstance(directory, str | PathLike | None):
-        raise ConfigError(f"directory={directory!r}: give the path of a folder, or leave it out")
+        raise ConfigError(
+            f"directory={directory!r}: give the path of a folder, or leave it out"
+        )
     table = documents_table(texts, labels, text_columns, label_column)
-    root = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="xmtc-"))
+    root = (
+        Path(directory)
+        if directory is not None
+        else Path(tempfile.mkdtemp(prefix="xmtc-"))
+    )
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
     path = root / "documents.parquet"
     was_there = path.exists()
     _write(table, path)
     try:
-        plan = make_plan(str(path), Answers(text=text_columns, labels=label_column, task=task), budget_s, "model")
+        plan = make_plan(
+            str(path),
+            Answers(text=text_columns, labels=label_column, task=task),
+            budget_s,
+            "model",
+        )
     except DataError:
         if not was_there:
             path.unlink()  # documents from which nothing can be learnt must not keep others away
@@ -111,10 +130,14 @@ def _write(table: pa.Table, path: Path) -> None:
     with reading(path, fix="give another directory, or move the file away"):
         same = pq.read_table(path).equals(table)
     if not same:
-        raise DataError(f"{path}: holds other documents; give another directory, or move the file away")
+        raise DataError(
+            f"{path}: holds other documents; give another directory, or move the file away"
+        )
 
 
-def documents_table(texts: Any, labels: Any, text_columns: Sequence[str], label_column: str) -> pa.Table:
+def documents_table(
+    texts: Any, labels: Any, text_columns: Sequence[str], label_column: str
+) -> pa.Table:
     """Convert text and label columns to Arrow: strings, and lists of strings.
 
     Args:
@@ -127,18 +150,29 @@ def documents_table(texts: Any, labels: Any, text_columns: Sequence[str], label_
         DataError: texts and labels do not match, a column is missing, or a cell holds something else.
     """
     if labels is None and not column_names(texts):
-        raise DataError("labels: none given, and texts is not a table with columns; give both, or a table")
+        raise DataError(
+            "labels: none given, and texts is not a table with columns; give both, or a table"
+        )
     if labels is None:
-        columns = {name: column_of(texts, name) for name in (*text_columns, label_column)}
+        columns = {
+            name: column_of(texts, name) for name in (*text_columns, label_column)
+        }
     elif list(text_columns) != [_TEXT]:
-        raise DataError("text names columns of a table; leave it out where texts and labels are given apart")
+        raise DataError(
+            "text names columns of a table; leave it out where texts and labels are given apart"
+        )
     else:
-        columns = {_TEXT: values_of(texts, "texts"), label_column: values_of(labels, "labels")}
+        columns = {
+            _TEXT: values_of(texts, "texts"),
+            label_column: values_of(labels, "labels"),
+        }
     check_lengths(columns)
     arrays: dict[str, pa.Array] = {}
     for name, values in columns.items():
         if name == label_column:
-            arrays[name] = pa.array(converted(name, values, _labels), pa.list_(pa.string()))
+            arrays[name] = pa.array(
+                converted(name, values, _labels), pa.list_(pa.string())
+            )
         else:
             arrays[name] = pa.array(converted(name, values, _text), pa.string())
     return pa.table(arrays)

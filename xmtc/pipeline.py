@@ -36,7 +36,9 @@ from xmtc.track.console import print_line
 from xmtc.track.tracker import check_sinks
 
 
-def train_run(config: RunConfig, *, overwrite: bool = False, finish: bool = False) -> Path:
+def train_run(
+    config: RunConfig, *, overwrite: bool = False, finish: bool = False
+) -> Path:
     """Run the whole job; finished stages are skipped.
 
     Args:
@@ -83,7 +85,11 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
     record = check_resume(root, copies.config, copies.config.track.resume)
     if record is not None and record.finished:
         now = {"corpus": fingerprint_of(local), **_weights(copies)}
-        changed = [name for name in now if record.fingerprints.get(name, now[name]) != now[name]]
+        changed = [
+            name
+            for name in now
+            if record.fingerprints.get(name, now[name]) != now[name]
+        ]
         if changed:
             raise ConfigError(
                 f"{root}: this run is finished, and its {changed[0]} has changed since (source, tokenizer, weights or "
@@ -102,7 +108,9 @@ def _weights(copies: RunCopies) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if digest}
 
 
-def _run_stages(copies: RunCopies, local: RunConfig, state: RunState, *, finish: bool) -> None:
+def _run_stages(
+    copies: RunCopies, local: RunConfig, state: RunState, *, finish: bool
+) -> None:
     with _stage(state, copies, Stage.PREPARE, Fingerprints(copies.config).prepare()):
         corpus = _prepare(copies, local)
         corpus.verify()  # otherwise training would silently use damaged data
@@ -111,12 +119,21 @@ def _run_stages(copies: RunCopies, local: RunConfig, state: RunState, *, finish:
         _run_with_corpus(copies, local, state, corpus, finish=finish)
 
 
-def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpus: Corpus, *, finish: bool) -> None:
+def _run_with_corpus(
+    copies: RunCopies,
+    local: RunConfig,
+    state: RunState,
+    corpus: Corpus,
+    *,
+    finish: bool,
+) -> None:
     config, paths = copies.config, copies.paths
     for line in label_lines(config, size_of_corpus(corpus)):
         print_line(line)
     weights = _weights(copies)
-    fingerprints = Fingerprints(config, corpus.fingerprint, weights.get("initial model", ""))
+    fingerprints = Fingerprints(
+        config, corpus.fingerprint, weights.get("initial model", "")
+    )
     stages = needed_stages(config)
     if any(entry.stage is Stage.MIG for entry in stages):
         with _stage(state, copies, Stage.MIG, fingerprints.mig()):
@@ -126,13 +143,21 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
         for name, digest in weights.items():
             state.set_fingerprint(name, digest)
         if finish:
-            _finish(paths, state, fingerprints.finetune() if config.model.head.scores else None)
+            _finish(
+                paths,
+                state,
+                fingerprints.finetune() if config.model.head.scores else None,
+            )
         for entry in stages:
             if entry.load_work is not None:
-                _run_on_workers(copies, state, corpus, entry, entry.fingerprint(fingerprints))
+                _run_on_workers(
+                    copies, state, corpus, entry, entry.fingerprint(fingerprints)
+                )
     finally:
         if config.distributed.max_workers > 0:
-            from xmtc.cluster.connection import disconnect  # of the Ray that this run started, if it did
+            from xmtc.cluster.connection import (
+                disconnect,
+            )  # of the Ray that this run started, if it did
 
             disconnect(config)
     with _stage(state, copies, Stage.REPORT, fingerprints.report()):
@@ -145,7 +170,13 @@ def _run_with_corpus(copies: RunCopies, local: RunConfig, state: RunState, corpu
                     warn_if_worse(paths.root, split)
 
 
-def _run_on_workers(copies: RunCopies, state: RunState, corpus: Corpus, entry: StageEntry, fingerprint: str) -> None:
+def _run_on_workers(
+    copies: RunCopies,
+    state: RunState,
+    corpus: Corpus,
+    entry: StageEntry,
+    fingerprint: str,
+) -> None:
     """Run a stage that needs the model, unless it is done."""
     stage, paths = entry.stage, copies.paths
     results = _results(paths, corpus) if stage is Stage.EVALUATE else []
@@ -164,11 +195,16 @@ def _results(paths: RunPaths, corpus: Corpus) -> list[Path]:
     """List what the last stage writes. Remove the evaluation of a test split that the corpus no longer has."""
     if "test" not in corpus.splits:
         paths.remove(paths.evaluation("test"))
-    return [paths.model / "config.json", *(paths.metrics(split) for split in corpus.splits if split != "train")]
+    return [
+        paths.model / "config.json",
+        *(paths.metrics(split) for split in corpus.splits if split != "train"),
+    ]
 
 
 @contextmanager
-def _stage(state: RunState, copies: RunCopies, stage: Stage, fingerprint: str) -> Iterator[None]:
+def _stage(
+    state: RunState, copies: RunCopies, stage: Stage, fingerprint: str
+) -> Iterator[None]:
     """Record a stage and publish its start and its result."""
     with state.stage(stage, fingerprint):
         copies.publish_run()
@@ -189,10 +225,14 @@ def _finish(paths: RunPaths, state: RunState, fingerprint: str | None) -> None:
 
 
 def _not_measured(paths: RunPaths) -> ConfigError:
-    return ConfigError(f"--finish: {paths.root}: no epoch of {Stage.FINETUNE} has been measured; leave --finish out")
+    return ConfigError(
+        f"--finish: {paths.root}: no epoch of {Stage.FINETUNE} has been measured; leave --finish out"
+    )
 
 
-def _is_done(state: RunState, stage: Stage, fingerprint: str, results: Sequence[Path]) -> bool:
+def _is_done(
+    state: RunState, stage: Stage, fingerprint: str, results: Sequence[Path]
+) -> bool:
     done = state.is_done(stage, fingerprint) and all(path.is_file() for path in results)
     if done:
         print_line(f"{stage}: already done, skipped")

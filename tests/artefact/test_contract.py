@@ -26,7 +26,9 @@ SCORERS = "[{kind: linear}, {kind: word_neighbours}, {kind: label_text}, {kind: 
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("contract")
-    config = tiny_runs.load(tiny_runs.write_config(folder), f"model.scorers={SCORERS}", "plant.parts=[]")
+    config = tiny_runs.load(
+        tiny_runs.write_config(folder), f"model.scorers={SCORERS}", "plant.parts=[]"
+    )
     return train_run(config) / "model"
 
 
@@ -47,7 +49,9 @@ def refused(model: Path, name: str, array: str, **arrays: np.ndarray) -> None:
     assert set(arrays) <= set(tensors)
     save_file(tensors | arrays, model / name)
     sign(model, name)
-    with pytest.raises(CheckpointError, match=rf"{Path(name).name}: {array}") as refusal:
+    with pytest.raises(
+        CheckpointError, match=rf"{Path(name).name}: {array}"
+    ) as refusal:
         load_model(model)
     assert "\n" not in str(refusal.value)
 
@@ -57,8 +61,13 @@ def test_a_model_as_it_was_exported_is_taken(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 6, 2**31 - 1])
-@pytest.mark.parametrize("name", ["scorers/0-linear", "scorers/1-word_neighbours", "scorers/3-state_neighbours"])
-def test_an_index_outside_its_matrix_is_refused(model: Path, name: str, value: int) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["scorers/0-linear", "scorers/1-word_neighbours", "scorers/3-state_neighbours"],
+)
+def test_an_index_outside_its_matrix_is_refused(
+    model: Path, name: str, value: int
+) -> None:
     file = f"{name}/scorer.safetensors"
     matrix = "weights_WL" if "linear" in name else "labels_NL"
     indices = load_file(model / file)[f"{matrix}.indices"]
@@ -99,7 +108,9 @@ def test_a_matrix_of_other_sizes_is_refused(model: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("change", ["longer", "another type", "another rank"])
-def test_types_and_shapes_are_compared(model: Path, name: str, array: str, change: str) -> None:
+def test_types_and_shapes_are_compared(
+    model: Path, name: str, array: str, change: str
+) -> None:
     values = load_file(model / name)[array]
     if change == "longer":
         values = np.concatenate([values, values], axis=-1)
@@ -113,7 +124,11 @@ def test_types_and_shapes_are_compared(model: Path, name: str, array: str, chang
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
     ("name", "array"),
-    [("head.safetensors", "bias"), ("scorers/fusion.safetensors", "log_odds.0"), ("encoder/model.safetensors", "")],
+    [
+        ("head.safetensors", "bias"),
+        ("scorers/fusion.safetensors", "log_odds.0"),
+        ("encoder/model.safetensors", ""),
+    ],
 )
 def test_values_are_finite(model: Path, name: str, array: str, value: float) -> None:
     tensors = load_file(model / name)
@@ -143,8 +158,17 @@ def test_the_table_of_labels_is_checked(model: Path, change: str) -> None:
         labels = list(range(len(labels)))
     else:
         counts[0] = -1
-    changed = pa.table({"label": labels, "name": table["name"], "train_count": pa.array(counts, pa.int64())})
-    with pa.OSFile(str(model / "new.arrow"), "wb") as sink, pa.ipc.new_file(sink, changed.schema) as writer:
+    changed = pa.table(
+        {
+            "label": labels,
+            "name": table["name"],
+            "train_count": pa.array(counts, pa.int64()),
+        }
+    )
+    with (
+        pa.OSFile(str(model / "new.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, changed.schema) as writer,
+    ):
         writer.write_table(changed)
     (model / "new.arrow").replace(model / "labels.arrow")
     sign(model, "labels.arrow")
@@ -153,14 +177,24 @@ def test_the_table_of_labels_is_checked(model: Path, change: str) -> None:
 
 
 def test_letters_stand_for_one_number(tmp_path: Path) -> None:
-    save_file({"a_NP": np.zeros((2, 3)), "b_PN": np.zeros((3, 2))}, tmp_path / "x.safetensors")
-    check_tensors(tmp_path / "x.safetensors", {"a_NP": Array("F64", "NP"), "b_PN": Array("F64", "PN")}, Sizes({"N": 2}))
+    save_file(
+        {"a_NP": np.zeros((2, 3)), "b_PN": np.zeros((3, 2))}, tmp_path / "x.safetensors"
+    )
+    check_tensors(
+        tmp_path / "x.safetensors",
+        {"a_NP": Array("F64", "NP"), "b_PN": Array("F64", "PN")},
+        Sizes({"N": 2}),
+    )
     with pytest.raises(CheckpointError, match="b_PN: has a size 3, but N is 2"):
         check_tensors(
-            tmp_path / "x.safetensors", {"a_NP": Array("F64", "NP"), "b_PN": Array("F64", "NP")}, Sizes({"N": 2})
+            tmp_path / "x.safetensors",
+            {"a_NP": Array("F64", "NP"), "b_PN": Array("F64", "NP")},
+            Sizes({"N": 2}),
         )
     with pytest.raises(CheckpointError, match=r"lacks the array c\.data"):
-        check_tensors(tmp_path / "x.safetensors", {"c": SparseMatrix("F64", "NP")}, Sizes({}))
+        check_tensors(
+            tmp_path / "x.safetensors", {"c": SparseMatrix("F64", "NP")}, Sizes({})
+        )
 
 
 @pytest.mark.parametrize("at", [0, 3, 29, 48, 400])
@@ -176,8 +210,13 @@ def test_an_index_that_is_cut_is_refused(model: Path, at: int) -> None:
 def test_files_for_native_code_are_tried_in_another_process(model: Path) -> None:
     try_native_files(model)
     (trees,) = model.rglob("omikuji")
-    path = max((path for path in trees.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    path = max(
+        (path for path in trees.rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(CheckpointError, match="index or trees cannot be read") as refusal:
+    with pytest.raises(
+        CheckpointError, match="index or trees cannot be read"
+    ) as refusal:
         try_native_files(model)
     assert "\n" not in str(refusal.value)

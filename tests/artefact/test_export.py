@@ -21,18 +21,26 @@ from xmtc.errors import CheckpointError, StorageError
 from xmtc.files import file_sha256
 from xmtc.fusion.decision import Decision
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import (
+    HuggingFaceConfig,
+    LoraConfig,
+    MaxPoolConfig,
+)
 from xmtc.models.encoders.light_config import BagConfig
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 from xmtc.models.poolings.config import PlainPoolingConfig
 
 VOCAB = 30522
-LABELS = LabelTable(["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None)
+LABELS = LabelTable(
+    ["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None
+)
 LORA = LoraConfig(r=2, dropout=0.0)
 
 
 def model_config(encoder: HuggingFaceConfig, head=None) -> ModelConfig:
-    return ModelConfig(encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=4)
+    return ModelConfig(
+        encoder=encoder, head=head or LabelAttentionConfig(width=16, heads=2), overlap=4
+    )
 
 
 def trained_classifier(config: ModelConfig, groups: list[str] | None = None):
@@ -47,11 +55,32 @@ def trained_classifier(config: ModelConfig, groups: list[str] | None = None):
     return classifier, trained
 
 
-def export(directory, config: ModelConfig, groups: list[str] | None = None, task="multi_label", metrics=None, **kwargs):
+def export(
+    directory,
+    config: ModelConfig,
+    groups: list[str] | None = None,
+    task="multi_label",
+    metrics=None,
+    **kwargs,
+):
     classifier, trained = trained_classifier(config, groups)
-    info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64, task=task, corpus="abc")
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    export_model(directory, ModelParts(info, classifier, tokenizer, LABELS, **kwargs), trained, metrics)
+    info = ModelInfo(
+        name="trial",
+        model=config,
+        vocab_size=VOCAB,
+        max_length=64,
+        task=task,
+        corpus="abc",
+    )
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2")
+    )
+    export_model(
+        directory,
+        ModelParts(info, classifier, tokenizer, LABELS, **kwargs),
+        trained,
+        metrics,
+    )
     return classifier
 
 
@@ -63,20 +92,35 @@ def assert_same(classifier, loaded):
 
 HEAD_ONLY = ["head.attention", "head.classifier"]
 CASES = {
-    "random": (model_config(HuggingFaceConfig(from_config=tiny("bert"))), None, {"encoder"}),
+    "random": (
+        model_config(HuggingFaceConfig(from_config=tiny("bert"))),
+        None,
+        {"encoder"},
+    ),
     "random with adapters": (
         model_config(HuggingFaceConfig(from_config=tiny("llama"), lora=LORA)),
         None,
         {"encoder", "adapter"},
     ),
     "random decoder made bidirectional": (
-        model_config(HuggingFaceConfig(from_config=tiny("mistral"), bidirectional=True), FlatConfig()),
+        model_config(
+            HuggingFaceConfig(from_config=tiny("mistral"), bidirectional=True),
+            FlatConfig(),
+        ),
         None,
         {"encoder"},
     ),
     "pretrained, frozen": (model_config(HuggingFaceConfig()), HEAD_ONLY, set()),
-    "pretrained with adapters": (model_config(HuggingFaceConfig(lora=LORA)), None, {"adapter"}),
-    "pretrained, top layer trained": (model_config(HuggingFaceConfig()), [*HEAD_ONLY, "encoder.6"], {"encoder"}),
+    "pretrained with adapters": (
+        model_config(HuggingFaceConfig(lora=LORA)),
+        None,
+        {"adapter"},
+    ),
+    "pretrained, top layer trained": (
+        model_config(HuggingFaceConfig()),
+        [*HEAD_ONLY, "encoder.6"],
+        {"encoder"},
+    ),
 }
 
 
@@ -88,7 +132,14 @@ def test_a_loaded_model_gives_the_same_logits(tmp_path, case):
     assert not parts.classifier.training
     assert_same(classifier, parts.classifier)
     present = {path.name for path in (tmp_path / "model").iterdir()}
-    files = {"config.json", "head.safetensors", "labels.arrow", "thresholds.json", "README.md", "tokenizer"}
+    files = {
+        "config.json",
+        "head.safetensors",
+        "labels.arrow",
+        "thresholds.json",
+        "README.md",
+        "tokenizer",
+    }
     files |= {"labels.faiss", "index.json"}
     assert present == files | folders
     assert parts.info.model == config
@@ -103,43 +154,67 @@ def float64_by_default():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("case", ["pretrained with adapters", "random decoder made bidirectional", "maxpool"])
-def test_the_default_type_of_a_program_changes_no_model(tmp_path, case, float64_by_default):
-    maxpool = model_config(MaxPoolConfig(base=HuggingFaceConfig(from_config=tiny("bert")), last_layers=2))
+@pytest.mark.parametrize(
+    "case", ["pretrained with adapters", "random decoder made bidirectional", "maxpool"]
+)
+def test_the_default_type_of_a_program_changes_no_model(
+    tmp_path, case, float64_by_default
+):
+    maxpool = model_config(
+        MaxPoolConfig(base=HuggingFaceConfig(from_config=tiny("bert")), last_layers=2)
+    )
     config, groups = (maxpool, None) if case == "maxpool" else CASES[case][:2]
     classifier = export(tmp_path / "model", config, groups)
     parts = load_model(tmp_path / "model")
-    assert {parameter.dtype for parameter in parts.classifier.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in parts.classifier.parameters()} == {
+        torch.float32
+    }
     assert_same(classifier, parts.classifier)
     assert torch.get_default_dtype() == torch.float64
 
 
 def test_no_file_is_a_pickle_or_code(tmp_path):
     export(tmp_path / "model", CASES["random with adapters"][0])
-    suffixes = {path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()}
+    suffixes = {
+        path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()
+    }
     assert suffixes <= {".json", ".safetensors", ".arrow", ".faiss", ".md", ".txt"}
 
 
 def test_the_trained_encoder_loads_with_transformers_alone(tmp_path):
     config = CASES["pretrained, top layer trained"][0]
     classifier = export(tmp_path / "model", config, [*HEAD_ONLY, "encoder.6"])
-    plain = AutoModel.from_pretrained(tmp_path / "model" / "encoder", add_pooling_layer=False).eval()
+    plain = AutoModel.from_pretrained(
+        tmp_path / "model" / "encoder", add_pooling_layer=False
+    ).eval()
     batch = whole_documents([9])
     with torch.no_grad():
         expected = classifier.encoder(batch.input_ids_WU, batch.attention_mask_WU)
-        torch.testing.assert_close(plain(batch.input_ids_WU).last_hidden_state, expected)
+        torch.testing.assert_close(
+            plain(batch.input_ids_WU).last_hidden_state, expected
+        )
 
 
-def test_a_model_that_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch):
+def test_a_model_that_is_replaced_while_it_is_read_is_not_called_damaged(
+    tmp_path, monkeypatch
+):
     for name, width in (("model", 16), ("other", 8)):
-        export(tmp_path / name, ModelConfig(encoder=BagConfig(), head=LabelAttentionConfig(width=width, heads=2)))
+        export(
+            tmp_path / name,
+            ModelConfig(
+                encoder=BagConfig(), head=LabelAttentionConfig(width=width, heads=2)
+            ),
+        )
 
     def replace_it(directory):
         shutil.rmtree(directory)
         (tmp_path / "other").rename(directory)
 
     monkeypatch.setattr("xmtc.artefact.export.read_outcomes", replace_it)
-    with pytest.raises(CheckpointError, match="model: replaced by another model meanwhile; run the command again"):
+    with pytest.raises(
+        CheckpointError,
+        match="model: replaced by another model meanwhile; run the command again",
+    ):
         load_model(tmp_path / "model")
 
 
@@ -152,10 +227,14 @@ def test_gathered_tensors_stand_for_the_shards_here(tmp_path):
     for parameter in trained.values():
         parameter.data = torch.empty(0)
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64)
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2")
+    )
     parts = ModelParts(info, classifier, tokenizer, LABELS)
     export_model(tmp_path / "model", parts, whole)
-    torch.testing.assert_close(load_model(tmp_path / "model").classifier(whole_documents([5])), expected)
+    torch.testing.assert_close(
+        load_model(tmp_path / "model").classifier(whole_documents([5])), expected
+    )
     del whole["head.queries"]
     with pytest.raises(CheckpointError, match=r"head\.queries"):
         export_model(tmp_path / "other", parts, whole)
@@ -165,22 +244,44 @@ def test_gathered_tensors_stand_for_the_shards_here(tmp_path):
 def test_the_card_counts_the_label_rows_of_all_workers(tmp_path):
     config = ModelConfig(encoder=BagConfig(), head=FlatConfig())
     classifier = config.build(VOCAB, 4000)
-    trained = {name: parameter.detach().clone() for name, parameter in classifier.named_parameters()}
+    trained = {
+        name: parameter.detach().clone()
+        for name, parameter in classifier.named_parameters()
+    }
     for name, table in classifier.head.label_tables().items():
-        setattr(classifier.head, name, RowShard.placed(table.detach()[:1000].clone(), 0, 4000))
+        setattr(
+            classifier.head,
+            name,
+            RowShard.placed(table.detach()[:1000].clone(), 0, 4000),
+        )
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64)
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    labels = LabelTable([f"label {i}" for i in range(4000)], [""] * 4000, np.ones(4000, np.int64), None)
-    export_model(tmp_path / "m", ModelParts(info, classifier, tokenizer, labels), trained)
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2")
+    )
+    labels = LabelTable(
+        [f"label {i}" for i in range(4000)], [""] * 4000, np.ones(4000, np.int64), None
+    )
+    export_model(
+        tmp_path / "m", ModelParts(info, classifier, tokenizer, labels), trained
+    )
     numbers = sum(tensor.numel() for tensor in trained.values())
-    assert f" {numbers / 1e6:.1f} million parameters" in (tmp_path / "m" / "README.md").read_text()
+    assert (
+        f" {numbers / 1e6:.1f} million parameters"
+        in (tmp_path / "m" / "README.md").read_text()
+    )
 
 
 def test_labels_thresholds_and_card_come_along(tmp_path):
     thresholds_L = np.array([0.1, 0.25, 0.5], np.float32)
     metrics = {"dev": {"p@1": 0.5, "macro_f1": 0.123}}
     config = CASES["pretrained, frozen"][0]
-    export(tmp_path / "m", config, HEAD_ONLY, decision=Decision(0.31, thresholds_L), metrics=metrics)
+    export(
+        tmp_path / "m",
+        config,
+        HEAD_ONLY,
+        decision=Decision(0.31, thresholds_L),
+        metrics=metrics,
+    )
     parts = load_model(tmp_path / "m")
     assert (parts.labels.labels, parts.labels.names) == (LABELS.labels, LABELS.names)
     assert parts.labels.train_counts.tolist() == [5, 2, 1]
@@ -194,19 +295,28 @@ def test_labels_thresholds_and_card_come_along(tmp_path):
 
 
 def test_the_card_of_a_single_label_model_shows_what_means_something_there(tmp_path):
-    config, metrics = CASES["pretrained, frozen"][0], {"test": {"accuracy": 0.9, "macro_f1": 0.8, "p@5": 0.2}}
+    config, metrics = (
+        CASES["pretrained, frozen"][0],
+        {"test": {"accuracy": 0.9, "macro_f1": 0.8, "p@5": 0.2}},
+    )
     export(tmp_path / "m", config, HEAD_ONLY, task="single_label", metrics=metrics)
     card = (tmp_path / "m" / "README.md").read_text()
-    assert "| split | accuracy | macro_f1 |\n|---|---|---|\n| test | 90.0 | 80.0 |" in card
+    assert (
+        "| split | accuracy | macro_f1 |\n|---|---|---|\n| test | 90.0 | 80.0 |" in card
+    )
     assert not re.search("p@5|extreme|top_k", card)
 
 
 @pytest.mark.parametrize("lora", [None, LORA])
 def test_what_stands_on_a_pretrained_model_is_exported_whole(tmp_path, lora):
     """It loads where the pretrained model cannot be had any more."""
-    source = shutil.copytree(resolve_pretrained("packaged:all-MiniLM-L6-v2"), tmp_path / "pretrained")
+    source = shutil.copytree(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2"), tmp_path / "pretrained"
+    )
     base = HuggingFaceConfig(name=str(source), window=24, lora=lora)
-    config = model_config(MaxPoolConfig(base=base), FlatConfig(pooling=PlainPoolingConfig(kind="first")))
+    config = model_config(
+        MaxPoolConfig(base=base), FlatConfig(pooling=PlainPoolingConfig(kind="first"))
+    )
     classifier = export(tmp_path / "model", config)
     shutil.rmtree(source)
     parts = load_model(tmp_path / "model")
@@ -237,7 +347,13 @@ def copy(exported, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["head.safetensors", "adapter/adapter_model.safetensors", "encoder/model.safetensors", "labels.arrow"]
+    "name",
+    [
+        "head.safetensors",
+        "adapter/adapter_model.safetensors",
+        "encoder/model.safetensors",
+        "labels.arrow",
+    ],
 )
 def test_missing_cut_and_flipped_files_are_named(copy, name):
     path = copy / name
@@ -283,10 +399,19 @@ def test_other_folders_and_broken_json_are_refused(copy, tmp_path):
 
 def test_weights_that_do_not_fit_are_refused(copy):
     head = load_file(copy / "head.safetensors")
-    save_file({name: t for name, t in head.items() if name != "queries"}, copy / "head.safetensors")
+    save_file(
+        {name: t for name, t in head.items() if name != "queries"},
+        copy / "head.safetensors",
+    )
     checksums = json.loads((copy / "config.json").read_text())["sha256"]
-    edit_config(copy, sha256=checksums | {"head.safetensors": file_sha256(copy / "head.safetensors")})
-    with pytest.raises(CheckpointError, match=r"head\.safetensors: does not fit its config\.json: .*queries"):
+    edit_config(
+        copy,
+        sha256=checksums | {"head.safetensors": file_sha256(copy / "head.safetensors")},
+    )
+    with pytest.raises(
+        CheckpointError,
+        match=r"head\.safetensors: does not fit its config\.json: .*queries",
+    ):
         load_model(copy)
 
 
@@ -300,7 +425,9 @@ def test_weights_that_do_not_fit_are_refused(copy):
     ],
 )
 def test_thresholds_may_be_edited_but_must_fit(copy, content):
-    (copy / "thresholds.json").write_text('{"rule": "micro", "global": 0.4, "per_label": null}')
+    (copy / "thresholds.json").write_text(
+        '{"rule": "micro", "global": 0.4, "per_label": null}'
+    )
     assert load_model(copy).decision.threshold == 0.4
     (copy / "thresholds.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"thresholds\.json: "):

@@ -44,7 +44,11 @@ def model(whole, tmp_path) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def message(error: type[XmtcError], name: str = NAME) -> str:
@@ -129,12 +133,21 @@ def test_mistakes_are_reported_in_one_line(hub, model):
         push(model, NAME)
     hub.reason = "Private repository storage limit reached"
     for hub.status in (400, 403):
-        with pytest.raises(StorageError, match=rf"answers {hub.status} \(.*storage limit reached"):
+        with pytest.raises(
+            StorageError, match=rf"answers {hub.status} \(.*storage limit reached"
+        ):
             push(model, NAME)
 
 
 @pytest.mark.parametrize(
-    "name", ["a--b/c", "library/x..y", "library/subjects.", "library/x.git", "library/" + 97 * "x"]
+    "name",
+    [
+        "a--b/c",
+        "library/x..y",
+        "library/subjects.",
+        "library/x.git",
+        "library/" + 97 * "x",
+    ],
 )
 def test_a_name_that_no_repository_may_have_is_refused(hub, model, name):
     for refused in (lambda: push(model, name), lambda: locate_model(name)):
@@ -143,9 +156,13 @@ def test_a_name_that_no_repository_may_have_is_refused(hub, model, name):
     assert not hub.repositories
 
 
-def test_what_the_hub_says_of_a_model_card_or_a_token_is_passed_on(hub, model, monkeypatch):
+def test_what_the_hub_says_of_a_model_card_or_a_token_is_passed_on(
+    hub, model, monkeypatch
+):
     card = (model / "README.md").read_text()
-    (model / "README.md").write_text(card.replace("---\n", "---\nbase_model: /home/me/bert\n", 1))
+    (model / "README.md").write_text(
+        card.replace("---\n", "---\nbase_model: /home/me/bert\n", 1)
+    )
     with pytest.raises(ConfigError, match=r"base_model.* is not valid.*README\.md"):
         push(model, NAME)
     assert set(hub.repositories[NAME]) <= {".gitattributes"}
@@ -159,9 +176,13 @@ def test_what_the_hub_says_of_a_model_card_or_a_token_is_passed_on(hub, model, m
 def test_no_network_is_reported_in_one_line(hub, model, monkeypatch):
     monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(
-        hub_constants, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"
+        hub_constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        "http://127.0.0.1:9/{repo_id}/{revision}/{filename}",
     )
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # the client tries again for some seconds
+    monkeypatch.setattr(
+        "time.sleep", lambda seconds: None
+    )  # the client tries again for some seconds
     assert "cannot be reached" in message(StorageError)
     with pytest.raises(StorageError, match="no answer of the Hub"):
         push(model, NAME)
@@ -175,4 +196,6 @@ def test_the_shell_pushes_and_predicts(hub, model, xmtc):
     assert json.loads(outcome.out)["labels"]
     outcome = xmtc("predict", "library/unknown", "--text", "x")
     assert outcome.code == 1
-    assert outcome.err.startswith("CheckpointError: library/unknown: no such folder here")
+    assert outcome.err.startswith(
+        "CheckpointError: library/unknown: no such folder here"
+    )

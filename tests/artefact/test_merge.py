@@ -13,18 +13,28 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.pretrained import DEFAULT_BACKBONE, resolve_pretrained
 from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import (
+    HuggingFaceConfig,
+    LoraConfig,
+    MaxPoolConfig,
+)
 from xmtc.models.heads.config import FlatConfig
 
 VOCAB = 30522
-LABELS = LabelTable(["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None)
+LABELS = LabelTable(
+    ["a", "b", "c"], ["Letter A", "", "Letter C"], np.array([5, 2, 1]), None
+)
 LORA = LoraConfig(r=2, dropout=0.0, target_modules="all_linear")
 ENCODERS = {
     "decoder": HuggingFaceConfig(from_config=tiny("llama"), lora=LORA),
     "transposed layers": HuggingFaceConfig(from_config=tiny("gpt2"), lora=LORA),
     "pretrained": HuggingFaceConfig(lora=LORA),
-    "bfloat16": HuggingFaceConfig(from_config=tiny("llama"), lora=LORA, dtype="bfloat16"),
-    "within another encoder": MaxPoolConfig(base=HuggingFaceConfig(from_config=tiny("bert"), lora=LORA), last_layers=2),
+    "bfloat16": HuggingFaceConfig(
+        from_config=tiny("llama"), lora=LORA, dtype="bfloat16"
+    ),
+    "within another encoder": MaxPoolConfig(
+        base=HuggingFaceConfig(from_config=tiny("bert"), lora=LORA), last_layers=2
+    ),
 }
 
 
@@ -34,13 +44,22 @@ def export(folder, encoder):
     config = ModelConfig(encoder=encoder, head=FlatConfig(), overlap=4)
     classifier = config.build(VOCAB, len(LABELS.labels)).eval()
     train_only(classifier, list(classifier.parameter_groups()))
-    trained = {name: parameter for name, parameter in classifier.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter
+        for name, parameter in classifier.named_parameters()
+        if parameter.requires_grad
+    }
     with torch.no_grad():
         for parameter in trained.values():
             parameter.add_(torch.randn_like(parameter) * 0.05)
     info = ModelInfo(name="trial", model=config, vocab_size=VOCAB, max_length=64)
     tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained(DEFAULT_BACKBONE))
-    export_model(folder, ModelParts(info, classifier, tokenizer, LABELS), trained, {"test": {"p@1": 0.5}})
+    export_model(
+        folder,
+        ModelParts(info, classifier, tokenizer, LABELS),
+        trained,
+        {"test": {"p@1": 0.5}},
+    )
     return classifier
 
 
@@ -56,7 +75,9 @@ def test_a_merged_model_gives_the_same_logits_without_adapters(name, tmp_path):
     tolerance = 0.05 if name == "bfloat16" else 1e-5
     assert change < tolerance
     with torch.no_grad():
-        torch.testing.assert_close(parts.classifier(batch), classifier(batch), atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(
+            parts.classifier(batch), classifier(batch), atol=tolerance, rtol=tolerance
+        )
     assert "folded into the backbone" in (tmp_path / "merged" / "README.md").read_text()
 
 
@@ -81,8 +102,13 @@ def test_a_model_without_adapters_is_refused(tmp_path):
 def test_a_quantised_backbone_is_refused(tmp_path):
     pytest.importorskip("bitsandbytes")
     shape = tiny("llama", hidden_size=128, intermediate_size=128)
-    HuggingFaceConfig(from_config=shape).build(VOCAB).transformer.save_pretrained(tmp_path / "base")
-    export(tmp_path / "model", HuggingFaceConfig(name=str(tmp_path / "base"), quantize="nf4", lora=LORA))
+    HuggingFaceConfig(from_config=shape).build(VOCAB).transformer.save_pretrained(
+        tmp_path / "base"
+    )
+    export(
+        tmp_path / "model",
+        HuggingFaceConfig(name=str(tmp_path / "base"), quantize="nf4", lora=LORA),
+    )
     with pytest.raises(ConfigError, match="backbone is quantised"):
         merge_adapters(tmp_path / "model", tmp_path / "merged")
 

@@ -24,7 +24,10 @@ def rename(model, output) -> int:
 
 
 def test_only_a_model_is_replaced(model, tmp_path, monkeypatch):
-    model, other = shutil.copytree(model, tmp_path / "model"), shutil.copytree(model, tmp_path / "other")
+    model, other = (
+        shutil.copytree(model, tmp_path / "model"),
+        shutil.copytree(model, tmp_path / "other"),
+    )
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "file").write_text("mine")
@@ -44,7 +47,9 @@ def test_only_a_model_is_replaced(model, tmp_path, monkeypatch):
     }.items():
         with pytest.raises(ConfigError, match=words):
             rename(model, output)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    } == before
     monkeypatch.chdir(tmp_path)
     (other / "head.safetensors").write_bytes(b"damaged")
     (tmp_path / "empty").mkdir()

@@ -35,12 +35,21 @@ def test_thresholds_are_read_as_written(tmp_path_factory, threshold, per_label):
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-anything = st.recursive(leaves, lambda part: st.lists(part, max_size=4) | st.dictionaries(st.text(max_size=5), part))
+anything = st.recursive(
+    leaves,
+    lambda part: (
+        st.lists(part, max_size=4) | st.dictionaries(st.text(max_size=5), part)
+    ),
+)
 probable = st.one_of(share, leaves)
 
 
 def is_share(value):
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= 1
+    )
 
 
 @given(
@@ -50,7 +59,9 @@ def is_share(value):
             {
                 "rule": st.just("micro") | leaves,
                 "global": probable,
-                "per_label": st.none() | st.lists(probable, min_size=2, max_size=4) | leaves,
+                "per_label": st.none()
+                | st.lists(probable, min_size=2, max_size=4)
+                | leaves,
             },
             optional={"more": leaves},
         ),
@@ -65,7 +76,10 @@ def test_any_other_content_is_refused_in_one_line(tmp_path_factory, content):
         and set(content) == {"rule", "global", "per_label"}
         and content["rule"] == "micro"
         and is_share(content["global"])
-        and (own is None or (isinstance(own, list) and len(own) == 3 and all(map(is_share, own))))
+        and (
+            own is None
+            or (isinstance(own, list) and len(own) == 3 and all(map(is_share, own)))
+        )
     )
     if sound:
         assert math.isfinite(read_decision(path, 3).threshold)
@@ -93,7 +107,9 @@ def test_malformed_json_is_refused(tmp_path, text):
         read_decision(tmp_path / "thresholds.json", 3)
 
 
-@pytest.mark.parametrize("checksums", [None, [], "", {}, {"head.safetensors": 3}, {"labels.arrow": "0"}])
+@pytest.mark.parametrize(
+    "checksums", [None, [], "", {}, {"head.safetensors": 3}, {"labels.arrow": "0"}]
+)
 def test_checksums_cannot_be_switched_off(model, checksums):
     content = json.loads((model / "config.json").read_text())
     del content["sha256"]
@@ -107,7 +123,9 @@ def test_checksums_cannot_be_switched_off(model, checksums):
 def test_no_single_file_goes_without_its_checksum(model):
     content = json.loads((model / "config.json").read_text())
     for name in content["sha256"]:
-        others = {other: value for other, value in content["sha256"].items() if other != name}
+        others = {
+            other: value for other, value in content["sha256"].items() if other != name
+        }
         (model / "config.json").write_text(json.dumps(content | {"sha256": others}))
         with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
             read_info(model)
@@ -127,7 +145,17 @@ def test_notes_and_hidden_files_may_be_added(model):
     read_info(model)
 
 
-@pytest.mark.parametrize("name", ["README.md", "thresholds.json", "labels.arrow", "tokenizer", "config.json", "named"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "thresholds.json",
+        "labels.arrow",
+        "tokenizer",
+        "config.json",
+        "named",
+    ],
+)
 @pytest.mark.parametrize("command", ["rename", "push", "load"])
 def test_links_that_leave_the_model_are_refused(xmtc, model, tmp_path, name, command):
     secret = tmp_path / "secret"
@@ -156,7 +184,10 @@ def test_links_inside_a_model_and_of_the_hubs_cache_are_followed(model, tmp_path
     (model / "README.md").rename(model / "card.md")
     (model / "README.md").symlink_to("card.md")
     read_info(model)
-    blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "c0ffee"
+    blobs, snapshot = (
+        tmp_path / "hub" / "blobs",
+        tmp_path / "hub" / "snapshots" / "c0ffee",
+    )
     blobs.mkdir(parents=True)
     snapshot.parent.mkdir()
     shutil.copytree(model, snapshot)
@@ -170,5 +201,7 @@ def test_declared_sizes_that_no_memory_holds_are_refused(model):
     settings = json.loads(path.read_text())
     settings["model"]["head"]["width"] = 10**15
     path.write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match="a model of these sizes cannot be built here"):
+    with pytest.raises(
+        CheckpointError, match="a model of these sizes cannot be built here"
+    ):
         load_model(model)

@@ -26,7 +26,16 @@ from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.table import needed_stages
 from xmtc.storage.remote import Remote
 
-COMMANDS = ("prepare", "mig", "train", "evaluate", "report", "predict", "status", "doctor")
+COMMANDS = (
+    "prepare",
+    "mig",
+    "train",
+    "evaluate",
+    "report",
+    "predict",
+    "status",
+    "doctor",
+)
 
 
 @pytest.fixture
@@ -45,7 +54,11 @@ def trained(tmp_path_factory) -> Path:
 
 def left_over(folder: Path) -> list[str]:
     """What looks unfinished anywhere beneath a folder."""
-    return [p.name for p in folder.rglob("*") if re.search(r"\.tmp$|unfinished|\.partial$|\.writing", p.name)]
+    return [
+        p.name
+        for p in folder.rglob("*")
+        if re.search(r"\.tmp$|unfinished|\.partial$|\.writing", p.name)
+    ]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -55,7 +68,9 @@ def test_help(xmtc, command):
     assert "Usage:" in outcome.out
     for name in COMMANDS if not command else ():
         assert name in outcome.out
-    assert command != "evaluate" or "[default: tuned on these documents]" in re.sub(r"[│\s]+", " ", outcome.out)
+    assert command != "evaluate" or "[default: tuned on these documents]" in re.sub(
+        r"[│\s]+", " ", outcome.out
+    )
 
 
 def test_unknown_commands_and_options(xmtc):
@@ -68,12 +83,24 @@ def test_unknown_commands_and_options(xmtc):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["finetune.bach_size=3"], r"finetune\.bach_size: unknown key; did you mean 'batch_size'\?"),
+        (
+            ["finetune.bach_size=3"],
+            r"finetune\.bach_size: unknown key; did you mean 'batch_size'\?",
+        ),
         (["finetun.batch_size=3"], r"finetun: unknown key; did you mean 'finetune'\?"),
-        (["finetune.batch_size=many"], r"finetune\.batch_size: 'many': must be a valid integer"),
+        (
+            ["finetune.batch_size=many"],
+            r"finetune\.batch_size: 'many': must be a valid integer",
+        ),
         (["finetune.batch_size=0"], r"finetune\.batch_size: 0: must be"),
-        (["finetune.batch_size"], r"'finetune\.batch_size': an override is written key=value"),
-        (["data.source.kind=jsnol"], r"data\.source\.kind: 'jsnol': unknown kind; did you mean 'jsonl'\?"),
+        (
+            ["finetune.batch_size"],
+            r"'finetune\.batch_size': an override is written key=value",
+        ),
+        (
+            ["data.source.kind=jsnol"],
+            r"data\.source\.kind: 'jsnol': unknown kind; did you mean 'jsonl'\?",
+        ),
         (["model.encoder.kind=hugging_fase"], r"did you mean 'hugging_face'\?"),
         (
             ["plant.loss.kind=listnet", "plant.cache_hidden=maybe"],
@@ -91,7 +118,9 @@ def test_wrong_configuration(xmtc, tiny, overrides, words):
 
 def test_doctor_takes_overrides(xmtc, tiny, monkeypatch):
     checked = []
-    monkeypatch.setattr("xmtc.preflight.doctor.run_doctor", lambda config: bool(checked.append(config)))
+    monkeypatch.setattr(
+        "xmtc.preflight.doctor.run_doctor", lambda config: bool(checked.append(config))
+    )
     assert xmtc("doctor", "-c", tiny, "distributed.workers=64").code == 0
     assert checked[0].distributed.workers == 64
     outcome = xmtc("doctor", "distributed.workers=1")
@@ -118,7 +147,9 @@ def test_the_printed_configuration_loads_again(xmtc, tiny):
     assert outcome.code == 0
     path = tiny.with_name("printed.yaml")
     path.write_text(outcome.out)
-    assert load_config(RunConfig, path, []) == load_config(RunConfig, tiny, ["finetune.batch_size=7"])
+    assert load_config(RunConfig, path, []) == load_config(
+        RunConfig, tiny, ["finetune.batch_size=7"]
+    )
     assert not (tiny.parent / "runs").exists()
 
 
@@ -147,7 +178,9 @@ def bad_source(folder: Path, what: str) -> list[str]:
         path.write_text("\n".join(lines))
         return ["data.on_bad_row=skip"]
     elif what == "unknown label":
-        (folder / "labels.jsonl").write_text(json.dumps({"label": "law", "name": "Law"}) + "\n")
+        (folder / "labels.jsonl").write_text(
+            json.dumps({"label": "law", "name": "Law"}) + "\n"
+        )
         return [f"data.source.labels={{path: {folder / 'labels.jsonl'}}}"]
     if what not in ("missing", "empty"):
         path.write_text("\n".join(lines) + "\n")
@@ -160,11 +193,17 @@ def bad_source(folder: Path, what: str) -> list[str]:
         ("missing", r"train\.jsonl: no such file"),
         ("empty", r"train\.jsonl: the file is empty"),
         ("truncated", r"train\.jsonl\.gz: .*cut short"),
-        ("malformed", r"train\.jsonl:7: malformed JSON: .*; correct the row, or set data\.on_bad_row: skip"),
+        (
+            "malformed",
+            r"train\.jsonl:7: malformed JSON: .*; correct the row, or set data\.on_bad_row: skip",
+        ),
         ("no text", r"train\.jsonl:7: no column 'text'"),
         ("no labels", r"document 'x': no labels, but data\.without_labels is error"),
         ("unlabelled", r"no training documents|no label"),
-        ("unknown label", r"label '\w+' is not in the label file \(closed: false admits it\)"),
+        (
+            "unknown label",
+            r"label '\w+' is not in the label file \(closed: false admits it\)",
+        ),
     ],
 )
 def test_wrong_sources(xmtc, tiny, what, words):
@@ -175,7 +214,10 @@ def test_wrong_sources(xmtc, tiny, what, words):
     assert re.search(words, outcome.err), outcome.err
     assert not (tiny.parent / "corpus").exists()
     assert left_over(tiny.parent) == []
-    assert re.search(r"prepare +failed in 0:\d\d: DataError", xmtc("status", tiny.parent / "runs" / "tiny").out)
+    assert re.search(
+        r"prepare +failed in 0:\d\d: DataError",
+        xmtc("status", tiny.parent / "runs" / "tiny").out,
+    )
 
 
 def test_skipped_rows_are_counted_and_the_user_is_told(xmtc, tiny):
@@ -186,7 +228,9 @@ def test_skipped_rows_are_counted_and_the_user_is_told(xmtc, tiny):
     (tiny.parent / "train.jsonl").write_text("\n".join(lines) + "\n")
     outcome = xmtc("prepare", tiny, *overrides)
     assert outcome.code == 0
-    assert "corpus: train 58 documents, dev 16 documents, test 16 documents" in outcome.err
+    assert (
+        "corpus: train 58 documents, dev 16 documents, test 16 documents" in outcome.err
+    )
     assert "corpus: rejected 2" in outcome.err
     again = xmtc("prepare", tiny, *overrides)
     assert "is up to date: reused" in again.err
@@ -216,7 +260,9 @@ def test_status(xmtc, tiny, trained, tmp_path):
 
 def test_predict(xmtc, trained):
     model = trained.parent / "runs" / "tiny" / "model"
-    outcome = xmtc("predict", model, "--text", "lawery of lawing", "-t", "fishing", "--top-k", 2)
+    outcome = xmtc(
+        "predict", model, "--text", "lawery of lawing", "-t", "fishing", "--top-k", 2
+    )
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     assert [row["text"] for row in rows] == [0, 1]
     assert all(len(row["labels"]) == 2 for row in rows)
@@ -224,7 +270,10 @@ def test_predict(xmtc, trained):
     assert outcome.code == 2
     assert "give --text or --input" in outcome.err
     outcome = xmtc("predict", model, "--text", "fishing", "--top-k", 6)
-    assert {row["predicted"] for row in json.loads(outcome.out)["labels"]} == {True, False}
+    assert {row["predicted"] for row in json.loads(outcome.out)["labels"]} == {
+        True,
+        False,
+    }
     outcome = xmtc("predict", model, "--text", " ")
     assert outcome.code == 1
     assert "text 0 has no tokens" in outcome.err
@@ -233,13 +282,25 @@ def test_predict(xmtc, trained):
 def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch):
     model, file = trained.parent / "runs" / "tiny" / "model", tmp_path / "in.txt"
     file.write_bytes("\ufefflawery\r\n\n \nfishing\n".encode())
-    rows = [json.loads(line) for line in xmtc("predict", model, "-t", "law", "--input", file).out.splitlines()]
-    assert [(row["text"], row.get("line")) for row in rows] == [(0, None), (1, 1), (2, 4)]
+    rows = [
+        json.loads(line)
+        for line in xmtc(
+            "predict", model, "-t", "law", "--input", file
+        ).out.splitlines()
+    ]
+    assert [(row["text"], row.get("line")) for row in rows] == [
+        (0, None),
+        (1, 1),
+        (2, 4),
+    ]
     alone = json.loads(xmtc("predict", model, "-t", "fishing").out)
     assert rows[2]["labels"] == alone["labels"]
     assert len(alone["labels"]) == 5
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
-    piped = [json.loads(line) for line in xmtc("predict", model, "--input", "-").out.splitlines()]
+    piped = [
+        json.loads(line)
+        for line in xmtc("predict", model, "--input", "-").out.splitlines()
+    ]
     assert [row["line"] for row in piped] == [1, 4]
     for content, words in {
         "café".encode("latin-1"): r"in\.txt:1: not UTF-8 text \(.*\); convert the file",
@@ -250,7 +311,10 @@ def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch
         outcome = xmtc("predict", model, "--input", file)
         assert outcome.code == 1
         assert re.search(words, outcome.err), outcome.err
-    assert "absent.txt: no such file" in xmtc("predict", model, "--input", "absent.txt").err
+    assert (
+        "absent.txt: no such file"
+        in xmtc("predict", model, "--input", "absent.txt").err
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +330,9 @@ def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch
     ],
 )
 def test_damaged_models(xmtc, trained, tmp_path, file, damage, words):
-    model = shutil.copytree(trained.parent / "runs" / "tiny" / "model", tmp_path / "model")
+    model = shutil.copytree(
+        trained.parent / "runs" / "tiny" / "model", tmp_path / "model"
+    )
     if damage is None:
         (model / file).unlink()
     else:
@@ -292,7 +358,12 @@ def test_evaluate_and_report_of_runs(xmtc, trained, tmp_path):
     assert xmtc("report", run, other, "-o", output).code == 0
     assert output.stat().st_size > 10_000
     assert xmtc("evaluate").code == 2
-    assert xmtc("evaluate", "--predictions", run / "eval" / "test" / "predictions.parquet").code == 2
+    assert (
+        xmtc(
+            "evaluate", "--predictions", run / "eval" / "test" / "predictions.parquet"
+        ).code
+        == 2
+    )
     for command in ("evaluate", "report"):
         outcome = xmtc(command, tmp_path)
         assert outcome.code == 1
@@ -314,7 +385,10 @@ def test_a_damaged_corpus_stops_training(xmtc, tiny):
     shard.write_bytes(shard.read_bytes()[:-100])
     outcome = xmtc("train", tiny)
     assert outcome.code == 1
-    assert re.search(r"DataError: .*00000\.arrow: [\d,]+ bytes instead of [\d,]+; delete", outcome.err), outcome.err
+    assert re.search(
+        r"DataError: .*00000\.arrow: [\d,]+ bytes instead of [\d,]+; delete",
+        outcome.err,
+    ), outcome.err
 
 
 INTERRUPTIONS = {
@@ -334,16 +408,28 @@ def test_ctrl_c_in_every_stage_and_resume(xmtc, tiny, trained, monkeypatch):
             patch.setattr(place, lambda *_, **__: signal.raise_signal(signal.SIGINT))
             outcome = xmtc("train", tiny)
         assert outcome.code == 130, outcome.err
-        assert outcome.err.splitlines()[-1] == "interrupted: run the same command again to continue"
+        assert (
+            outcome.err.splitlines()[-1]
+            == "interrupted: run the same command again to continue"
+        )
         assert left_over(tiny.parent) == []
-        assert re.search(rf"{stage} +failed in \d:\d\d: interrupted", xmtc("status", run).out)
-        done = [name for name in stages if re.search(rf"{name} +done", xmtc("status", run).out)]
+        assert re.search(
+            rf"{stage} +failed in \d:\d\d: interrupted", xmtc("status", run).out
+        )
+        done = [
+            name
+            for name in stages
+            if re.search(rf"{name} +done", xmtc("status", run).out)
+        ]
         assert done == stages[: stages.index(stage)]
     assert xmtc("train", tiny).code == 0
     expected = trained.parent / "runs" / "tiny"
     for stage in ("plant", "finetune"):
         assert tiny_runs.losses(run, stage) == tiny_runs.losses(expected, stage)
-    ours, theirs = (json.loads((root / "eval/test/metrics.json").read_text()) for root in (run, expected))
+    ours, theirs = (
+        json.loads((root / "eval/test/metrics.json").read_text())
+        for root in (run, expected)
+    )
     assert ours["ci95"]["ndcg@5"] == theirs["ci95"]["ndcg@5"]
     assert ours["bins"] == theirs["bins"]
 
@@ -359,7 +445,12 @@ def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch
     assert not run.exists()
 
     def measure(worker, predictions, gold):
-        epochs.append({name: table.clone() for name, table in worker.classifier.head.label_tables().items()})
+        epochs.append(
+            {
+                name: table.clone()
+                for name, table in worker.classifier.head.label_tables().items()
+            }
+        )
         if len(epochs) == 2:
             raise KeyboardInterrupt
         return quick_metrics(worker, predictions, gold)
@@ -389,7 +480,9 @@ def test_ctrl_c_from_outside(tiny):
     )
     log = tiny.parent / "runs" / "tiny" / "metrics.jsonl"
     try:
-        while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 6):
+        while process.poll() is None and not (
+            log.exists() and log.read_text().count("\n") > 6
+        ):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=200)
@@ -400,29 +493,49 @@ def test_ctrl_c_from_outside(tiny):
     stopped = re.search(goes_on, err, re.MULTILINE)
     assert stopped, err
     assert "Traceback" not in err
-    assert (log.parent / "plant" / "checkpoints" / f"step_{int(stopped[1]):08d}").is_dir()
+    assert (
+        log.parent / "plant" / "checkpoints" / f"step_{int(stopped[1]):08d}"
+    ).is_dir()
 
 
 def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path):
     model = trained.parent / "runs" / "tiny" / "model"
-    outcome = xmtc("score", model, trained, trained.parent / "dev.jsonl", "--id", "id", "--output", tmp_path / "out")
+    outcome = xmtc(
+        "score",
+        model,
+        trained,
+        trained.parent / "dev.jsonl",
+        "--id",
+        "id",
+        "--output",
+        tmp_path / "out",
+    )
     assert outcome.code == 0, outcome.err
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
     assert [part["rows"] for part in manifest["parts"]] == [16, 60 + 16 + 16]
-    assert xmtc("explain", model, "--input", trained, "--doc-id", "d90", "--top-k", 1).code == 0
+    assert (
+        xmtc("explain", model, "--input", trained, "--doc-id", "d90", "--top-k", 1).code
+        == 0
+    )
     tree = yaml.safe_load(trained.read_text())
     files = tree["data"]["source"]["files"]
     for split, path in files.items():
         Remote("memory://scored").upload(Path(path), f"{split}.jsonl")
-    tree["data"]["source"]["files"] = {split: f"memory://scored/{split}.jsonl" for split in files}
+    tree["data"]["source"]["files"] = {
+        split: f"memory://scored/{split}.jsonl" for split in files
+    }
     remote = tmp_path / "remote.yaml"
-    remote.write_text(yaml.safe_dump(tree | {"storage": {"cache": str(tmp_path / "cache")}}))
+    remote.write_text(
+        yaml.safe_dump(tree | {"storage": {"cache": str(tmp_path / "cache")}})
+    )
     outcome = xmtc("score", model, remote, "--output", tmp_path / "remote")
     assert outcome.code == 0, outcome.err
     assert len(list((tmp_path / "cache").rglob("*.jsonl"))) == 3
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad\n")
-    assert "data: missing" in xmtc("score", model, bad, "--output", tmp_path / "bad").err
+    assert (
+        "data: missing" in xmtc("score", model, bad, "--output", tmp_path / "bad").err
+    )
     assert not (tmp_path / "bad").exists()
 
 
@@ -434,8 +547,14 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
         ("predict MODEL -t law --text-column text", "no table is read"),
         ("predict MODEL --input OUT --id id", "no table is read"),
         ("explain MODEL -t law --id id", "no table is read"),
-        ("explain MODEL -t law --input CONFIG", "either --text, or --input with --doc-id"),
-        ("explain MODEL -t law --doc-id d90", "either --text, or --input with --doc-id"),
+        (
+            "explain MODEL -t law --input CONFIG",
+            "either --text, or --input with --doc-id",
+        ),
+        (
+            "explain MODEL -t law --doc-id d90",
+            "either --text, or --input with --doc-id",
+        ),
         ("annotations sample OUT --model MODEL --size 5 -o OUT --id id", "no --input"),
         ("mig CONFIG --top 0", "'--top'"),
         ("serve MODEL --models OUT", "either a model or --models DIR"),
@@ -456,7 +575,10 @@ def test_options_without_effect_are_refused(xmtc, trained, tmp_path, command, wo
 
 def test_another_rule_names_the_report_that_has_the_former_one(xmtc, trained, tmp_path):
     run = shutil.copytree(trained.parent / "runs" / "tiny", tmp_path / "tiny")
-    assert f"until 'xmtc evaluate {run}'" in xmtc("decide", run / "model", "--rule", "macro").out
+    assert (
+        f"until 'xmtc evaluate {run}'"
+        in xmtc("decide", run / "model", "--rule", "macro").out
+    )
     moved = (run / "model").rename(tmp_path / "moved")
     assert "evaluate" not in xmtc("decide", moved, "--rule", "micro").out
 
@@ -471,13 +593,25 @@ def test_version_is_that_of_the_package(xmtc):
     [
         ("bash", {"COMP_WORDS": "xmtc pre", "COMP_CWORD": "1"}),
         ("zsh", {"_TYPER_COMPLETE_ARGS": "xmtc pre"}),
-        ("fish", {"_TYPER_COMPLETE_ARGS": "xmtc pre", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+        (
+            "fish",
+            {
+                "_TYPER_COMPLETE_ARGS": "xmtc pre",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            },
+        ),
     ],
 )
 def test_shells_complete_commands(shell, typed):
     call = "import sys; sys.argv = ['xmtc']; from xmtc.cli import main; main()"
     environment = {**os.environ, "_XMTC_COMPLETE": f"complete_{shell}", **typed}
-    done = subprocess.run([sys.executable, "-c", call], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", call],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     words = set(re.findall(r"[a-z]+", done.stdout))
     assert {"prepare", "predict"} <= words
     assert not {"train", "score"} & words

@@ -46,22 +46,42 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_training_in_one_process_ends_with_a_checkpoint_and_the_status_of_the_signal(tmp_path: Path, number) -> None:
+def test_training_in_one_process_ends_with_a_checkpoint_and_the_status_of_the_signal(
+    tmp_path: Path, number
+) -> None:
     config = tiny_runs.write_config(tmp_path)
-    command = [sys.executable, "-c", _AT_A_STEP, str(int(number)), "train", str(config), "plant.parts=[]"]
+    command = [
+        sys.executable,
+        "-c",
+        _AT_A_STEP,
+        str(int(number)),
+        "train",
+        str(config),
+        "plant.parts=[]",
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 128 + number, ended.stderr
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]
-    assert last.startswith("interrupted: finetune stopped after step 5, checkpoint written; continue with: xmtc train ")
-    assert [path.name for path in tmp_path.glob("runs/tiny/checkpoints/step_*")] == ["step_00000005"]
+    assert last.startswith(
+        "interrupted: finetune stopped after step 5, checkpoint written; continue with: xmtc train "
+    )
+    assert [path.name for path in tmp_path.glob("runs/tiny/checkpoints/step_*")] == [
+        "step_00000005"
+    ]
 
 
 def unfinished(folder: Path) -> list[str]:
-    return [str(path) for path in folder.rglob("*") if path.name.endswith((".tmp", ".unfinished", ".partial", "spool"))]
+    return [
+        str(path)
+        for path in folder.rglob("*")
+        if path.name.endswith((".tmp", ".unfinished", ".partial", "spool"))
+    ]
 
 
-@pytest.mark.parametrize(("command", "number"), [("prepare", signal.SIGTERM), ("train", signal.SIGHUP)])
+@pytest.mark.parametrize(
+    ("command", "number"), [("prepare", signal.SIGTERM), ("train", signal.SIGHUP)]
+)
 def test_preparation_leaves_no_text(tmp_path: Path, command: str, number: int) -> None:
     config = tiny_runs.write_config(tmp_path)
     said = stopped("xmtc.data.prepare.choose_words", number, command, config)
@@ -70,6 +90,18 @@ def test_preparation_leaves_no_text(tmp_path: Path, command: str, number: int) -
 
 
 def test_a_scoring_job_leaves_nothing_half_written(whole, tmp_path: Path) -> None:
-    model, documents, output = whole.run / "model", whole.folder / "dev.jsonl", tmp_path / "out"
-    stopped("xmtc.score.local.publish", signal.SIGTERM, "score", model, documents, "--output", output)
+    model, documents, output = (
+        whole.run / "model",
+        whole.folder / "dev.jsonl",
+        tmp_path / "out",
+    )
+    stopped(
+        "xmtc.score.local.publish",
+        signal.SIGTERM,
+        "score",
+        model,
+        documents,
+        "--output",
+        output,
+    )
     assert unfinished(tmp_path) == []

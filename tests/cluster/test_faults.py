@@ -25,7 +25,9 @@ from xmtc.pipeline import train_run
 
 pytestmark = [
     pytest.mark.timeout(1200),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+    ),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -39,7 +41,12 @@ def folder(tmp_path_factory) -> Path:
 def undisturbed(folder) -> Path:
     """In one process, which trains as two workers do."""
     torch.set_num_threads(1)
-    return train_run(tiny_runs.load(CONFIG, *overrides(folder, "name=undisturbed", "distributed.workers=0", *SHORT)))
+    return train_run(
+        tiny_runs.load(
+            CONFIG,
+            *overrides(folder, "name=undisturbed", "distributed.workers=0", *SHORT),
+        )
+    )
 
 
 def assert_resumed(log: str, latest: int = STEPS - 1) -> None:
@@ -48,7 +55,9 @@ def assert_resumed(log: str, latest: int = STEPS - 1) -> None:
     assert all(4 <= int(step) <= latest for step in resumed)
 
 
-def start_again(folder: Path, name: str, undisturbed: Path, *more: str, latest: int = STEPS - 1) -> None:
+def start_again(
+    folder: Path, name: str, undisturbed: Path, *more: str, latest: int = STEPS - 1
+) -> None:
     """The same command continues where the run stopped."""
     job = Job(folder, name, *SHORT, *more)
     code, log = job.finish()
@@ -60,7 +69,9 @@ def start_again(folder: Path, name: str, undisturbed: Path, *more: str, latest: 
 def assert_gone(processes: list[psutil.Process]) -> None:
     """None of them outlives the job for long; a zombie has ended. Ray's own agents take over a minute to notice."""
     deadline = time.monotonic() + 180
-    while left := [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
+    while left := [
+        p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+    ]:
         assert time.monotonic() < deadline, [p.cmdline() for p in left]
         time.sleep(0.2)
 
@@ -73,17 +84,27 @@ def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbe
     job.process.kill()
     assert job.process.wait() == -signal.SIGKILL
     assert_gone(family)
-    start_again(folder, "driver", undisturbed, latest=STEPS)  # workers that nobody watches may reach the end
+    start_again(
+        folder, "driver", undisturbed, latest=STEPS
+    )  # workers that nobody watches may reach the end
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("name", "number", "code"),
-    [("driver", signal.SIGTERM, 143), ("driver", signal.SIGINT, 130), ("worker", signal.SIGTERM, 143)],
+    [
+        ("driver", signal.SIGTERM, 143),
+        ("driver", signal.SIGINT, 130),
+        ("worker", signal.SIGTERM, 143),
+    ],
     ids=["SIGTERM at the driver", "Ctrl-C", "SIGTERM at a worker"],
 )
-def test_a_signal_stops_all_workers_after_a_checkpoint(folder, undisturbed, name, number, code):
-    job = Job(folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null")
+def test_a_signal_stops_all_workers_after_a_checkpoint(
+    folder, undisturbed, name, number, code
+):
+    job = Job(
+        folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null"
+    )
     while job.steps("finetune") < 3:
         time.sleep(0.01)
     family = psutil.Process(job.process.pid).children(recursive=True)
@@ -92,12 +113,17 @@ def test_a_signal_stops_all_workers_after_a_checkpoint(folder, undisturbed, name
     ended, log = job.finish(120)
     assert ended == code, log[-5000:]
     assert "Traceback" not in log
-    stopped = re.search(r"interrupted: finetune stopped after step (\d+), checkpoint written; continue with: ", log)
+    stopped = re.search(
+        r"interrupted: finetune stopped after step (\d+), checkpoint written; continue with: ",
+        log,
+    )
     assert stopped is not None, log[-5000:]
     assert_gone(family)
     (checkpoint,) = (job.run / "checkpoints").glob(f"step_{int(stopped[1]):08d}")
     assert checkpoint.is_dir()
-    again = Job(folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null")
+    again = Job(
+        folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null"
+    )
     code_again, log_again = again.finish()
     assert code_again == 0, log_again[-5000:]
     assert f"finetune: resuming after step {stopped[1]}/{STEPS}" in log_again
@@ -105,7 +131,9 @@ def test_a_signal_stops_all_workers_after_a_checkpoint(folder, undisturbed, name
 
 
 @pytest.mark.faults
-def test_a_hanging_rank_is_killed_after_the_timeout_and_the_run_resumes(folder, undisturbed):
+def test_a_hanging_rank_is_killed_after_the_timeout_and_the_run_resumes(
+    folder, undisturbed
+):
     job = Job(folder, "hung", *SHORT, "distributed.timeout_s=30")
     job.wait_for_a_checkpoint("finetune")
     job.workers()[1].send_signal(signal.SIGSTOP)
@@ -119,9 +147,15 @@ def test_a_hanging_rank_is_killed_after_the_timeout_and_the_run_resumes(folder, 
 @pytest.fixture
 def cluster(monkeypatch):
     """A head and one more node, with a CPU each: one rank on either."""
-    monkeypatch.setenv("RAY_health_check_period_ms", "1000")  # not 3 s; five failures make a node lost
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "10")  # before a driver gives its head up
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    monkeypatch.setenv(
+        "RAY_health_check_period_ms", "1000"
+    )  # not 3 s; five failures make a node lost
+    monkeypatch.setenv(
+        "RAY_gcs_rpc_server_reconnect_timeout_s", "10"
+    )  # before a driver gives its head up
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     made.add_node(num_cpus=1)
     yield made
     made.shutdown()
@@ -139,8 +173,16 @@ def test_a_lost_node_is_replaced_and_the_run_resumes(folder, undisturbed, cluste
 
 
 @pytest.mark.faults
-def test_without_a_replacement_the_run_resumes_on_fewer_nodes(folder, undisturbed, cluster):
-    job = Job(folder, "fewer", *SHORT, f"distributed.address={cluster.address}", "distributed.workers=[1,2]")
+def test_without_a_replacement_the_run_resumes_on_fewer_nodes(
+    folder, undisturbed, cluster
+):
+    job = Job(
+        folder,
+        "fewer",
+        *SHORT,
+        f"distributed.address={cluster.address}",
+        "distributed.workers=[1,2]",
+    )
     job.wait_for_a_checkpoint("finetune")
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
     code, log = job.finish()
@@ -150,7 +192,9 @@ def test_without_a_replacement_the_run_resumes_on_fewer_nodes(folder, undisturbe
 
 
 @pytest.mark.faults
-def test_a_lost_head_ends_the_job_which_resumes_on_a_new_cluster(folder, undisturbed, cluster):
+def test_a_lost_head_ends_the_job_which_resumes_on_a_new_cluster(
+    folder, undisturbed, cluster
+):
     job = Job(folder, "head", *SHORT, f"distributed.address={cluster.address}")
     job.wait_for_a_checkpoint("finetune")
     cluster.remove_node(cluster.head_node, allow_graceful=False)
@@ -160,11 +204,18 @@ def test_a_lost_head_ends_the_job_which_resumes_on_a_new_cluster(folder, undistu
 
 
 @pytest.mark.faults
-def test_a_run_at_a_uri_survives_the_loss_of_a_machine_with_its_disk(folder, undisturbed, tmp_path):
+def test_a_run_at_a_uri_survives_the_loss_of_a_machine_with_its_disk(
+    folder, undisturbed, tmp_path
+):
     """Two ranks on Ray; a machine is a cache folder."""
     with s3(tmp_path / "home"):
-        at_uri = (f"data.corpus=s3://{BUCKET}/corpus", f"track.directory=s3://{BUCKET}/runs")
-        lost = Job(tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'lost'}")
+        at_uri = (
+            f"data.corpus=s3://{BUCKET}/corpus",
+            f"track.directory=s3://{BUCKET}/runs",
+        )
+        lost = Job(
+            tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'lost'}"
+        )
         lost.run = local_copy(tmp_path / "lost")
         lost.wait_for_a_checkpoint("finetune")
         family = psutil.Process(lost.process.pid).children(recursive=True)
@@ -173,7 +224,9 @@ def test_a_run_at_a_uri_survives_the_loss_of_a_machine_with_its_disk(folder, und
         lost.process.wait()
         assert_gone(family)
         shutil.rmtree(tmp_path / "lost")
-        job = Job(tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'new'}")
+        job = Job(
+            tmp_path, "moved", *SHORT, *at_uri, f"storage.cache={tmp_path / 'new'}"
+        )
         code, log = job.finish()
         assert code == 0, log[-5000:]
         assert_resumed(log)
@@ -214,25 +267,38 @@ def damage(path: Path) -> None:
     ids=["flipped", "missing", "truncated"],
 )
 @pytest.mark.faults
-def test_a_damaged_corpus_shard_is_named_before_anything_trains(tiny, tmp_path, hurt, words):
+def test_a_damaged_corpus_shard_is_named_before_anything_trains(
+    tiny, tmp_path, hurt, words
+):
     config, _ = tiny
     corpus = shutil.copytree(tiny_runs.load(config).data.corpus, tmp_path / "corpus")
     shard = next(corpus.glob("train/*.arrow"))
     hurt(shard)
     with pytest.raises(DataError, match=words) as found:
-        train_run(tiny_runs.load(config, f"name={tmp_path.name}", f"data.corpus={corpus}"))
+        train_run(
+            tiny_runs.load(config, f"name={tmp_path.name}", f"data.corpus={corpus}")
+        )
     assert str(shard) in str(found.value)
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system takes root")
-def test_a_full_disk_ends_the_run_which_resumes_once_there_is_room(tiny, tmp_path, monkeypatch):
+def test_a_full_disk_ends_the_run_which_resumes_once_there_is_room(
+    tiny, tmp_path, monkeypatch
+):
     config, undisturbed = tiny
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", disk], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", disk], check=True
+    )
     try:
-        settings = tiny_runs.load(config, "name=full", f"track.directory={disk}", "track.checkpoint_every_steps=3")
+        settings = tiny_runs.load(
+            config,
+            "name=full",
+            f"track.directory={disk}",
+            "track.checkpoint_every_steps=3",
+        )
         fill_after_the_first_checkpoint(disk, monkeypatch)
         with pytest.raises(CheckpointError, match="bytes are free"):
             train_run(settings)
@@ -240,12 +306,16 @@ def test_a_full_disk_ends_the_run_which_resumes_once_there_is_room(tiny, tmp_pat
         (disk / "ballast").unlink()
         run = train_run(settings)
         for stage in ("plant", "finetune"):
-            assert tiny_runs.losses(run, stage) == pytest.approx(tiny_runs.losses(undisturbed, stage), rel=1e-6)
+            assert tiny_runs.losses(run, stage) == pytest.approx(
+                tiny_runs.losses(undisturbed, stage), rel=1e-6
+            )
     finally:
         subprocess.run(["umount", disk], check=True)
 
 
-def fill_after_the_first_checkpoint(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fill_after_the_first_checkpoint(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Leaves too little for a checkpoint, but the metrics of a step."""
     from xmtc.training.checkpoint import CheckpointStore
 
@@ -254,7 +324,9 @@ def fill_after_the_first_checkpoint(disk: Path, monkeypatch: pytest.MonkeyPatch)
     def save_and_fill(self, step, *args, **kwargs):
         path = save(self, step, *args, **kwargs)
         if not (disk / "ballast").exists():
-            (disk / "ballast").write_bytes(bytes(max(0, shutil.disk_usage(disk).free - 50_000)))
+            (disk / "ballast").write_bytes(
+                bytes(max(0, shutil.disk_usage(disk).free - 50_000))
+            )
         return path
 
     monkeypatch.setattr(CheckpointStore, "save", save_and_fill)

@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "score")
+)  # the local engine's tests have the model and the rows
 
 from score_jobs import FP32, contents, read_output, score, write_rows
 from trial_model import TEXTS, export
@@ -25,9 +27,13 @@ from xmtc.errors import ConfigError
 from xmtc.score.shell import make_job
 
 TOOL = Path(__file__).parents[2] / "tools/check/kill_scoring.py"
-EVIDENCE = replace(FP32, evidence=True)  # the words, too, travel from tokenisers to actors
+EVIDENCE = replace(
+    FP32, evidence=True
+)  # the words, too, travel from tokenisers to actors
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+    ),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -51,11 +57,15 @@ def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
             next(scored_records(job, frozenset(), "cuda", workers))
 
 
-def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(model, tmp_path):
+def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(
+    model, tmp_path
+):
     write_rows(tmp_path / "in" / "a.jsonl", 60)
     write_rows(tmp_path / "in" / "b.jsonl", 18)
     manifest = score(model, tmp_path / "in", tmp_path / "local", EVIDENCE)
-    killer = threading.Thread(target=kill_an_actor, args=(tmp_path / "ray",), daemon=True)
+    killer = threading.Thread(
+        target=kill_an_actor, args=(tmp_path / "ray",), daemon=True
+    )
     killer.start()
     assert score_on_ray(model, tmp_path / "in", tmp_path / "ray") == manifest
     killer.join(timeout=1)
@@ -72,21 +82,40 @@ def kill_an_actor(output):
     while len(list(output.glob("part-*"))) < 3:
         time.sleep(0.01)
     for process in psutil.Process().children(recursive=True):
-        if "ScoringActor" in " ".join(process.cmdline()) or "ScoringActor" in process.name():
+        if (
+            "ScoringActor" in " ".join(process.cmdline())
+            or "ScoringActor" in process.name()
+        ):
             os.kill(process.pid, signal.SIGKILL)
             return
-    raise AssertionError([process.cmdline()[:1] for process in psutil.Process().children(recursive=True)])
+    raise AssertionError(
+        [process.cmdline()[:1] for process in psutil.Process().children(recursive=True)]
+    )
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
 def test_killed_eight_times_as_process_driver_actor_and_node(model, tmp_path):
-    rows = {"id": [f"d{i}" for i in range(2000)], "text": [TEXTS[i % 4] for i in range(2000)]}
+    rows = {
+        "id": [f"d{i}" for i in range(2000)],
+        "text": [TEXTS[i % 4] for i in range(2000)],
+    }
     pq.write_table(pa.table(rows), tmp_path / "in.parquet")
     tool = [sys.executable, str(TOOL), str(model), str(tmp_path / "in.parquet")]
-    options = ["--output", str(tmp_path / "out"), "--id", "id", "--block-rows", "2", "--seed", "20"]
+    options = [
+        "--output",
+        str(tmp_path / "out"),
+        "--id",
+        "id",
+        "--block-rows",
+        "2",
+        "--seed",
+        "20",
+    ]
     kills = ["--kills", "local=2", "ray=1", "driver=2", "actor=2", "node=1"]
-    done = subprocess.run([*tool, *options, *kills], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*tool, *options, *kills], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum("kill" in line for line in said) == 8

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "score"))  # the local engine's tests have the model and the rows
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "score")
+)  # the local engine's tests have the model and the rows
 
 from s3_server import BUCKET, names, s3
 from score_jobs import FP32, contents, score, write_rows
@@ -35,7 +37,9 @@ def model(tmp_path_factory):
     with s3(tmp_path_factory.mktemp("home")):
         for path in folder.rglob("*"):
             if path.is_file():
-                Remote(f"{ROOT}/model").upload(path, path.relative_to(folder).as_posix())
+                Remote(f"{ROOT}/model").upload(
+                    path, path.relative_to(folder).as_posix()
+                )
         yield folder
 
 
@@ -46,7 +50,13 @@ def host(tmp_path, monkeypatch):
 
 
 def job_at(place: str, source: str):
-    return make_job(fetch_model(f"{ROOT}/model"), [source], f"{ROOT}/{place}", FP32, source=f"{ROOT}/model")
+    return make_job(
+        fetch_model(f"{ROOT}/model"),
+        [source],
+        f"{ROOT}/{place}",
+        FP32,
+        source=f"{ROOT}/model",
+    )
 
 
 def put_rows(folder: Path, place: str, rows: int = 14) -> tuple[Path, str]:
@@ -69,15 +79,22 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     job = job_at("two-out", source)
     assert open_job(job, overwrite=False) == []
     host("first")
-    blocks = [tokenise_block(job, row) for row in read_file_blocks(job, frozenset(), {"file": 0})]
+    blocks = [
+        tokenise_block(job, row)
+        for row in read_file_blocks(job, frozenset(), {"file": 0})
+    ]
     first = ScoringActor(job, "cpu")
     for row in blocks[:2]:
         first(row)
     host("second")
     second = ScoringActor(job, "cpu")
-    for row in blocks[1:3]:  # the second block twice: the first machine was taken for lost
+    for row in blocks[
+        1:3
+    ]:  # the second block twice: the first machine was taken for lost
         second(row)
-    Remote(job.output.uri).remove(".done/00000-00002.json")  # killed between part and record
+    Remote(job.output.uri).remove(
+        ".done/00000-00002.json"
+    )  # killed between part and record
     host("driver after a kill")
     records = open_job(job_at("two-out", source), overwrite=False)
     assert [record.block for record in records] == ["00000-00000", "00000-00001"]
@@ -86,10 +103,16 @@ def test_two_machines_share_nothing_but_the_uri(model, host, tmp_path):
     assert left == [2, 3, 4]
     manifest = score_local(job_at("two-out", source), device="cpu")
     assert manifest["parts"] == expected["parts"]
-    assert names(job.output.uri) == {path.name for path in (tmp_path / "local").iterdir()}
-    assert contents(downloaded("two-out", tmp_path / "copy")) == contents(tmp_path / "local")
+    assert names(job.output.uri) == {
+        path.name for path in (tmp_path / "local").iterdir()
+    }
+    assert contents(downloaded("two-out", tmp_path / "copy")) == contents(
+        tmp_path / "local"
+    )
     for machine in ("first", "second"):
-        assert any((tmp_path / machine / ".cache" / "xmtc" / "fetched").rglob("config.json"))
+        assert any(
+            (tmp_path / machine / ".cache" / "xmtc" / "fetched").rglob("config.json")
+        )
     assert finish(job, open_job(job, overwrite=False)) == manifest
 
 
@@ -128,7 +151,10 @@ def test_inputs_at_uris(model, host, tmp_path):
     for folder in ("x", "x/_side", "y"):
         put_rows(tmp_path, f"inputs/{folder}", 2)
     job = make_job(model, [f"{ROOT}/inputs"], tmp_path / "out", FP32)
-    assert [file.path.removeprefix(f"{ROOT}/inputs/") for file in job.files] == ["x/a.jsonl", "y/a.jsonl"]
+    assert [file.path.removeprefix(f"{ROOT}/inputs/") for file in job.files] == [
+        "x/a.jsonl",
+        "y/a.jsonl",
+    ]
     assert len({file.name for file in job.files}) == 2
     (one,) = make_job(model, [f"{ROOT}/inputs/x/*.jsonl"], tmp_path / "out", FP32).files
     assert one.name == "a.jsonl"
@@ -140,17 +166,40 @@ def test_inputs_at_uris(model, host, tmp_path):
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
 def test_killed_twenty_times_on_machines_that_share_no_disk(model, tmp_path):
-    rows = {"id": [f"d{i}" for i in range(4000)], "text": [TEXTS[i % 4] for i in range(4000)]}
+    rows = {
+        "id": [f"d{i}" for i in range(4000)],
+        "text": [TEXTS[i % 4] for i in range(4000)],
+    }
     pq.write_table(pa.table(rows), tmp_path / "in.parquet")
     Remote(f"{ROOT}/kills").upload(tmp_path / "in.parquet", "in.parquet")
-    tool = [sys.executable, str(TOOL), f"{ROOT}/model", f"{ROOT}/kills/in.parquet", "--output", f"{ROOT}/kills/out"]
-    options = ["--id", "id", "--block-rows", "4", "--seed", "18", "--disks", str(tmp_path / "disks")]
+    tool = [
+        sys.executable,
+        str(TOOL),
+        f"{ROOT}/model",
+        f"{ROOT}/kills/in.parquet",
+        "--output",
+        f"{ROOT}/kills/out",
+    ]
+    options = [
+        "--id",
+        "id",
+        "--block-rows",
+        "4",
+        "--seed",
+        "18",
+        "--disks",
+        str(tmp_path / "disks"),
+    ]
     kills = [("driver", 6), ("actor", 8), ("node", 6)]
     words = chain(["--kills"], (f"{kind}={number}" for kind, number in kills))
-    done = subprocess.run([*tool, *options, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*tool, *options, *words], capture_output=True, text=True, check=False
+    )
     print(done.stdout)  # `pytest -rP` shows each kill
     assert done.returncode == 0, done.stdout + done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum("kill" in line for line in said) == 20
     assert said[-1]["holds"] is True
-    assert len(list((tmp_path / "disks").iterdir())) == 7, "every node copied model and input itself"
+    assert len(list((tmp_path / "disks").iterdir())) == 7, (
+        "every node copied model and input itself"
+    )

@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.faults,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(
-        os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces take root and iproute2"
+        os.geteuid() != 0 or shutil.which("ip") is None,
+        reason="network namespaces take root and iproute2",
     ),
 ]
 
@@ -46,18 +47,34 @@ class Host:
         subprocess.run(["ip", "-n", self.name, *arguments], check=True)
 
     def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([*self.prefix, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(
+            [*self.prefix, *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
-    def start_ray(self, *arguments: str, disk: Path | None = None) -> subprocess.Popen[bytes]:
+    def start_ray(
+        self, *arguments: str, disk: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         """`ray start`, which stays in the foreground.
 
         Args:
             arguments: of it.
             disk: a folder in whose place this host alone has an empty file system.
         """
-        own_disk = ["sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', disk] if disk else []
-        ray = [Path(sys.executable).with_name("ray"), "start", "--block", "--disable-usage-stats", "--num-cpus=1"]
-        return self.start(*own_disk, *ray, f"--node-ip-address={self.address}", *arguments)
+        own_disk = (
+            ["sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', disk] if disk else []
+        )
+        ray = [
+            Path(sys.executable).with_name("ray"),
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            "--num-cpus=1",
+        ]
+        return self.start(
+            *own_disk, *ray, f"--node-ip-address={self.address}", *arguments
+        )
 
 
 @pytest.fixture
@@ -65,10 +82,16 @@ def hosts() -> Iterator[tuple[Host, Host]]:
     made = tuple(Host(f"xmtc-{os.getpid()}-{i}", f"10.213.77.{i}") for i in (1, 2))
     cable = [f"xmtc{os.getpid() % 100_000}{end}" for end in "ab"]
     try:
-        subprocess.run(["ip", "link", "add", cable[0], "type", "veth", "peer", "name", cable[1]], check=True)
+        subprocess.run(
+            ["ip", "link", "add", cable[0], "type", "veth", "peer", "name", cable[1]],
+            check=True,
+        )
         for host, end in zip(made, cable, strict=True):
             subprocess.run(["ip", "netns", "add", host.name], check=True)
-            subprocess.run(["ip", "link", "set", end, "netns", host.name, "name", INTERFACE], check=True)
+            subprocess.run(
+                ["ip", "link", "set", end, "netns", host.name, "name", INTERFACE],
+                check=True,
+            )
             host.ip("addr", "add", f"{host.address}/24", "dev", INTERFACE)
             for interface in ("lo", INTERFACE):
                 host.ip("link", "set", interface, "up")
@@ -95,7 +118,9 @@ def cluster(hosts, disk, monkeypatch) -> Iterator[str]:
     for name, value in s3_environment(hosts[0]).items():
         monkeypatch.setenv(name, value)
     address = f"{hosts[0].address}:{RAY_PORT}"
-    with ended(hosts[0].start_ray("--head", f"--port={RAY_PORT}", "--include-dashboard=false")):
+    with ended(
+        hosts[0].start_ray("--head", f"--port={RAY_PORT}", "--include-dashboard=false")
+    ):
         time.sleep(10)  # until the head listens
         with ended(hosts[1].start_ray(f"--address={address}", disk=disk)):
             yield address
@@ -107,7 +132,11 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     try:
         yield
     finally:
-        family = [process, *psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
+        family = (
+            [process, *psutil.Process(process.pid).children(recursive=True)]
+            if process.poll() is None
+            else []
+        )
         for member in family:
             member.kill()
         process.wait()
@@ -126,7 +155,9 @@ def s3_environment(host: Host) -> dict[str, str]:
 @pytest.fixture
 def bucket(hosts, cluster) -> Iterator[str]:
     """On an S3 server of the first host; `cluster` has set the environment."""
-    server = hosts[0].start(sys.executable, "-m", "moto.server", "-H", hosts[0].address, "-p", str(S3_PORT))
+    server = hosts[0].start(
+        sys.executable, "-m", "moto.server", "-H", hosts[0].address, "-p", str(S3_PORT)
+    )
     with ended(server):
         time.sleep(10)  # until it listens
         make = "import fsspec; fsspec.filesystem('s3').mkdir('runs')"
@@ -144,33 +175,62 @@ def undisturbed(tmp_path_factory) -> Path:
 
 def test_a_partition_of_20_s_is_waited_out(tmp_path, hosts, cluster, undisturbed):
     first, second = hosts
-    job = Job(tmp_path, "partitioned", *SHORT, f"distributed.address={cluster}", prefix=first.prefix)
+    job = Job(
+        tmp_path,
+        "partitioned",
+        *SHORT,
+        f"distributed.address={cluster}",
+        prefix=first.prefix,
+    )
     job.wait_for_a_checkpoint("finetune")
     second.ip("link", "set", INTERFACE, "down")
     before = job.steps("finetune")
     time.sleep(PARTITION_S)
     assert job.process.poll() is None
-    assert job.steps("finetune") - before <= 1, "training went on without the other host"
+    assert job.steps("finetune") - before <= 1, (
+        "training went on without the other host"
+    )
     second.ip("link", "set", INTERFACE, "up")
     code, log = job.finish()
     assert code == 0, log[-5000:]
     assert_same(job.run, undisturbed)
 
 
-def on_own_disks(name: str, bucket: str, disk: Path, cluster: str, *more: str) -> tuple[str, ...]:
-    at_uri = (f"data.corpus={bucket}/corpus", f"track.directory={bucket}/runs", f"storage.cache={disk}")
-    return (name, *SHORT, *at_uri, "finetune.cache_hidden=false", f"distributed.address={cluster}", *more)
+def on_own_disks(
+    name: str, bucket: str, disk: Path, cluster: str, *more: str
+) -> tuple[str, ...]:
+    at_uri = (
+        f"data.corpus={bucket}/corpus",
+        f"track.directory={bucket}/runs",
+        f"storage.cache={disk}",
+    )
+    return (
+        name,
+        *SHORT,
+        *at_uri,
+        "finetune.cache_hidden=false",
+        f"distributed.address={cluster}",
+        *more,
+    )
 
 
-def test_hosts_with_separate_disks_share_a_run_at_a_uri(tmp_path, hosts, disk, cluster, bucket, undisturbed):
-    job = Job(tmp_path, *on_own_disks("apart", bucket, disk, cluster), prefix=hosts[0].prefix)
+def test_hosts_with_separate_disks_share_a_run_at_a_uri(
+    tmp_path, hosts, disk, cluster, bucket, undisturbed
+):
+    job = Job(
+        tmp_path, *on_own_disks("apart", bucket, disk, cluster), prefix=hosts[0].prefix
+    )
     code, log = job.finish()
     assert code == 0, log[-5000:]
-    assert {hosts[0].address, hosts[1].address} <= set(re.findall(r"ip=([\d.]+), pid=\d+\) world_rank", log))
+    assert {hosts[0].address, hosts[1].address} <= set(
+        re.findall(r"ip=([\d.]+), pid=\d+\) world_rank", log)
+    )
     assert_same(next(disk.glob("runs/*/apart")), undisturbed)
 
 
-def test_hosts_with_separate_disks_score_a_corpus_at_a_uri(tmp_path, hosts, cluster, bucket, undisturbed):
+def test_hosts_with_separate_disks_score_a_corpus_at_a_uri(
+    tmp_path, hosts, cluster, bucket, undisturbed
+):
     """Each host has one processor: the actor takes one of them, and the other host reads and tokenises."""
     rows = [{"id": f"d{i}", "text": f"def f{i}(): return {i}"} for i in range(200)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -179,25 +239,67 @@ def test_hosts_with_separate_disks_score_a_corpus_at_a_uri(tmp_path, hosts, clus
         (tmp_path / "in.jsonl", f"{bucket}/in.jsonl"),
     ):
         put = "import fsspec, sys; fsspec.filesystem('s3').put(sys.argv[1], sys.argv[2], recursive=True)"
-        subprocess.run([*hosts[0].prefix, sys.executable, "-c", put, here, there], check=True)
+        subprocess.run(
+            [*hosts[0].prefix, sys.executable, "-c", put, here, there], check=True
+        )
 
     def score(source: str, output: str, *engine: str) -> None:
-        words = ("score", f"{bucket}/model", source, "-o", output, "--id", "id", "--block-rows", "16", *engine)
+        words = (
+            "score",
+            f"{bucket}/model",
+            source,
+            "-o",
+            output,
+            "--id",
+            "id",
+            "--block-rows",
+            "16",
+            *engine,
+        )
         xmtc = [sys.executable, "-c", "from xmtc.cli import main; main()"]
         subprocess.run([*hosts[0].prefix, *xmtc, *words], check=True, timeout=300)
 
     score(f"{bucket}/in.jsonl", str(tmp_path / "local"))
-    score(f"{bucket}/in.jsonl", f"{bucket}/scores", "--engine", "ray", "--address", cluster, "--workers", "1")
+    score(
+        f"{bucket}/in.jsonl",
+        f"{bucket}/scores",
+        "--engine",
+        "ray",
+        "--address",
+        cluster,
+        "--workers",
+        "1",
+    )
     get = "import fsspec, sys; fsspec.filesystem('s3').get(sys.argv[1], sys.argv[2], recursive=True)"
-    subprocess.run([*hosts[0].prefix, sys.executable, "-c", get, f"{bucket}/scores/", f"{tmp_path}/ray/"], check=True)
-    parts = {path.name: path.read_bytes() for path in (tmp_path / "local").glob("part-*")}
-    assert {path.name: path.read_bytes() for path in (tmp_path / "ray").glob("part-*")} == parts
+    subprocess.run(
+        [
+            *hosts[0].prefix,
+            sys.executable,
+            "-c",
+            get,
+            f"{bucket}/scores/",
+            f"{tmp_path}/ray/",
+        ],
+        check=True,
+    )
+    parts = {
+        path.name: path.read_bytes() for path in (tmp_path / "local").glob("part-*")
+    }
+    assert {
+        path.name: path.read_bytes() for path in (tmp_path / "ray").glob("part-*")
+    } == parts
     assert len(parts) == 13
 
 
-def test_an_error_of_all_workers_is_reported_once(tmp_path, hosts, disk, cluster, bucket):
+def test_an_error_of_all_workers_is_reported_once(
+    tmp_path, hosts, disk, cluster, bucket
+):
     mistake = "finetune.optimizer.learning_rate=1e30"
-    job = Job(tmp_path, *on_own_disks("mistaken", bucket, disk, cluster, mistake), prefix=hosts[0].prefix)
+    job = Job(
+        tmp_path,
+        *on_own_disks("mistaken", bucket, disk, cluster, mistake),
+        prefix=hosts[0].prefix,
+    )
     code, log = job.finish()
     assert code == 1, log[-5000:]
     assert "the model diverged" in log

@@ -25,18 +25,27 @@ def test_an_error_of_all_workers_ends_them_normally(on_ray):
     errors = Attempt()
     assert errors.first_error() is None
     with ThreadPoolExecutor(2) as pool:
-        ended = list(pool.map(lambda rank: errors.report(TrainingError(f"rank {rank}: NaN"), rank, 2), (0, 1)))
+        ended = list(
+            pool.map(
+                lambda rank: errors.report(TrainingError(f"rank {rank}: NaN"), rank, 2),
+                (0, 1),
+            )
+        )
     assert ended == [True, True]
     found = errors.first_error()
     assert isinstance(found, TrainingError)
     assert str(found) == "rank 0: NaN"
 
 
-def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again(on_ray, monkeypatch):
+def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again(
+    on_ray, monkeypatch
+):
     monkeypatch.setattr(worker_errors, "_TIMEOUT_S", 0.2)
     errors = Attempt()
     assert not errors.report(DataError("shard 3: damaged"), 1, 2)
-    monkeypatch.setattr("xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again"))
+    monkeypatch.setattr(
+        "xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again")
+    )
     cluster._train_on_worker({"errors": errors, "stage": "plant", "copies": None})
     found = errors.first_error()
     assert isinstance(found, DataError)
@@ -57,14 +66,22 @@ def late_or_gone(gone: bool) -> str | None:
 
 @pytest.mark.parametrize(
     ("gone", "words"),
-    [(False, "more than distributed.timeout_s=2: a worker hangs"), (True, "connection to another worker is lost")],
+    [
+        (False, "more than distributed.timeout_s=2: a worker hangs"),
+        (True, "connection to another worker is lost"),
+    ],
 )
 def test_a_failed_collective_is_explained(tmp_path, gone, words):
-    with pytest.raises(FileNotFoundError, match=r"rank1\.pt"):  # rank 1 leaves no result
+    with pytest.raises(
+        FileNotFoundError, match=r"rank1\.pt"
+    ):  # rank 1 leaves no result
         run_gloo(late_or_gone, 2, tmp_path, gone, timeout_s=2)
     said = torch.load(tmp_path / "rank0.pt", weights_only=False)
     assert words in said
 
 
 def test_other_errors_are_not_explained():
-    assert worker_errors.explain_failed_collective(RuntimeError("shape mismatch"), 1.0) is None
+    assert (
+        worker_errors.explain_failed_collective(RuntimeError("shape mismatch"), 1.0)
+        is None
+    )

@@ -22,7 +22,9 @@ def install(monkeypatch):
         module.__dict__["member"] = installed_object
         monkeypatch.setitem(sys.modules, "other_package", module)
         point = importlib.metadata.EntryPoint("greet", "other_package:member", GROUP)
-        monkeypatch.setattr(members, "entry_points", lambda group: (point,) if group == GROUP else ())
+        monkeypatch.setattr(
+            members, "entry_points", lambda group: (point,) if group == GROUP else ()
+        )
 
     return install
 
@@ -78,7 +80,11 @@ def test_a_group_of_commands_can_be_installed(install, capsys):
     assert "hello reader" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("member", "words"), [(train, "'train'"), (print, "is no Command")], ids=["taken", "other"])
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [(train, "'train'"), (print, "is no Command")],
+    ids=["taken", "other"],
+)
 def test_a_wrong_member_is_refused_with_its_place(install, member, words):
     install(member)
     with pytest.raises(ConfigError, match=f"{GROUP}: greet.*{words}"):

@@ -30,9 +30,15 @@ def data_config(corpus: Path, source: dict[str, Any], **settings: Any) -> DataCo
     return TypeAdapter(DataConfig).validate_json(json.dumps(content))
 
 
-def jsonl_source(tmp_path: Path, rows: Iterable[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def jsonl_source(
+    tmp_path: Path, rows: Iterable[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
     path = write_jsonl(tmp_path / "train.jsonl", rows)
-    return {"kind": "jsonl", "files": {"train": str(path)}, "columns": {"id": "id"}} | more
+    return {
+        "kind": "jsonl",
+        "files": {"train": str(path)},
+        "columns": {"id": "id"},
+    } | more
 
 
 def documents(n: int) -> list[dict[str, Any]]:
@@ -41,7 +47,8 @@ def documents(n: int) -> list[dict[str, Any]]:
     return [
         {
             "id": f"d{i}",
-            "text": f"number {i} " + " ".join(words[(i * 7 + k) % 9] for k in range(1 + (i * 37) % 90)),
+            "text": f"number {i} "
+            + " ".join(words[(i * 7 + k) % 9] for k in range(1 + (i * 37) % 90)),
             "labels": [f"l{(i + k * 3) % 7}" for k in range(1 + i % 3)],
         }
         for i in range(n)
@@ -49,5 +56,7 @@ def documents(n: int) -> list[dict[str, Any]]:
 
 
 def small_corpus(tmp_path: Path, n: int = 200, **settings: Any) -> Corpus:
-    config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(n)), **settings)
+    config = data_config(
+        tmp_path / "corpus", jsonl_source(tmp_path, documents(n)), **settings
+    )
     return prepare(config, None, map_unordered=serial)

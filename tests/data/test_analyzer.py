@@ -18,8 +18,15 @@ from xmtc.data.words import TermRules, choose_words, document_frequencies
 from xmtc.scorers.base import Features, Training
 from xmtc.scorers.config import LinearConfig, ScorerSettings, WordNeighboursConfig
 
-LETTERS = sorted({letter for words in SCRIPTS.values() for letter in words} | set("aZ9_ -.½²ﬁ\u200d\u00adİß々ーｶﾞ฿"))
-TEXTS = st.one_of(st.text(st.sampled_from(LETTERS)), st.text(), st.sampled_from(list(SCRIPTS.values())))
+LETTERS = sorted(
+    {letter for words in SCRIPTS.values() for letter in words}
+    | set("aZ9_ -.½²ﬁ\u200d\u00adİß々ーｶﾞ฿")
+)
+TEXTS = st.one_of(
+    st.text(st.sampled_from(LETTERS)),
+    st.text(),
+    st.sampled_from(list(SCRIPTS.values())),
+)
 
 
 @given(TEXTS)
@@ -36,13 +43,18 @@ def test_words_cover_every_letter_and_spans_give_back_the_text(text: str) -> Non
     covered = {place for _, start, end in spans for place in range(start, end)}
     assert {place for place, letter in enumerate(text) if _is_letter(letter)} <= covered
     for word, start, end in spans:
-        assert word in "".join(words_of(text[start:end])) or word in words_of(text[start:end])
+        assert word in "".join(words_of(text[start:end])) or word in words_of(
+            text[start:end]
+        )
     assert all(first[1] <= second[1] for first, second in pairwise(spans))
 
 
 def _is_letter(letter: str) -> bool:
     """Whether something of it is a letter or digit; a lone mark of halfwidth kana, for example, is none."""
-    return any(unicodedata.category(part)[0] in "LN" for part in unicodedata.normalize("NFKC", letter))
+    return any(
+        unicodedata.category(part)[0] in "LN"
+        for part in unicodedata.normalize("NFKC", letter)
+    )
 
 
 @given(st.text(st.sampled_from(" abcXYZ019_-.,;'")))
@@ -73,26 +85,45 @@ def test_words_of_scripts(text: str, words: list[str]) -> None:
 
 
 def test_terms_of_several_words_have_spans() -> None:
-    assert list(TermRules(2).spans("日本語")) == [("日本", 0, 2), ("本語", 1, 3), ("日本 本語", 0, 3)]
+    assert list(TermRules(2).spans("日本語")) == [
+        ("日本", 0, 2),
+        ("本語", 1, 3),
+        ("日本 本語", 0, 3),
+    ]
 
 
 ALPHABETS = {
     "Chinese": "法律经济图书馆医生学校河流山水火车电脑",
-    "Hindi": [a + b for a in "कखगघचजटडतदनपबमयरलवशसह" for b in ("", "ा", "ि", "ी", "ु", "े", "ो", "ं")],
+    "Hindi": [
+        a + b
+        for a in "कखगघचजटडतदनपबमयरलवशसह"
+        for b in ("", "ा", "ि", "ी", "ु", "े", "ो", "ं")
+    ],
     "Thai": "กขคงจชซดตถทนบปผพมยรลวสหอ",
     "Korean": "가나다라마바사아자차카타파하고노도로모보소오조",
 }
 
 
 @pytest.mark.parametrize("language", ALPHABETS)
-@pytest.mark.parametrize("scorer", [LinearConfig(), WordNeighboursConfig(neighbours=10)], ids=lambda one: one.kind)
-def test_without_spaces_as_much_is_learnt_as_with(language: str, scorer: ScorerSettings) -> None:
+@pytest.mark.parametrize(
+    "scorer",
+    [LinearConfig(), WordNeighboursConfig(neighbours=10)],
+    ids=lambda one: one.kind,
+)
+def test_without_spaces_as_much_is_learnt_as_with(
+    language: str, scorer: ScorerSettings
+) -> None:
     """Ten topics with six words each, among words of no topic."""
     draw = random.Random(7)
     word = lambda: "".join(draw.choices(ALPHABETS[language], k=draw.randint(2, 3)))  # noqa: E731
-    topics, common = [[word() for _ in range(6)] for _ in range(10)], [word() for _ in range(40)]
+    topics, common = (
+        [[word() for _ in range(6)] for _ in range(10)],
+        [word() for _ in range(40)],
+    )
     labels = np.arange(500) % 10
-    documents = [draw.sample(topics[label], 3) + draw.sample(common, 12) for label in labels]
+    documents = [
+        draw.sample(topics[label], 3) + draw.sample(common, 12) for label in labels
+    ]
     for words in documents:
         draw.shuffle(words)
 
@@ -101,7 +132,9 @@ def test_without_spaces_as_much_is_learnt_as_with(language: str, scorer: ScorerS
         vocabulary = choose_words(document_frequencies(texts[:400]), 400, WordsConfig())
         learnt = sparse.csr_array(np.eye(10, dtype=bool)[labels[:400]])
         training = Training(Features(vocabulary.words(texts[:400])), learnt)
-        best = scorer.fit(training).score(Features(vocabulary.words(texts[400:]))).top(1)
+        best = (
+            scorer.fit(training).score(Features(vocabulary.words(texts[400:]))).top(1)
+        )
         return float(np.mean(best.label_ids_NK[:, 0] == labels[400:]))
 
     spaced = hits(" ")

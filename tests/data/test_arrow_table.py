@@ -17,8 +17,14 @@ from xmtc.own_data import documents_table
 from xmtc.predict.arguments import as_texts
 
 NAMES = {"_type": "ClassLabel", "names": ["law", "fish"]}
-FEATURES = {"text": {"_type": "Value"}, "one": NAMES, "many": {"_type": "List", "feature": NAMES}}
-TABLE = pa.table({"text": ["a", "b", "c"], "one": [1, 0, -1], "many": [[0, 1], [], None]})
+FEATURES = {
+    "text": {"_type": "Value"},
+    "one": NAMES,
+    "many": {"_type": "List", "feature": NAMES},
+}
+TABLE = pa.table(
+    {"text": ["a", "b", "c"], "one": [1, 0, -1], "many": [[0, 1], [], None]}
+)
 READ = [
     {"text": "a", "one": "fish", "many": ["law", "fish"]},
     {"text": "b", "one": "law", "many": []},
@@ -29,7 +35,9 @@ READ = [
 def _save(path: Path, *, stream: bool = True) -> Path:
     """As `datasets` 5 writes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = TABLE.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    table = TABLE.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": FEATURES}})}
+    )
     writer = pa.ipc.new_stream if stream else pa.ipc.new_file
     with pa.OSFile(str(path), "wb") as sink, writer(sink, table.schema) as out:
         out.write_table(table, max_chunksize=2)
@@ -41,7 +49,9 @@ def _rows(path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_numbers_of_classes_are_read_as_their_names(tmp_path: Path, stream: bool) -> None:
+def test_numbers_of_classes_are_read_as_their_names(
+    tmp_path: Path, stream: bool
+) -> None:
     path = _save(tmp_path / "data.arrow", stream=stream)
     assert _rows(path) == READ
     assert ArrowTable().count(path) == 3
@@ -58,7 +68,9 @@ def test_init_finds_the_splits_of_a_saved_data_set(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     for split in ("train", "validation", "test"):
         _save(saved / split / "data-00000-of-00001.arrow")
-    (saved / "dataset_dict.json").write_text('{"splits": ["train", "validation", "test"]}')
+    (saved / "dataset_dict.json").write_text(
+        '{"splits": ["train", "validation", "test"]}'
+    )
     found = find_files(str(saved))
     assert found.settings is ArrowConfig
     assert found.by_split["dev"] == (f"{saved}/validation/data-00000-of-00001.arrow",)
@@ -71,7 +83,9 @@ def test_init_finds_the_splits_of_a_saved_data_set(tmp_path: Path) -> None:
         find_files(str(saved))
 
 
-def test_init_reads_what_a_saved_data_set_lists_and_all_parts_of_a_split(tmp_path: Path) -> None:
+def test_init_reads_what_a_saved_data_set_lists_and_all_parts_of_a_split(
+    tmp_path: Path,
+) -> None:
     saved = tmp_path / "saved"
     names = ["train", "train_extra", "validation_matched", "validation_mismatched"]
     for split in (*names, "test"):  # the last is of an earlier save
@@ -79,10 +93,15 @@ def test_init_reads_what_a_saved_data_set_lists_and_all_parts_of_a_split(tmp_pat
             _save(saved / split / f"data-00000-of-0000{number}.arrow")
         listed = [{"filename": "data-00000-of-00001.arrow"}]
         (saved / split / "state.json").write_text(json.dumps({"_data_files": listed}))
-    (saved / "dataset_dict.json").write_text(json.dumps({"splits": [*names, "unsupervised"]}))
+    (saved / "dataset_dict.json").write_text(
+        json.dumps({"splits": [*names, "unsupervised"]})
+    )
     assert find_files(str(saved)).left_out == ["unsupervised"]
     parts = [f"{saved}/{split}/data-00000-of-00001.arrow" for split in names]
-    assert find_files(str(saved)).by_split == {"train": (*parts[:2],), "dev": (*parts[2:],)}
+    assert find_files(str(saved)).by_split == {
+        "train": (*parts[:2],),
+        "dev": (*parts[2:],),
+    }
     (saved / "train" / "state.json").write_text("[")
     with pytest.raises(DataError, match=r"train.state\.json"):
         find_files(str(saved))
@@ -96,10 +115,23 @@ class Dataset(SimpleNamespace):
 
 
 def test_class_labels_of_a_dataset_in_memory_are_named() -> None:
-    table = TABLE.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
-    data = Dataset(column_names=TABLE.column_names, features=SimpleNamespace(arrow_schema=table.schema))
-    assert documents_table(data, None, ["text"], "one")["one"].to_pylist() == [["fish"], ["law"], []]
-    assert documents_table(data, None, ["text"], "many")["many"].to_pylist() == [["law", "fish"], [], []]
+    table = TABLE.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": FEATURES}})}
+    )
+    data = Dataset(
+        column_names=TABLE.column_names,
+        features=SimpleNamespace(arrow_schema=table.schema),
+    )
+    assert documents_table(data, None, ["text"], "one")["one"].to_pylist() == [
+        ["fish"],
+        ["law"],
+        [],
+    ]
+    assert documents_table(data, None, ["text"], "many")["many"].to_pylist() == [
+        ["law", "fish"],
+        [],
+        [],
+    ]
     for given in (data, table):
         texts = as_texts(given, ("text",), ("one", "many"))
         assert [categories_of(text) for text in texts] == [

@@ -22,12 +22,17 @@ def word_tokenizer(template: str | None) -> PreTrainedTokenizerFast:
     inner = Tokenizer(models.WordLevel({"<u>": 0, "<s>": 1, "a": 2}, unk_token="<u>"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     if template:
-        inner.post_processor = processors.TemplateProcessing(template, special_tokens=[("<s>", 1)])
+        inner.post_processor = processors.TemplateProcessing(
+            template, special_tokens=[("<s>", 1)]
+        )
     return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<u>")
 
 
 def micro_batch(*documents: int) -> MicroBatch:
-    return MicroBatch(np.array(documents, dtype=np.int64), np.array([1] * len(documents), dtype=np.float32))
+    return MicroBatch(
+        np.array(documents, dtype=np.int64),
+        np.array([1] * len(documents), dtype=np.float32),
+    )
 
 
 def test_special_tokens_of_each_kind(corpus):
@@ -38,7 +43,9 @@ def test_special_tokens_of_each_kind(corpus):
 
 def test_whole_documents(corpus):
     train = corpus.split("train")
-    batch = Collator(train, corpus.tokenizer(), window=512, overlap=64)(micro_batch(3, 17, 40))
+    batch = Collator(train, corpus.tokenizer(), window=512, overlap=64)(
+        micro_batch(3, 17, 40)
+    )
     assert batch.position_BT is None
     assert batch.input_ids_WU is batch.token_ids_BT
     for row, document in enumerate((3, 17, 40)):
@@ -55,10 +62,15 @@ def test_whole_documents(corpus):
 def test_windows_find_every_token_again(corpus, window, overlap):
     train = corpus.split("train")
     longest = np.argsort(train.lengths)[[-1, -5, 0, 3]]
-    batch = Collator(train, corpus.tokenizer(), window=window, overlap=overlap)(micro_batch(*longest))
+    batch = Collator(train, corpus.tokenizer(), window=window, overlap=overlap)(
+        micro_batch(*longest)
+    )
     assert batch.position_BT is not None
     assert batch.input_ids_WU.shape[1] <= window
-    flat_ids, flat_mask = batch.input_ids_WU.flatten(), batch.attention_mask_WU.flatten()
+    flat_ids, flat_mask = (
+        batch.input_ids_WU.flatten(),
+        batch.attention_mask_WU.flatten(),
+    )
     found = flat_ids[batch.position_BT]
     assert torch.equal(found[batch.mask_BT], batch.token_ids_BT[batch.mask_BT])
     assert flat_mask[batch.position_BT[batch.mask_BT]].all()
@@ -75,11 +87,20 @@ def test_a_crop_is_a_span_of_the_document_that_the_seed_determines(corpus):
     starts = set()
     for seed in range(50):
         batch = collate(micro_batch(shortest, longest), seed)
-        assert torch.equal(batch.token_ids_BT, collate(micro_batch(shortest, longest), seed).token_ids_BT)
-        short, span = (batch.token_ids_BT[row][batch.mask_BT[row]].tolist() for row in range(2))
+        assert torch.equal(
+            batch.token_ids_BT,
+            collate(micro_batch(shortest, longest), seed).token_ids_BT,
+        )
+        short, span = (
+            batch.token_ids_BT[row][batch.mask_BT[row]].tolist() for row in range(2)
+        )
         assert short == [101, *train.tokens(shortest).tolist(), 102]
         whole = train.tokens(longest).tolist()
-        start = next(start for start in range(4) if [101, *whole[start : start + crop], 102] == span)
+        start = next(
+            start
+            for start in range(4)
+            if [101, *whole[start : start + crop], 102] == span
+        )
         starts.add(start)
     assert starts == {0, 1, 2, 3}
 
@@ -92,8 +113,13 @@ def test_each_token_is_taken_where_it_is_farthest_from_the_edges(content):
     assert one.starts_W[-1] == content - one.length
     assert (np.diff(one.starts_W) <= one.length - overlap).all()
     assert one.length <= capacity
-    assert len(one.starts_W) == -(-(content - overlap) // (capacity - overlap))  # no fewer windows hold the document
-    assert len(one.starts_W) * (one.length - 1) < content + (len(one.starts_W) - 1) * overlap  # nor shorter ones
+    assert len(one.starts_W) == -(
+        -(content - overlap) // (capacity - overlap)
+    )  # no fewer windows hold the document
+    assert (
+        len(one.starts_W) * (one.length - 1)
+        < content + (len(one.starts_W) - 1) * overlap
+    )  # nor shorter ones
     assert len(one.window_T) == content + 2
     for token in range(content):
         inside = [
@@ -114,9 +140,13 @@ def test_cached_hidden_states_are_padded(corpus):
 
     class Lengths:
         def read(self, documents):
-            return [torch.full((int(train.lengths[d]) + 2, 3), float(d)) for d in documents]
+            return [
+                torch.full((int(train.lengths[d]) + 2, 3), float(d)) for d in documents
+            ]
 
-    batch = Collator(train, corpus.tokenizer(), window=512, overlap=0, hidden=Lengths())(micro_batch(2, 5))
+    batch = Collator(
+        train, corpus.tokenizer(), window=512, overlap=0, hidden=Lengths()
+    )(micro_batch(2, 5))
     assert batch.hidden_BTD is not None
     assert batch.hidden_BTD.shape == (*batch.mask_BT.shape, 3)
     assert (batch.hidden_BTD[batch.mask_BT] != 0).all()
@@ -124,5 +154,7 @@ def test_cached_hidden_states_are_padded(corpus):
 
 
 def test_overlap_must_leave_room(corpus):
-    with pytest.raises(ConfigError, match="hold 14 without special tokens, but overlap by 14"):
+    with pytest.raises(
+        ConfigError, match="hold 14 without special tokens, but overlap by 14"
+    ):
         Collator(corpus.split("train"), corpus.tokenizer(), window=16, overlap=14)

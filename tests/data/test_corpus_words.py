@@ -10,11 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpora import data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
+from corpora import (
+    data_config,
+    documents,
+    jsonl_source,
+    serial,
+    small_corpus,
+    write_jsonl,
+)
 from xmtc.data.corpus import Corpus
 from xmtc.data.list_column import ListColumn
 from xmtc.data.prepare import prepare
-from xmtc.data.words import TermRules, choose_words, count_words, document_frequencies, words_of
+from xmtc.data.words import (
+    TermRules,
+    choose_words,
+    count_words,
+    document_frequencies,
+    words_of,
+)
 from xmtc.errors import DataError
 
 ODD = [
@@ -26,7 +39,10 @@ ODD = [
 
 
 def corpus_of(tmp_path: Path, texts: list[str], **settings: Any) -> Corpus:
-    rows = [{"id": f"d{i}", "text": text, "labels": [f"l{i % 3}"]} for i, text in enumerate(texts)]
+    rows = [
+        {"id": f"d{i}", "text": text, "labels": [f"l{i % 3}"]}
+        for i, text in enumerate(texts)
+    ]
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), **settings)
     return prepare(config, None, map_unordered=serial)
 
@@ -34,10 +50,21 @@ def corpus_of(tmp_path: Path, texts: list[str], **settings: Any) -> Corpus:
 @pytest.mark.parametrize("ngrams", [1, 2])
 def test_rows_are_those_of_the_whole_texts(tmp_path: Path, ngrams: int) -> None:
     texts = [row["text"] for row in documents(700)] + ODD * 2
-    corpus = corpus_of(tmp_path, texts, max_length=4, words={"ngrams": ngrams}, split={"test": 0}, duplicates="keep")
+    corpus = corpus_of(
+        tmp_path,
+        texts,
+        max_length=4,
+        words={"ngrams": ngrams},
+        split={"test": 0},
+        duplicates="keep",
+    )
     vocabulary = corpus.vocabulary()
     train = [texts[int(doc_id[1:])] for doc_id in corpus.split("train").doc_ids()]
-    expected = choose_words(document_frequencies(train, TermRules(ngrams)), len(train), data_config_words(ngrams))
+    expected = choose_words(
+        document_frequencies(train, TermRules(ngrams)),
+        len(train),
+        data_config_words(ngrams),
+    )
     assert vocabulary.terms == expected.terms
     np.testing.assert_array_equal(vocabulary.documents_V, expected.documents_V)
     for name in corpus.splits:
@@ -48,14 +75,23 @@ def test_rows_are_those_of_the_whole_texts(tmp_path: Path, ngrams: int) -> None:
         assert found_NV.dtype == np.float32
         np.testing.assert_array_equal(found_NV.toarray(), rows_NV.toarray())
         some = np.array([len(split) - 1, 0, 3, 0])
-        np.testing.assert_array_equal(split.words(some).together().toarray(), rows_NV.toarray()[some])
-    assert corpus.split("train").words(np.empty(0, np.int64)).together().shape == (0, len(vocabulary))
+        np.testing.assert_array_equal(
+            split.words(some).together().toarray(), rows_NV.toarray()[some]
+        )
+    assert corpus.split("train").words(np.empty(0, np.int64)).together().shape == (
+        0,
+        len(vocabulary),
+    )
     with pytest.raises(IndexError, match="documents 0 to 10000 of"):
         corpus.split("train").words(np.array([0, 10_000]))
 
 
 def data_config_words(ngrams: int) -> Any:
-    return data_config(Path("corpus"), {"kind": "jsonl", "files": {"train": "x"}}, words={"ngrams": ngrams}).words
+    return data_config(
+        Path("corpus"),
+        {"kind": "jsonl", "files": {"train": "x"}},
+        words={"ngrams": ngrams},
+    ).words
 
 
 def test_shards_hold_counts_in_ascending_order_and_no_text(tmp_path: Path) -> None:
@@ -72,17 +108,23 @@ def test_shards_hold_counts_in_ascending_order_and_no_text(tmp_path: Path) -> No
             ids, counts = row["word_ids"], row["word_counts"]
             assert ids == sorted(set(ids))
             words = words_of(texts[row["doc_id"]])
-            assert {vocabulary.terms[i]: n for i, n in zip(ids, counts, strict=True)} == {
-                word: words.count(word) for word in words if word in vocabulary.ids
-            }
+            assert {
+                vocabulary.terms[i]: n for i, n in zip(ids, counts, strict=True)
+            } == {word: words.count(word) for word in words if word in vocabulary.ids}
 
 
 def test_equal_texts_have_equal_hashes_across_splits(tmp_path: Path) -> None:
     rows = documents(40)
     source = jsonl_source(tmp_path, [*rows, rows[7] | {"id": "again"}])
-    source["files"]["dev"] = str(write_jsonl(tmp_path / "dev.jsonl", [rows[3] | {"id": "same"}, documents(50)[45]]))
+    source["files"]["dev"] = str(
+        write_jsonl(
+            tmp_path / "dev.jsonl", [rows[3] | {"id": "same"}, documents(50)[45]]
+        )
+    )
     settings = {"duplicates": "keep", "split": {"test": 0}}
-    corpus = prepare(data_config(tmp_path / "corpus", source, **settings), None, map_unordered=serial)
+    corpus = prepare(
+        data_config(tmp_path / "corpus", source, **settings), None, map_unordered=serial
+    )
     train, dev = corpus.split("train"), corpus.split("dev")
     hashes = dict(zip(train.doc_ids(), train.text_hashes(), strict=True))
     assert train.text_hashes().dtype == np.uint64
@@ -98,7 +140,10 @@ def test_settings_of_words_make_another_corpus(tmp_path: Path) -> None:
     shorter = small_corpus(tmp_path, words={"most_terms": 3})
     assert shorter.fingerprint != first.fingerprint
     assert len(shorter.vocabulary()) == 3 < terms
-    assert shorter.split("train").words().together().shape == (len(shorter.split("train")), 3)
+    assert shorter.split("train").words().together().shape == (
+        len(shorter.split("train")),
+        3,
+    )
 
 
 def test_small_corpora_have_a_vocabulary_and_texts_without_words_an_empty_one(
@@ -130,22 +175,43 @@ def test_a_damaged_vocabulary_says_so(tmp_path: Path) -> None:
         Corpus.open(path).vocabulary()
 
 
-@given(st.text(max_size=60) | st.lists(st.sampled_from(["İ", "Σ", "ß", "'", " ", "a", "ǅ", "\u0307"])).map("".join))
+@given(
+    st.text(max_size=60)
+    | st.lists(st.sampled_from(["İ", "Σ", "ß", "'", " ", "a", "ǅ", "\u0307"])).map(
+        "".join
+    )
+)
 @settings(max_examples=200, deadline=None)
 def test_odd_letters_count_as_they_are_found(text: str) -> None:
     spans = list(TermRules(2).spans(text))
-    assert sorted(term for term, _, _ in spans) == sorted(TermRules(2).of(words_of(text)))
+    assert sorted(term for term, _, _ in spans) == sorted(
+        TermRules(2).of(words_of(text))
+    )
     assert all(0 <= start < end <= len(text) for _, start, end in spans)
-    assert sorted(count_words([text], TermRules(2)).terms) == sorted({term for term, _, _ in spans})
+    assert sorted(count_words([text], TermRules(2)).terms) == sorted(
+        {term for term, _, _ in spans}
+    )
 
 
-@given(st.lists(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=4), max_size=4), st.data())
+@given(
+    st.lists(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=4), max_size=4),
+    st.data(),
+)
 @settings(max_examples=60, deadline=None)
-def test_lists_of_shards_are_gathered_in_any_order(shards: list[list[list[int]]], data: st.DataObject) -> None:
-    batches = [pa.record_batch([pa.array(rows, pa.list_(pa.int32()))], names=["x"]) for rows in shards]
+def test_lists_of_shards_are_gathered_in_any_order(
+    shards: list[list[list[int]]], data: st.DataObject
+) -> None:
+    batches = [
+        pa.record_batch([pa.array(rows, pa.list_(pa.int32()))], names=["x"])
+        for rows in shards
+    ]
     column = ListColumn(batches, "x")
     every = [one for rows in shards for one in rows]
     assert column.values().tolist() == [value for one in every for value in one]
     assert [column.row(i).tolist() for i in range(len(column))] == every
-    wanted = data.draw(st.lists(st.integers(0, len(every) - 1)) if every else st.just([]))
-    assert column.values(np.array(wanted, np.int64)).tolist() == [value for i in wanted for value in every[i]]
+    wanted = data.draw(
+        st.lists(st.integers(0, len(every) - 1)) if every else st.just([])
+    )
+    assert column.values(np.array(wanted, np.int64)).tolist() == [
+        value for i in wanted for value in every[i]
+    ]

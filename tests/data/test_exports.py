@@ -14,26 +14,53 @@ LABEL_STUDIO = [
     {
         "id": 1,
         "data": {"text": "a"},
-        "annotations": [{"result": [{"value": {"choices": ["x", "y"]}, "type": "choices"}], "was_cancelled": False}],
+        "annotations": [
+            {
+                "result": [{"value": {"choices": ["x", "y"]}, "type": "choices"}],
+                "was_cancelled": False,
+            }
+        ],
     },
     {"id": 2, "data": {"text": "b"}, "annotations": [{"result": []}]},
     {"id": 3, "data": {"text": "c"}, "annotations": []},
-    {"id": 4, "data": {"text": "d"}, "annotations": [{"result": [], "was_cancelled": True}]},
+    {
+        "id": 4,
+        "data": {"text": "d"},
+        "annotations": [{"result": [], "was_cancelled": True}],
+    },
 ]
 PRODIGY = [
     {"text": "a", "label": "x", "answer": "accept", "_input_hash": 7},
     {"text": "a", "label": "y", "answer": "reject", "_input_hash": 7},
-    {"text": "b", "options": [{"id": "x"}, {"id": "y"}], "accept": ["y"], "answer": "accept"},
+    {
+        "text": "b",
+        "options": [{"id": "x"}, {"id": "y"}],
+        "accept": ["y"],
+        "answer": "accept",
+    },
     {"text": "c", "options": [{"id": "x"}], "accept": ["x"], "answer": "reject"},
     {"text": "d", "label": "x", "answer": "ignore"},
 ]
 ARGILLA = [
-    {"id": "1", "fields": {"text": "a"}, "responses": {"topic": [{"value": ["x", "y"], "status": "submitted"}]}},
-    {"id": "2", "fields": {"text": "b"}, "responses": {"topic": [{"value": ["x"], "status": "draft"}]}},
+    {
+        "id": "1",
+        "fields": {"text": "a"},
+        "responses": {"topic": [{"value": ["x", "y"], "status": "submitted"}]},
+    },
+    {
+        "id": "2",
+        "fields": {"text": "b"},
+        "responses": {"topic": [{"value": ["x"], "status": "draft"}]},
+    },
 ]
 ARGILLA_1 = [
     {"text": "a", "annotation": ["x"], "status": "Validated", "prediction": None},
-    {"text": "b", "annotation": None, "status": "Default", "prediction": [{"label": "x", "score": 1.0}]},
+    {
+        "text": "b",
+        "annotation": None,
+        "status": "Default",
+        "prediction": [{"label": "x", "score": 1.0}],
+    },
 ]
 SPACY = [{"text": "a", "cats": {"x": 1.0, "y": 0.0}}, {"text": "b", "cats": {"x": 0}}]
 
@@ -65,10 +92,15 @@ def read(path: Path) -> list[Any]:
         (ARGILLA, [(["x", "y"], None), None]),
         (ARGILLA_1, [(["x"], None), None]),
         (SPACY, [(["x"], ["y"]), ([], ["x"])]),
-        ([[one["text"], {"cats": one["cats"]}] for one in SPACY], [(["x"], ["y"]), ([], ["x"])]),
+        (
+            [[one["text"], {"cats": one["cats"]}] for one in SPACY],
+            [(["x"], ["y"]), ([], ["x"])],
+        ),
     ],
 )
-def test_documents_that_nobody_judged_are_left_out(tmp_path, documents, expected, indent):
+def test_documents_that_nobody_judged_are_left_out(
+    tmp_path, documents, expected, indent
+):
     path = tmp_path / "export.json"
     path.write_text(json.dumps(documents, indent=indent))
     assert read(path) == expected
@@ -102,7 +134,9 @@ def test_features_are_words(tmp_path):
 def test_a_folder_of_texts_with_subjects(tmp_path, ending):
     for name, subjects in (("a", ["x", "y"]), ("b", ["y"])):
         (tmp_path / f"{name}.txt").write_text(f"the text of {name}")
-        (tmp_path / f"{name}{ending}").write_text("".join(f"{subject}\tname\n" for subject in subjects))
+        (tmp_path / f"{name}{ending}").write_text(
+            "".join(f"{subject}\tname\n" for subject in subjects)
+        )
     (tmp_path / "c.txt").write_text("nobody has judged it")
     assert read(tmp_path) == [(["x", "y"], None), (["y"], None), None]
 
@@ -110,7 +144,9 @@ def test_a_folder_of_texts_with_subjects(tmp_path, ending):
 def test_places_in_the_text_are_refused(tmp_path):
     path = tmp_path / "export.json"
     result = {"value": {"start": 0, "end": 3, "labels": ["PER"]}, "type": "labels"}
-    path.write_text(json.dumps([{"data": {"text": "a"}, "annotations": [{"result": [result]}]}]))
+    path.write_text(
+        json.dumps([{"data": {"text": "a"}, "annotations": [{"result": [result]}]}])
+    )
     (row,) = rows(path)
     assert isinstance(row, Rejected)
     assert "places of the text" in row.reason
@@ -121,6 +157,8 @@ def test_plain_tables_are_no_exports(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
     (tmp_path / "b.csv").write_text("text,labels\na,x\n")
     (tmp_path / "c.tsv").write_text("text\tlabels\na\tx\n")
-    assert [recognised(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.tsv")] == [None] * 3
+    assert [recognised(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.tsv")] == [
+        None
+    ] * 3
     assert recognised(tmp_path) is None
     assert len({export.identity for export in EXPORTS}) == len(EXPORTS)

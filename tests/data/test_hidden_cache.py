@@ -13,7 +13,12 @@ LENGTHS = np.array([3, 1, 4, 2])
 def padded(documents: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor]:
     longest = int(LENGTHS[documents].max())
     mask = torch.arange(longest)[None] < torch.from_numpy(LENGTHS[documents])[:, None]
-    hidden = torch.randn(len(documents), longest, width, generator=torch.Generator().manual_seed(documents[0]))
+    hidden = torch.randn(
+        len(documents),
+        longest,
+        width,
+        generator=torch.Generator().manual_seed(documents[0]),
+    )
     return hidden, mask
 
 
@@ -21,7 +26,9 @@ def padded(documents: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor
 def test_reads_what_was_written(tmp_path, dtype):
     path = tmp_path / "train"
     first = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype)
-    second = HiddenCacheWriter(path, "f", lengths=LENGTHS, width=5, dtype=dtype, create=False)
+    second = HiddenCacheWriter(
+        path, "f", lengths=LENGTHS, width=5, dtype=dtype, create=False
+    )
     for writer, documents in ((first, [2, 0]), (second, [1, 3])):
         writer.write(np.array(documents), *padded(documents, 5))
         writer.flush()
@@ -39,14 +46,23 @@ def test_reads_what_was_written(tmp_path, dtype):
 
 def test_an_interrupted_writer_is_continued(tmp_path):
     def start(fingerprint: str) -> HiddenCacheWriter:
-        return HiddenCacheWriter(tmp_path / "train", fingerprint, lengths=LENGTHS, width=5, dtype="float32")
+        return HiddenCacheWriter(
+            tmp_path / "train", fingerprint, lengths=LENGTHS, width=5, dtype="float32"
+        )
 
     killed = start("f")
     killed.write(np.array([2, 0]), *padded([2, 0], 5))
     killed.flush()
-    killed.write(np.array([1]), *padded([1], 5))  # not flushed: after a failure of the machine, it may not be there
+    killed.write(
+        np.array([1]), *padded([1], 5)
+    )  # not flushed: after a failure of the machine, it may not be there
     again = start("f")
-    assert [again.has(np.array([document])) for document in range(4)] == [True, False, True, False]
+    assert [again.has(np.array([document])) for document in range(4)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     again.write(np.array([1, 3]), *padded([1, 3], 5))
     again.publish()
     cache = HiddenCache.open(tmp_path / "train", "f")
@@ -57,7 +73,9 @@ def test_an_interrupted_writer_is_continued(tmp_path):
 
 
 def test_unfinished_is_never_read(tmp_path):
-    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32")
+    writer = HiddenCacheWriter(
+        tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32"
+    )
     writer.write(np.array([1]), *padded([1], 5))
     with pytest.raises(TrainingError, match="3 of 4 documents"):
         writer.publish()
@@ -66,7 +84,9 @@ def test_unfinished_is_never_read(tmp_path):
 
 @pytest.mark.parametrize("left", [0, 7, None])
 def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
-    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32")
+    writer = HiddenCacheWriter(
+        tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32"
+    )
     for document in range(4):
         writer.write(np.array([document]), *padded([document], 5))
     writer.publish()
@@ -83,7 +103,9 @@ def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
 
 
 def test_states_must_be_finite(tmp_path):
-    writer = HiddenCacheWriter(tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32")
+    writer = HiddenCacheWriter(
+        tmp_path / "train", "f", lengths=LENGTHS, width=5, dtype="float32"
+    )
     hidden, mask = padded([1], 5)
     with pytest.raises(TrainingError, match="not finite as float32"):
         writer.write(np.array([1]), hidden / 0, mask)
@@ -91,5 +113,11 @@ def test_states_must_be_finite(tmp_path):
 
 def test_no_room_on_the_disk(tmp_path):
     with pytest.raises(DataError, match=r"no room for .* GiB of hidden states"):
-        HiddenCacheWriter(tmp_path / "train", "f", lengths=np.array([1 << 42]), width=1024, dtype="float32")
+        HiddenCacheWriter(
+            tmp_path / "train",
+            "f",
+            lengths=np.array([1 << 42]),
+            width=1024,
+            dtype="float32",
+        )
     assert os.listdir(tmp_path) == []

@@ -27,7 +27,9 @@ class Series:
         return self._values
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(Series(one) if isinstance(one, list) else one for one in self._values)
+        return iter(
+            Series(one) if isinstance(one, list) else one for one in self._values
+        )
 
     def __ne__(self, other: object) -> Any:
         return self
@@ -47,12 +49,25 @@ class Frame:
 
 
 def test_lists_of_polars_are_labels_and_its_frames_are_predicted() -> None:
-    frame = Frame(text=["a", "b"], labels=[["x", "y"], []], title=["c", None], kind=["k", "l"])
+    frame = Frame(
+        text=["a", "b"], labels=[["x", "y"], []], title=["c", None], kind=["k", "l"]
+    )
     expected = [["x", "y"], []]
-    assert documents_table(frame, None, ["text"], "labels")["labels"].to_pylist() == expected
-    assert documents_table(["a", "b"], [*frame["labels"]], ["text"], "labels")["labels"].to_pylist() == expected
+    assert (
+        documents_table(frame, None, ["text"], "labels")["labels"].to_pylist()
+        == expected
+    )
+    assert (
+        documents_table(["a", "b"], [*frame["labels"]], ["text"], "labels")[
+            "labels"
+        ].to_pylist()
+        == expected
+    )
     texts = as_texts(frame, ("title", "text"), ("kind",))
-    assert [(text, categories_of(text)) for text in texts] == [("c\na", ("kind=k",)), ("b", ("kind=l",))]
+    assert [(text, categories_of(text)) for text in texts] == [
+        ("c\na", ("kind=k",)),
+        ("b", ("kind=l",)),
+    ]
 
 
 def test_a_query_of_polars_is_no_table_yet() -> None:
@@ -60,7 +75,9 @@ def test_a_query_of_polars_is_no_table_yet() -> None:
         columns = ("text", "labels")
 
         def __getitem__(self, name: str) -> None:
-            raise TypeError("'LazyFrame' object is not subscriptable (aside from slicing)")
+            raise TypeError(
+                "'LazyFrame' object is not subscriptable (aside from slicing)"
+            )
 
     with pytest.raises(DataError, match=r"LazyFrame: .*collect"):
         documents_table(LazyFrame(), None, ["text"], "labels")
@@ -69,22 +86,33 @@ def test_a_query_of_polars_is_no_table_yet() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"b", "a"}, {"a": 1, "b": 0}, pd.DataFrame({"a": [1, 0], "b": [0, 1]}), pa.table({"a": [1], "b": [0]})),
+        *(
+            {"b", "a"},
+            {"a": 1, "b": 0},
+            pd.DataFrame({"a": [1, 0], "b": [0, 1]}),
+            pa.table({"a": [1], "b": [0]}),
+        ),
         *("ab", np.array("ab"), np.array(1)),
     ],
     ids=lambda wrong: type(wrong).__name__,
 )
 def test_what_is_no_column_is_refused(wrong: Any) -> None:
-    for texts, labels, name in ((["a", "b"], wrong, "labels"), (wrong, ["a", "b"], "texts")):
+    for texts, labels, name in (
+        (["a", "b"], wrong, "labels"),
+        (wrong, ["a", "b"], "texts"),
+    ):
         with pytest.raises(
-            DataError, match=f"{name}: a {type(wrong).__name__} is not an ordered list of texts or labels"
+            DataError,
+            match=f"{name}: a {type(wrong).__name__} is not an ordered list of texts or labels",
         ):
             documents_table(texts, labels, ["text"], "labels")
 
 
 def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:
     for texts, labels in ((["a\ud83d"], ["x"]), (["a"], ["x\ud83d"])):
-        with pytest.raises(DataError, match=r"(text|labels): item 0 .*half of a character"):
+        with pytest.raises(
+            DataError, match=r"(text|labels): item 0 .*half of a character"
+        ):
             documents_table(texts, labels, ["text"], "labels")
     twice = pd.DataFrame([["a", "b", "x"]], columns=["text", "text", "labels"])
     with pytest.raises(DataError, match="2 columns are called 'text'"):
@@ -92,7 +120,10 @@ def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:
     with pytest.raises(DataError, match=r"labels: a csr_.*give a list"):
         documents_table(["a", "b"], sparse.csr_array(np.eye(2)), ["text"], "labels")
     numbered = pd.DataFrame({0: ["a"], 1: ["x"]})
-    assert documents_table(numbered, None, ["0"], "1").to_pydict() == {"0": ["a"], "1": [["x"]]}
+    assert documents_table(numbered, None, ["0"], "1").to_pydict() == {
+        "0": ["a"],
+        "1": [["x"]],
+    }
 
 
 def test_a_field_without_a_text_is_empty_whatever_says_so() -> None:
@@ -103,14 +134,18 @@ def test_a_field_without_a_text_is_empty_whatever_says_so() -> None:
 def test_a_column_of_a_dataset_has_the_names_of_its_classes() -> None:
     features = {"label": {"names": ["bad", "good"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    dataset = SimpleNamespace(features=SimpleNamespace(arrow_schema=pa.schema([], metadata)))
+    dataset = SimpleNamespace(
+        features=SimpleNamespace(arrow_schema=pa.schema([], metadata))
+    )
 
     class Column(list[Any]):
         """A column of `datasets`."""
 
         source, column_name = dataset, "label"
 
-    assert documents_table(["a", "b", "c"], Column([1, 0, -1]), ["text"], "labels")["labels"].to_pylist() == [
+    assert documents_table(["a", "b", "c"], Column([1, 0, -1]), ["text"], "labels")[
+        "labels"
+    ].to_pylist() == [
         ["good"],
         ["bad"],
         [],
@@ -118,10 +153,21 @@ def test_a_column_of_a_dataset_has_the_names_of_its_classes() -> None:
 
 
 def test_a_slice_of_a_dataset_is_a_table() -> None:
-    slice_of = {"title": ["a", None], "text": ["b", "c"], "kind": ["k", None], "other": [1, 2]}
+    slice_of = {
+        "title": ["a", None],
+        "text": ["b", "c"],
+        "kind": ["k", None],
+        "other": [1, 2],
+    }
     texts = as_texts(slice_of, ("title", "text"), ("kind",))
-    assert [(text, categories_of(text)) for text in texts] == [("a\nb", ("kind=k",)), ("c", ())]
-    with pytest.raises(DataError, match="columns must be of one length; there are 1 in title, 2 in text"):
+    assert [(text, categories_of(text)) for text in texts] == [
+        ("a\nb", ("kind=k",)),
+        ("c", ()),
+    ]
+    with pytest.raises(
+        DataError,
+        match="columns must be of one length; there are 1 in title, 2 in text",
+    ):
         as_texts({"title": ["a"], "text": ["b", "c"]}, ("title", "text"))
     with pytest.raises(DataError, match="put it in brackets"):
         as_texts({"title": None, "text": "b"}, ("title", "text"))

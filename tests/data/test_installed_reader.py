@@ -19,7 +19,9 @@ from xmtc.data.prepare import prepare
 from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Reader, Rejected
 from xmtc.errors import ConfigError
 
-POINT = importlib.metadata.EntryPoint("lines", "other_package:LinesConfig", "xmtc.readers")
+POINT = importlib.metadata.EntryPoint(
+    "lines", "other_package:LinesConfig", "xmtc.readers"
+)
 
 
 class LinesReader(Reader):
@@ -63,7 +65,11 @@ def data_config(monkeypatch):
     module = types.ModuleType("other_package")
     module.__dict__["LinesConfig"] = LinesConfig
     monkeypatch.setitem(sys.modules, "other_package", module)
-    monkeypatch.setattr(members, "entry_points", lambda group: (POINT,) if group == "xmtc.readers" else ())
+    monkeypatch.setattr(
+        members,
+        "entry_points",
+        lambda group: (POINT,) if group == "xmtc.readers" else (),
+    )
     family = members.FAMILIES["xmtc.readers"]
     family.__dict__.pop("installed", None)
 
@@ -78,13 +84,23 @@ def data_config(monkeypatch):
 def test_an_installed_reader_makes_a_corpus(data_config, tmp_path):
     lines = "".join(f"{'abc'[i % 3]}: number {i} of some words\n" for i in range(40))
     (tmp_path / "source.txt").write_text(lines)
-    given = {"source": {"kind": "lines", "path": str(tmp_path / "source.txt")}, "corpus": str(tmp_path / "corpus")}
-    settings = TypeAdapter(data_config).validate_json(json.dumps(given | {"tokenizer": QUICK}))
+    given = {
+        "source": {"kind": "lines", "path": str(tmp_path / "source.txt")},
+        "corpus": str(tmp_path / "corpus"),
+    }
+    settings = TypeAdapter(data_config).validate_json(
+        json.dumps(given | {"tokenizer": QUICK})
+    )
     corpus = prepare(settings, None, map_unordered=serial)
-    assert {name: len(corpus.split(name)) for name in corpus.splits} == {"train": 30, "dev": 10}
+    assert {name: len(corpus.split(name)) for name in corpus.splits} == {
+        "train": 30,
+        "dev": 10,
+    }
     assert corpus.labels.labels == ["a", "b", "c"]
     assert corpus.labels.names == ["the first letter", "b", "c"]
-    assert prepare(settings, None, map_unordered=serial).fingerprint == corpus.fingerprint
+    assert (
+        prepare(settings, None, map_unordered=serial).fingerprint == corpus.fingerprint
+    )
 
 
 def test_its_settings_are_checked_like_any_others(data_config, tmp_path):

@@ -9,7 +9,9 @@ from xmtc.data.loader import in_threads, prefetch
 
 @pytest.mark.parametrize(("depth", "workers"), [(1, 1), (4, 1), (4, 3)])
 def test_results_in_order(depth, workers):
-    assert list(prefetch((lambda i=i: i * i for i in range(20)), depth, workers)) == [i * i for i in range(20)]
+    assert list(prefetch((lambda i=i: i * i for i in range(20)), depth, workers)) == [
+        i * i for i in range(20)
+    ]
 
 
 def test_libraries_start_no_threads_in_threads_and_may_again_afterwards():
@@ -18,7 +20,9 @@ def test_libraries_start_no_threads_in_threads_and_may_again_afterwards():
 
     before = threads()
     assert before
-    assert all(set(found) == {1} for found in in_threads((threads for _ in range(20)), 3))
+    assert all(
+        set(found) == {1} for found in in_threads((threads for _ in range(20)), 3)
+    )
     assert threads() == before
 
 
@@ -32,7 +36,11 @@ def test_runs_ahead_but_not_too_far():
     time.sleep(0.05)
     assert done == [0, 1, 2, 3]
     results.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("xmtc-prefetch")]
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("xmtc-prefetch")
+    ]
 
 
 def test_error_comes_where_the_result_would():

@@ -25,7 +25,16 @@ from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
 
-NOTES = ["note_id", "subject_id", "hadm_id", "note_type", "note_seq", "charttime", "storetime", "text"]
+NOTES = [
+    "note_id",
+    "subject_id",
+    "hadm_id",
+    "note_type",
+    "note_seq",
+    "charttime",
+    "storetime",
+    "text",
+]
 CODES = ["subject_id", "hadm_id", "seq_num", "icd_code", "icd_version"]
 TITLES = ["icd_code", "icd_version", "long_title"]
 
@@ -37,7 +46,16 @@ def table(path: Path, header: list[str], rows: list[list[Any]]) -> None:
 
 
 def note(subject: int, hadm: Any, seq: int, text: str, kind: str = "DS") -> list[Any]:
-    return [f"{subject}-{kind}-{seq}", subject, hadm, kind, seq, "2180-01-01 00:00:00", "", text]
+    return [
+        f"{subject}-{kind}-{seq}",
+        subject,
+        hadm,
+        kind,
+        seq,
+        "2180-01-01 00:00:00",
+        "",
+        text,
+    ]
 
 
 @pytest.fixture
@@ -63,11 +81,21 @@ def mimic4(tmp_path: Path) -> Path:
         [5, 51, 2, "E1165", 10],
         [9, 91, 1, "I10", 10],
     ]
-    procedures = [[1, 11, 1, "2180-01-01", "0BH17EZ", 10], [1, 12, 1, "2180-01-01", "0BH17EZ", 10]]
+    procedures = [
+        [1, 11, 1, "2180-01-01", "0BH17EZ", 10],
+        [1, 12, 1, "2180-01-01", "0BH17EZ", 10],
+    ]
     table(tmp_path / "note/discharge.csv.gz", NOTES, notes)
     table(tmp_path / "hosp/diagnoses_icd.csv.gz", CODES, diagnoses)
-    table(tmp_path / "hosp/procedures_icd.csv.gz", [*CODES[:3], "chartdate", *CODES[3:]], procedures)
-    titles = [["I10", 10, "Essential (primary) hypertension"], ["4019", 9, "Unspecified essential hypertension"]]
+    table(
+        tmp_path / "hosp/procedures_icd.csv.gz",
+        [*CODES[:3], "chartdate", *CODES[3:]],
+        procedures,
+    )
+    titles = [
+        ["I10", 10, "Essential (primary) hypertension"],
+        ["4019", 9, "Unspecified essential hypertension"],
+    ]
     table(tmp_path / "hosp/d_icd_diagnoses.csv.gz", TITLES, titles)
     return tmp_path
 
@@ -108,14 +136,22 @@ def test_admissions_with_joined_notes_and_dotted_codes(mimic4):
     assert found["11"].labels == ("I10", "E11.65", "0BH17EZ")
     assert found["51"].labels == ("E11.65",)
     assert found["11"].split == found["12"].split  # one patient
-    assert reader(mimic4).label_info().names == {"I10": "Essential (primary) hypertension"}
+    assert reader(mimic4).label_info().names == {
+        "I10": "Essential (primary) hypertension"
+    }
 
 
 def test_the_other_cohort_without_procedures(mimic4):
     nine = read(mimic4, icd_version=9, min_code_documents=1)
-    assert {doc_id: document.labels for doc_id, document in nine.items()} == {"21": ("401.9", "E849.5")}
+    assert {doc_id: document.labels for doc_id, document in nine.items()} == {
+        "21": ("401.9", "E849.5")
+    }
     ten = read(mimic4, procedures=False, min_code_documents=1)
-    assert {label for document in ten.values() for label in document.labels} == {"I10", "E11.65", "A00.0"}
+    assert {label for document in ten.values() for label in document.labels} == {
+        "I10",
+        "E11.65",
+        "A00.0",
+    }
     (mimic4 / "hosp/procedures_icd.csv.gz").unlink()
     assert read(mimic4, procedures=False, min_code_documents=1) == ten
     with pytest.raises(DataError, match=r"procedures_icd\.csv\.gz"):
@@ -125,24 +161,41 @@ def test_the_other_cohort_without_procedures(mimic4):
 @pytest.mark.parametrize("ending", ["csv", "feather", "parquet"])
 def test_splits_of_a_file(mimic4, ending, caplog):
     path = mimic4 / f"splits.{ending}"
-    rows = pa.table({"_id": [11, 12, 51, 999], "split": ["train", "val", "test", "train"]})
+    rows = pa.table(
+        {"_id": [11, 12, 51, 999], "split": ["train", "val", "test", "train"]}
+    )
     if ending == "csv":
         path.write_text("hadm_id,split\n11,train\n12,dev\n51,test\n")
     else:
-        {"feather": pa_feather.write_feather, "parquet": pq.write_table}[ending](rows, path)
+        {"feather": pa_feather.write_feather, "parquet": pq.write_table}[ending](
+            rows, path
+        )
     with caplog.at_level(logging.WARNING):
         found = read(mimic4, split_file=str(path), min_code_documents=1)
-    assert {doc_id: document.split for doc_id, document in found.items()} == {"11": "train", "12": "dev", "51": "test"}
+    assert {doc_id: document.split for doc_id, document in found.items()} == {
+        "11": "train",
+        "12": "dev",
+        "51": "test",
+    }
     assert "1 patients are in more than one split" in caplog.text
 
 
 def test_wrong_split_files(mimic4):
     path = mimic4 / "splits.csv"
     for text, message in (
-        ("hadm_id,fold\n11,train\n", r"needs the columns hadm_id \(or _id\) and split; there are: hadm_id, fold"),
+        (
+            "hadm_id,fold\n11,train\n",
+            r"needs the columns hadm_id \(or _id\) and split; there are: hadm_id, fold",
+        ),
         ("hadm_id,split\n11,moon\n", "split 'moon' is none of "),
-        ("hadm_id,split\n11,train\n12,dev\n11,test\n", "admission 11 is in two splits; leave one"),
-        ("hadm_id,split\n11,train\n12.0,dev\n", r"splits.csv:3: admission '12.0' is no whole number"),
+        (
+            "hadm_id,split\n11,train\n12,dev\n11,test\n",
+            "admission 11 is in two splits; leave one",
+        ),
+        (
+            "hadm_id,split\n11,train\n12.0,dev\n",
+            r"splits.csv:3: admission '12.0' is no whole number",
+        ),
         ("hadm_id,split\n7,train\n", "none of its admissions has a note"),
     ):
         path.write_text(text)
@@ -163,7 +216,9 @@ def test_damaged_tables_are_named_without_their_text(mimic4):
     whole = path.read_bytes()
     with gzip.open(path, "at") as file:
         file.write("x,1,11,DS,9,a secret\n")
-    rows = list(reader(mimic4, min_code_documents=2).read(serial, Progress(enabled=False)))
+    rows = list(
+        reader(mimic4, min_code_documents=2).read(serial, Progress(enabled=False))
+    )
     (bad,) = [row for row in rows if isinstance(row, Rejected)]
     assert "6 cells, but the header has 8 columns" in bad.reason
     assert bad.where.endswith("discharge.csv.gz: row 10")
@@ -180,7 +235,10 @@ def test_damaged_tables_are_named_without_their_text(mimic4):
 def test_a_number_that_is_none_is_named_with_its_row(mimic4, given):
     patient = [note(1, 11, 1, "first"), ["x", given, 12, "DS", 2, "", "", "a secret"]]
     table(mimic4 / "note/discharge.csv.gz", NOTES, patient)
-    with pytest.raises(DataError, match=rf"discharge\.csv\.gz: row 3: subject_id: '{given}': must be a whole"):
+    with pytest.raises(
+        DataError,
+        match=rf"discharge\.csv\.gz: row 3: subject_id: '{given}': must be a whole",
+    ):
         read(mimic4)
 
 
@@ -189,20 +247,33 @@ def test_rows_are_numbered_as_in_the_file_whatever_is_skipped(tmp_path, monkeypa
     bad = {3, 4, 20, 57, 101}
     rows = ("x\n" if row in bad else f'{row},"two\nlines"\n' for row in range(2, 102))
     (tmp_path / "table.csv").write_text("a,b\n" + "".join(rows))
-    blocks = [block for block in stream_columns(tmp_path / "table.csv", ["a"]) if not isinstance(block, Rejected)]
+    blocks = [
+        block
+        for block in stream_columns(tmp_path / "table.csv", ["a"])
+        if not isinstance(block, Rejected)
+    ]
     assert len(blocks) > 1
-    found = [(number, int(cell)) for block in blocks for number, cell in block["a"].items()]
+    found = [
+        (number, int(cell)) for block in blocks for number, cell in block["a"].items()
+    ]
     assert found == [(row, row) for row in range(2, 102) if row not in bad]
 
 
 def test_bad_rows_count_where_there_are_no_others(tmp_path):
     (tmp_path / "table.csv").write_text("a,b\n1\n2\n")
     found = list(stream_columns(tmp_path / "table.csv", ["a", "b"]))
-    assert [row.where[-6:] for row in found if isinstance(row, Rejected)] == [" row 2", " row 3"]
+    assert [row.where[-6:] for row in found if isinstance(row, Rejected)] == [
+        " row 2",
+        " row 3",
+    ]
 
 
 def test_a_missing_column_is_named(mimic4):
-    table(mimic4 / "hosp/diagnoses_icd.csv.gz", ["subject_id", "hadm_id", "seq_num", "code"], [[1, 11, 1, "I10"]])
+    table(
+        mimic4 / "hosp/diagnoses_icd.csv.gz",
+        ["subject_id", "hadm_id", "seq_num", "code"],
+        [[1, 11, 1, "I10"]],
+    )
     with pytest.raises(DataError, match=r"'icd_code'.*subject_id, hadm_id"):
         read(mimic4)
 
@@ -211,42 +282,85 @@ def test_a_missing_column_is_named(mimic4):
 def test_a_version_that_is_none_loses_no_code_in_silence(mimic4, given):
     rows = [[1, 11, 1, "I10", 10], [1, 12, 1, "I10", given]]
     table(mimic4 / "hosp/diagnoses_icd.csv.gz", CODES, rows)
-    with pytest.raises(DataError, match=rf"diagnoses_icd\.csv\.gz: row 3: icd_version: '{given}': must be 9 or 10"):
+    with pytest.raises(
+        DataError,
+        match=rf"diagnoses_icd\.csv\.gz: row 3: icd_version: '{given}': must be 9 or 10",
+    ):
         read(mimic4)
 
 
 def test_an_admission_has_one_patient(mimic4):
-    table(mimic4 / "note/discharge.csv.gz", NOTES, [note(1, 11, 1, "first"), note(2, 11, 2, "second")])
-    with pytest.raises(DataError, match=r"discharge\.csv\.gz: admission 11 has notes of two patients"):
+    table(
+        mimic4 / "note/discharge.csv.gz",
+        NOTES,
+        [note(1, 11, 1, "first"), note(2, 11, 2, "second")],
+    )
+    with pytest.raises(
+        DataError, match=r"discharge\.csv\.gz: admission 11 has notes of two patients"
+    ):
         read(mimic4)
 
 
 def test_a_cut_row_of_names_is_named(mimic4):
-    table(mimic4 / "hosp/d_icd_diagnoses.csv.gz", TITLES, [["I10", 10, "Hypertension"], ["4019", 9]])
+    table(
+        mimic4 / "hosp/d_icd_diagnoses.csv.gz",
+        TITLES,
+        [["I10", 10, "Hypertension"], ["4019", 9]],
+    )
     with pytest.raises(DataError, match=r"d_icd_diagnoses\.csv\.gz: row 3: 2 cells"):
         reader(mimic4).label_info()
 
 
 def test_what_tables_of_codes_do_not_give_is_said(mimic4, caplog):
-    rows = [[1, 11, 1, "", 10], [1, "", 1, "I10", 10], [1, 11, 1, "I10", 10], [9, 91, 1, "I10", 10]]
+    rows = [
+        [1, 11, 1, "", 10],
+        [1, "", 1, "I10", 10],
+        [1, 11, 1, "I10", 10],
+        [9, 91, 1, "I10", 10],
+    ]
     table(mimic4 / "hosp/diagnoses_icd.csv.gz", CODES, rows)
     table(mimic4 / "hosp/procedures_icd.csv.gz", CODES, [])
     with caplog.at_level(logging.INFO):
         assert set(read(mimic4, min_code_documents=1)) == {"11"}
-    assert "diagnoses_icd.csv.gz: rows without an admission or a code, left out: 2" in caplog.text
-    assert "procedures_icd.csv.gz: no admission with a note has a procedure of ICD version 10" in caplog.text
-    with pytest.raises(DataError, match=r"no code has 9 admissions, and the most frequent 1; .*min_code_documents"):
+    assert (
+        "diagnoses_icd.csv.gz: rows without an admission or a code, left out: 2"
+        in caplog.text
+    )
+    assert (
+        "procedures_icd.csv.gz: no admission with a note has a procedure of ICD version 10"
+        in caplog.text
+    )
+    with pytest.raises(
+        DataError,
+        match=r"no code has 9 admissions, and the most frequent 1; .*min_code_documents",
+    ):
         read(mimic4, min_code_documents=9)
 
 
 def test_a_column_that_is_there_twice_is_not_chosen_by_chance(mimic4):
-    table(mimic4 / "hosp/diagnoses_icd.csv.gz", [*CODES, "HADM_ID"], [[1, 11, 1, "I10", 10, 1]])
-    with pytest.raises(DataError, match=r"diagnoses_icd\.csv\.gz: 2 columns are called 'hadm_id'"):
+    table(
+        mimic4 / "hosp/diagnoses_icd.csv.gz",
+        [*CODES, "HADM_ID"],
+        [[1, 11, 1, "I10", 10, 1]],
+    )
+    with pytest.raises(
+        DataError, match=r"diagnoses_icd\.csv\.gz: 2 columns are called 'hadm_id'"
+    ):
         read(mimic4)
 
 
 def test_mimic_three(tmp_path):
-    header = ["ROW_ID", "SUBJECT_ID", "HADM_ID", "CHARTDATE", "CHARTTIME", "CATEGORY", "DESCRIPTION", "ISERROR", "TEXT"]
+    header = [
+        "ROW_ID",
+        "SUBJECT_ID",
+        "HADM_ID",
+        "CHARTDATE",
+        "CHARTTIME",
+        "CATEGORY",
+        "DESCRIPTION",
+        "ISERROR",
+        "TEXT",
+    ]
     rows = [
         [1, 1, 10, "2101-01-03", "", "Discharge summary", "Addendum", "", "addendum"],
         [2, 1, 10, "2101-01-02", "", "Discharge summary", "Report", "", "report"],
@@ -256,8 +370,16 @@ def test_mimic_three(tmp_path):
     ]
     table(tmp_path / "NOTEEVENTS.csv.gz", header, rows)
     header = ["ROW_ID", "SUBJECT_ID", "HADM_ID", "SEQ_NUM", "ICD9_CODE"]
-    table(tmp_path / "DIAGNOSES_ICD.csv.gz", header, [[1, 1, 10, 1, "0389"], [2, 2, 20, 1, "0389"], [3, 2, 20, "", ""]])
-    table(tmp_path / "PROCEDURES_ICD.csv.gz", header, [[1, 1, 10, 1, "0040"], [2, 2, 20, 1, "9671"]])
+    table(
+        tmp_path / "DIAGNOSES_ICD.csv.gz",
+        header,
+        [[1, 1, 10, 1, "0389"], [2, 2, 20, 1, "0389"], [3, 2, 20, "", ""]],
+    )
+    table(
+        tmp_path / "PROCEDURES_ICD.csv.gz",
+        header,
+        [[1, 1, 10, 1, "0040"], [2, 2, 20, 1, "9671"]],
+    )
     found = read(tmp_path, release="iii", icd_version=9, min_code_documents=1)
     assert found["10"].text == "report\n\naddendum"
     assert found["10"].labels == ("038.9", "00.40")
@@ -284,8 +406,14 @@ def test_stratification_divides_every_label(tmp_path):
 @pytest.mark.data
 def test_real_cases_in_the_layout():
     documents = read(real_data("mimic4_layout"), min_code_documents=2)
-    assert Counter(document.split for document in documents.values()) == {"train": 596, "dev": 75, "test": 75}
-    counts = Counter(label for document in documents.values() for label in document.labels)
+    assert Counter(document.split for document in documents.values()) == {
+        "train": 596,
+        "dev": 75,
+        "test": 75,
+    }
+    counts = Counter(
+        label for document in documents.values() for label in document.labels
+    )
     assert min(counts.values()) >= 2
     first = documents["20000001"]
     assert first.text.startswith("We describe the case of a 37-year-old man")

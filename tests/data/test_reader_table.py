@@ -9,5 +9,9 @@ def test_equal_data_are_equal_in_every_container() -> None:
     found = run(400, seed=1)
     assert [(case, said) for case, end, said in found if end == "wrong"] == []
     assert Counter(end for _, end, _ in found)["right"] > 200
-    tried = {name for case, _, _ in found for name in (case.container, case.kind, case.script)}
+    tried = {
+        name
+        for case, _, _ in found
+        for name in (case.container, case.kind, case.script)
+    }
     assert tried == {*CONTAINERS, *TYPES, *SCRIPTS}

@@ -38,8 +38,15 @@ def _file(folder: Path, name: str, text: str) -> str:
 def test_concepts_are_labels_by_any_of_their_terms(tmp_path: Path) -> None:
     path = _file(tmp_path, "vocabulary.ttl", TURTLE)
     found = LabelFileConfig(path=path, parents="parents").read()
-    assert found.names == {f"{PLACE}1": "law", f"{PLACE}2": "Fisch", f"{PLACE}3": "tax law"}
-    assert found.parents == {f"{PLACE}2": (f"{PLACE}1",), f"{PLACE}3": (f"{PLACE}1", f"{PLACE}9")}
+    assert found.names == {
+        f"{PLACE}1": "law",
+        f"{PLACE}2": "Fisch",
+        f"{PLACE}3": "tax law",
+    }
+    assert found.parents == {
+        f"{PLACE}2": (f"{PLACE}1",),
+        f"{PLACE}3": (f"{PLACE}1", f"{PLACE}9"),
+    }
     by_id = LabelFileConfig(path=path, label="id", parents="parent_ids").read()
     assert by_id.names == {"1": "law", "2": "Fisch", "3": "tax law"}
     assert by_id.parents == {"2": ("1",), "3": ("1", "9")}
@@ -47,7 +54,9 @@ def test_concepts_are_labels_by_any_of_their_terms(tmp_path: Path) -> None:
 
 def test_a_broader_concept_without_an_iri_is_none(tmp_path: Path) -> None:
     text = TURTLE + 'e:2 skos:broader [ skos:prefLabel "anonymous"@en ] .'
-    found = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), parents="parents").read()
+    found = LabelFileConfig(
+        path=_file(tmp_path, "v.ttl", text), parents="parents"
+    ).read()
     assert found.parents[f"{PLACE}2"] == (f"{PLACE}1",)
 
 
@@ -80,10 +89,14 @@ e:0 a skos:Concept ; skos:prefLabel "old law"@en ; skos:notation "L", "O" ; owl:
 """
 
 
-def test_vocabularies_are_read_as_they_are_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_vocabularies_are_read_as_they_are_published(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = _file(tmp_path, "vocabulary.ttl", PUBLISHED)
     with caplog.at_level(logging.INFO):
-        found = LabelFileConfig(path=path, label="notation", parents="parent_notations").read()
+        found = LabelFileConfig(
+            path=path, label="notation", parents="parent_notations"
+        ).read()
     assert found.names == {
         "L": "lawful",
         "L1": "lawful",
@@ -95,15 +108,25 @@ def test_vocabularies_are_read_as_they_are_published(tmp_path: Path, caplog: pyt
     assert "concepts without notation, left out, 1" in caplog.text
     assert "labels of several concepts, of which the first counts, 1" in caplog.text
     german = LabelFileConfig(path=path, label="id", name="name_de").read()
-    assert [german.names[label] for label in "1234"] == ["Recht", "Fisch", "extended", "unused"]
-    with pytest.raises(DataError, match=r"no column 'name_es'; did you mean 'name_en'\? there are: .*name_de"):
+    assert [german.names[label] for label in "1234"] == [
+        "Recht",
+        "Fisch",
+        "extended",
+        "unused",
+    ]
+    with pytest.raises(
+        DataError,
+        match=r"no column 'name_es'; did you mean 'name_en'\? there are: .*name_de",
+    ):
         LabelFileConfig(path=path, label="id", name="name_es").read()
 
 
 def test_notations_are_text_whatever_their_type(tmp_path: Path) -> None:
     integer = "<http://www.w3.org/2001/XMLSchema#integer>"
     text = f'{TURTLE}e:4 a skos:Concept ; skos:notation "001"^^{integer}, "007"^^e:code, 250.00 ; skos:broader e:1 .\n'
-    found = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), label="notation").read()
+    found = LabelFileConfig(
+        path=_file(tmp_path, "v.ttl", text), label="notation"
+    ).read()
     assert {"001", "007", "250.00"} < found.names.keys()
     assert found.notations == {}
     by_id = LabelFileConfig(path=_file(tmp_path, "v.ttl", text), label="id").read()
@@ -112,14 +135,20 @@ def test_notations_are_text_whatever_their_type(tmp_path: Path) -> None:
 
 
 def test_rdf_xml_says_the_same(tmp_path: Path) -> None:
-    found = LabelFileConfig(path=_file(tmp_path, "vocabulary.rdf", XML), label="id", parents="parent_ids").read()
+    found = LabelFileConfig(
+        path=_file(tmp_path, "vocabulary.rdf", XML), label="id", parents="parent_ids"
+    ).read()
     assert (found.names, found.parents) == ({"1": "law", "2": "Fisch"}, {"2": ("1",)})
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("v.ttl", TURTLE.replace("e:2 a skos:Concept", "e:2 a skos:Concept ]"), r"v\.ttl:5: not turtle"),
+        (
+            "v.ttl",
+            TURTLE.replace("e:2 a skos:Concept", "e:2 a skos:Concept ]"),
+            r"v\.ttl:5: not turtle",
+        ),
         ("v.rdf", XML.replace("</rdf:RDF>", ""), r"v\.rdf:\d+: not xml"),
         ("v.ttl", "<http://a> <http://b> <http://c> .", r"no skos:Concept"),
         (
@@ -130,6 +159,8 @@ def test_rdf_xml_says_the_same(tmp_path: Path) -> None:
     ],
     ids=["turtle", "xml", "no concept", "no notation"],
 )
-def test_wrong_vocabularies_are_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_wrong_vocabularies_are_refused(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
     with pytest.raises(DataError, match=words):
         LabelFileConfig(path=_file(tmp_path, name, text), label="notation").read()

@@ -20,7 +20,9 @@ from xmtc.track.progress import Progress
 def documents(**settings) -> list[Document]:
     return [
         d
-        for d in synthetic_source.SyntheticConfig(**settings).build().read(map_processes, Progress(enabled=False))
+        for d in synthetic_source.SyntheticConfig(**settings)
+        .build()
+        .read(map_processes, Progress(enabled=False))
         if isinstance(d, Document)
     ]
 
@@ -29,12 +31,16 @@ def documents(**settings) -> list[Document]:
 def test_every_label_has_a_training_document(count, labels):
     made = documents(documents=count, labels=labels, dev_documents=7, test_documents=3)
     assert Counter(d.split for d in made) == {"train": count, "dev": 7, "test": 3}
-    assert len({label for d in made if d.split == "train" for label in d.labels}) == labels
+    assert (
+        len({label for d in made if d.split == "train" for label in d.labels}) == labels
+    )
     assert len({d.doc_id for d in made}) == len(made)
 
 
 def test_the_same_on_every_run_and_another_with_another_seed():
-    one, again, other = (documents(documents=20, dev_documents=2, seed=seed) for seed in (0, 0, 1))
+    one, again, other = (
+        documents(documents=20, dev_documents=2, seed=seed) for seed in (0, 0, 1)
+    )
     assert one == again
     assert one != other
     assert (
@@ -45,7 +51,9 @@ def test_the_same_on_every_run_and_another_with_another_seed():
 
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5])
 def test_zipf(exponent):
-    drawn = synthetic_source.zipf(np.random.default_rng(0).random(200_000), 1000, exponent)
+    drawn = synthetic_source.zipf(
+        np.random.default_rng(0).random(200_000), 1000, exponent
+    )
     assert (drawn.min(), drawn.max() <= 999) == (0, True)
     counts = np.bincount(drawn, minlength=1000)
     wanted = np.log(np.arange(10, 500)) * -exponent
@@ -54,10 +62,18 @@ def test_zipf(exponent):
 
 
 def test_words_give_labels_away():
-    made = documents(documents=400, labels=20, dev_documents=1, vocabulary=1000, words_a_document=10)
-    words = {label: set(own) for label in {x for d in made for x in d.labels} if (own := shared(made, label))}
+    made = documents(
+        documents=400, labels=20, dev_documents=1, vocabulary=1000, words_a_document=10
+    )
+    words = {
+        label: set(own)
+        for label in {x for d in made for x in d.labels}
+        if (own := shared(made, label))
+    }
     assert len(words) == 20
-    right = [label for d in made for label in d.labels if words[label] & set(d.text.split())]
+    right = [
+        label for d in made for label in d.labels if words[label] & set(d.text.split())
+    ]
     assert len(right) == sum(len(d.labels) for d in made)
 
 
@@ -66,13 +82,22 @@ def shared(made: list[Document], label: str) -> list[str]:
     inside = [Counter(d.text.split()) for d in made if label in d.labels]
     outside = [Counter(d.text.split()) for d in made if label not in d.labels]
     often = Counter(word for c in inside for word in c)
-    return [w for w, n in often.items() if n / len(inside) > 0.25 + sum(w in c for c in outside) / len(outside)]
+    return [
+        w
+        for w, n in often.items()
+        if n / len(inside) > 0.25 + sum(w in c for c in outside) / len(outside)
+    ]
 
 
 def test_prepare_makes_a_corpus_of_it(tmp_path: Path):
-    source = synthetic_source.SyntheticConfig(documents=60, labels=500, dev_documents=5, words_a_document=20)
+    source = synthetic_source.SyntheticConfig(
+        documents=60, labels=500, dev_documents=5, words_a_document=20
+    )
     tokenizer = TrainedTokenizerConfig(model="word", vocab_size=2000)
-    corpus = prepare(DataConfig(source=source, corpus=str(tmp_path / "corpus"), tokenizer=tokenizer), None)
+    corpus = prepare(
+        DataConfig(source=source, corpus=str(tmp_path / "corpus"), tokenizer=tokenizer),
+        None,
+    )
     assert len(corpus.labels) == 500
     assert (len(corpus.split("train")), len(corpus.split("dev"))) == (60, 5)
     assert corpus.labels.train_counts.min() >= 1
@@ -92,6 +117,10 @@ def test_entry_points_bring_it_and_the_controls_into_the_configurations_of_the_b
     configs = sorted(map(str, FOLDER.glob("*.yaml")))
     paths = os.environ | {"PYTHONPATH": os.pathsep.join([str(FOLDER), *sys.path])}
     done = subprocess.run(
-        [sys.executable, "-c", _LOAD, *configs], env=paths, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _LOAD, *configs],
+        env=paths,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout.split("\n")[:-1] == ["synthetic exchanged"] * 2, done.stderr

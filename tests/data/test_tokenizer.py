@@ -13,12 +13,18 @@ from xmtc.data.tokenizer import (
 )
 from xmtc.errors import ConfigError
 
-TEXTS = ["The cat sat on the mat.", "Dogs and cats, cats and dogs!", "Überraschung: naïve café"] * 20
+TEXTS = [
+    "The cat sat on the mat.",
+    "Dogs and cats, cats and dogs!",
+    "Überraschung: naïve café",
+] * 20
 
 
 def test_pretrained_is_not_cut_or_padded():
     tokenizer = load_pretrained(MINILM)
-    assert len(tokenizer("word " * 3000, add_special_tokens=False)["input_ids"]) == 3000  # its file says 128
+    assert (
+        len(tokenizer("word " * 3000, add_special_tokens=False)["input_ids"]) == 3000
+    )  # its file says 128
     assert identity(tokenizer, MINILM) == identity(load_pretrained(MINILM), MINILM)
 
 
@@ -48,7 +54,9 @@ def test_a_folder_without_the_tokenizers_files_says_so(family, message, tmp_path
 
 @pytest.mark.parametrize("model", ["wordpiece", "word"])
 def test_trained_is_deterministic_and_knows_unknown_words(model):
-    first, second = (train_tokenizer(model, 100, iter(TEXTS), len(TEXTS)) for _ in range(2))
+    first, second = (
+        train_tokenizer(model, 100, iter(TEXTS), len(TEXTS)) for _ in range(2)
+    )
     assert definition(first) == definition(second)
     assert first.pad_token_id == 0
     assert first.unk_token_id == 1
@@ -69,7 +77,9 @@ def test_a_trained_tokenizer_reads_back_as_it_was_saved(model, tmp_path):
 
 
 def test_corpus_with_a_trained_tokenizer(tmp_path):
-    corpus = small_corpus(tmp_path, tokenizer={"kind": "trained", "model": "word", "vocab_size": 120})
+    corpus = small_corpus(
+        tmp_path, tokenizer={"kind": "trained", "model": "word", "vocab_size": 120}
+    )
     again = Corpus.open(corpus.path)
     text = again.tokenizer().decode(again.split("train").tokens(0))
     assert text.startswith("number")

@@ -16,12 +16,22 @@ from xmtc.scorers.predictions import SparsePredictions
 
 def test_a_corpus_keeps_which_labels_nobody_judged(tmp_path):
     rows = [{"text": f"text {i}", "labels": ["x"], "rejected": None} for i in range(20)]
-    rows += [{"text": f"part {i}", "labels": ["y"], "rejected": ["z"]} for i in range(20)]
-    rows += [{"text": f"other {i}", "labels": ["z"], "rejected": None} for i in range(20)]
+    rows += [
+        {"text": f"part {i}", "labels": ["y"], "rejected": ["z"]} for i in range(20)
+    ]
+    rows += [
+        {"text": f"other {i}", "labels": ["z"], "rejected": None} for i in range(20)
+    ]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = {"kind": "jsonl", "files": {"train": str(path)}, "columns": {"rejected": "rejected"}}
-    corpus = prepare(data_config(tmp_path / "corpus", source), None, map_unordered=serial)
+    source = {
+        "kind": "jsonl",
+        "files": {"train": str(path)},
+        "columns": {"rejected": "rejected"},
+    }
+    corpus = prepare(
+        data_config(tmp_path / "corpus", source), None, map_unordered=serial
+    )
     split = corpus.split("train")
     matrix = split.unjudged_matrix()
     assert matrix is not None
@@ -38,7 +48,11 @@ def test_labels_that_nobody_judged_have_neither_loss_nor_gradient():
     logits_BC = torch.randn(3, 4, requires_grad=True)
     rows_P, columns_P = torch.tensor([0, 2]), torch.tensor([1, 3])
     targets = Targets(
-        rows_P, columns_P, torch.ones(3), unjudged_rows_J=torch.tensor([0, 1]), unjudged_columns_J=torch.tensor([2, 0])
+        rows_P,
+        columns_P,
+        torch.ones(3),
+        unjudged_rows_J=torch.tensor([0, 1]),
+        unjudged_columns_J=torch.tensor([2, 0]),
     )
     total = BinaryCrossEntropy()(without_unjudged(logits_BC, targets), targets).sum
     total.backward()
@@ -46,7 +60,9 @@ def test_labels_that_nobody_judged_have_neither_loss_nor_gradient():
     gold_BC[rows_P, columns_P] = 1
     judged_BC = torch.ones(3, 4)
     judged_BC[0, 2] = judged_BC[1, 0] = 0
-    losses_BC = torch.nn.functional.binary_cross_entropy_with_logits(logits_BC, gold_BC, reduction="none")
+    losses_BC = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits_BC, gold_BC, reduction="none"
+    )
     torch.testing.assert_close(total, (losses_BC * judged_BC).sum())
     assert logits_BC.grad is not None
     assert logits_BC.grad[0, 2] == logits_BC.grad[1, 0] == 0
@@ -69,10 +85,21 @@ def test_where_half_of_the_judgements_are_hidden_leaving_them_out_finds_more_lab
         optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
         targets = Targets(rows_P, columns_P, torch.ones(400))
         if masked:
-            targets = Targets(rows_P, columns_P, torch.ones(400), unjudged_rows_J=rows_J, unjudged_columns_J=columns_J)
+            targets = Targets(
+                rows_P,
+                columns_P,
+                torch.ones(400),
+                unjudged_rows_J=rows_J,
+                unjudged_columns_J=columns_J,
+            )
         for _ in range(150):
             optimizer.zero_grad()
-            (BinaryCrossEntropy()(without_unjudged(layer(words_NV[train]), targets), targets).sum / 400).backward()
+            (
+                BinaryCrossEntropy()(
+                    without_unjudged(layer(words_NV[train]), targets), targets
+                ).sum
+                / 400
+            ).backward()
             optimizer.step()
         predicted_NL = layer(words_NV[test]) > 0
         right = (predicted_NL & (gold_NL[test] > 0)).sum()
@@ -83,13 +110,19 @@ def test_where_half_of_the_judgements_are_hidden_leaving_them_out_finds_more_lab
 
 def test_predictions_that_nobody_judged_count_neither_as_right_nor_as_wrong():
     predictions = SparsePredictions(
-        np.array([[2, 0, 1], [1, 2, -1]], np.int32), np.array([[0.9, 0.5, 0.1]] * 2, np.float32)
+        np.array([[2, 0, 1], [1, 2, -1]], np.int32),
+        np.array([[0.9, 0.5, 0.1]] * 2, np.float32),
     )
     unjudged = sparse.csr_array(np.array([[False, False, True], [False, False, False]]))
-    assert predictions.without(unjudged).label_ids_NK.tolist() == [[0, 1, -1], [1, 2, -1]]
+    assert predictions.without(unjudged).label_ids_NK.tolist() == [
+        [0, 1, -1],
+        [1, 2, -1],
+    ]
     assert predictions.without(None) is predictions
     histogram = ScoreHistogram(3)
     gold = sparse.csr_array(np.array([[True, False, False], [False, True, False]]))
-    histogram.update(torch.tensor([[3.0, -3.0, 5.0], [-3.0, 3.0, -3.0]]), gold, unjudged)
+    histogram.update(
+        torch.tensor([[3.0, -3.0, 5.0], [-3.0, 3.0, -3.0]]), gold, unjudged
+    )
     assert histogram.all_LH.sum() == 5
     assert histogram.auc().micro == 1.0

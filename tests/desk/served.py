@@ -40,18 +40,29 @@ LABELS = ["animal", "cod", "fish", "law", "law/tax", "steel"]
 NAMES = ["Animals", "Cod", "Fish and other sea animals", "Law", "Tax law", "Steel"]
 PARENTS = [(), ("fish",), ("animal",), (), ("law",), ("industry",)]
 COUNTS = [90, 2, 40, 60, 7, 11]
-TEXTS = ["Cod and other fish of the sea.", "A regulation on taxes.", "steel", "Fishing is taxed by law; so is steel."]
+TEXTS = [
+    "Cod and other fish of the sea.",
+    "A regulation on taxes.",
+    "steel",
+    "Fishing is taxed by law; so is steel.",
+]
 
 
 def export(directory: Path) -> Path:
     torch.manual_seed(0)
     config = ModelConfig(
-        encoder=HuggingFaceConfig(from_config=BERT), head=LabelAttentionConfig(width=16, heads=2), overlap=6
+        encoder=HuggingFaceConfig(from_config=BERT),
+        head=LabelAttentionConfig(width=16, heads=2),
+        overlap=6,
     )
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2")
+    )
     classifier = config.build(len(tokenizer), len(LABELS))
     table = LabelTable(LABELS, NAMES, np.array(COUNTS), PARENTS)
-    info = ModelInfo(name="sea laws", model=config, vocab_size=len(tokenizer), max_length=60)
+    info = ModelInfo(
+        name="sea laws", model=config, vocab_size=len(tokenizer), max_length=60
+    )
     parts = ModelParts(info, classifier, tokenizer, table)
     return export_model(directory, parts, dict(classifier.named_parameters()))
 
@@ -79,7 +90,11 @@ class Client:
 @contextmanager
 def running(model: xmtc.Model | Path | str, **settings: Any) -> Iterator[Client]:
     config = ServeConfig(port=0, **settings)
-    models = Models.single(model, config) if isinstance(model, xmtc.Model) else Models(config, str(model), load)
+    models = (
+        Models.single(model, config)
+        if isinstance(model, xmtc.Model)
+        else Models(config, str(model), load)
+    )
     server = uvicorn.Server(settings_of(make_app(models)))
     listener = listen(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -60,7 +60,9 @@ class Tiny(nn.Module):
         loss_BL = nn.functional.binary_cross_entropy_with_logits(
             self.logits(batch.hidden_BD), batch.target_BL, reduction="none"
         )
-        return LossOutput((loss_BL.sum(dim=1) * batch.weight_B).sum(), batch.weight_B.sum())
+        return LossOutput(
+            (loss_BL.sum(dim=1) * batch.weight_B).sum(), batch.weight_B.sum()
+        )
 
     def logits(self, hidden_BD: Tensor) -> Tensor:
         for layer in self.layers:
@@ -70,7 +72,9 @@ class Tiny(nn.Module):
     def groups(self, phase: int) -> list[ParameterGroup]:
         """Phase 0 trains head and upper adapter, phase 1 the lower adapter too."""
         head = ParameterGroup("head", list(self.head.parameters()), 0.05, 0.01)
-        adapters = [p for layer in self.layers[1 - phase :] for p in (layer.down, layer.up)]
+        adapters = [
+            p for layer in self.layers[1 - phase :] for p in (layer.down, layer.up)
+        ]
         return [head, ParameterGroup("adapters", adapters, 0.02, 0.0)]
 
 
@@ -88,10 +92,15 @@ def micro_batches(step: int, rank: int, world_size: int) -> list[Documents]:
     weight_B[-1] = 0
     mine = slice(rank, None, world_size)
     columns = (hidden_BD[mine], target_BL[mine], weight_B[mine])
-    return [Documents(*parts) for parts in zip(*(c.chunk(MICRO_BATCHES) for c in columns), strict=True)]
+    return [
+        Documents(*parts)
+        for parts in zip(*(c.chunk(MICRO_BATCHES) for c in columns), strict=True)
+    ]
 
 
-def train_step(strategy: Strategy, module: nn.Module, step: int, factor: float = 1.0) -> tuple[float, float]:
+def train_step(
+    strategy: Strategy, module: nn.Module, step: int, factor: float = 1.0
+) -> tuple[float, float]:
     """(this rank's share of the loss, gradient norm); the loss of this rank is multiplied by `factor`."""
     strategy.set_learning_rates([0.05 / (1 + step), 0.02 / (1 + step)])
     share = 0.0
@@ -137,7 +146,9 @@ def train(
             record.norms.append(norm)
             if step % STEPS == 1:  # in the middle of a phase: training goes on after it
                 with strategy.whole(), torch.no_grad(), strategy.autocast():
-                    logits_BL = model.logits(torch.linspace(-1, 1, 4 * WIDTH).reshape(4, WIDTH))
+                    logits_BL = model.logits(
+                        torch.linspace(-1, 1, 4 * WIDTH).reshape(4, WIDTH)
+                    )
                     record.evaluated.append(float(logits_BL.float().abs().sum()))
             if after_step is not None:
                 after_step(step)

@@ -11,7 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from gloo import run_gloo
 from tiny import VOCAB, whole_documents
 from xmtc.data.collate import Batch
-from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
+from xmtc.distributed.strategies.config import (
+    DDPConfig,
+    DeepSpeedConfig,
+    StrategyConfig,
+)
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.distributed.zero3 import is_partitioned
 from xmtc.errors import ConfigError
@@ -21,7 +25,9 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 
 LABELS = 11
-ZERO = DeepSpeedConfig(stage=3, zero_optimization={"stage3_param_persistence_threshold": 0})
+ZERO = DeepSpeedConfig(
+    stage=3, zero_optimization={"stage3_param_persistence_threshold": 0}
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,23 +35,36 @@ def llama(tmp_path_factory) -> Path:
     """A causal LLaMA in two files: the classifier takes the layers without the head."""
     folder = tmp_path_factory.mktemp("llama")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    LlamaForCausalLM(LlamaConfig(vocab_size=VOCAB, **sizes)).save_pretrained(folder, max_shard_size="30KB")
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    LlamaForCausalLM(LlamaConfig(vocab_size=VOCAB, **sizes)).save_pretrained(
+        folder, max_shard_size="30KB"
+    )
     assert len(list(folder.glob("*.safetensors"))) > 1
     return folder
 
 
 def build(folder: Path) -> Classifier:
     torch.manual_seed(0)
-    encoder = HuggingFaceConfig(name=str(folder), lora=LoraConfig(r=4, alpha=8, dropout=0.0), bidirectional=True)
-    return ModelConfig(encoder=encoder, head=LabelAttentionConfig(width=16, heads=2), overlap=4).build(VOCAB, LABELS)
+    encoder = HuggingFaceConfig(
+        name=str(folder), lora=LoraConfig(r=4, alpha=8, dropout=0.0), bidirectional=True
+    )
+    return ModelConfig(
+        encoder=encoder, head=LabelAttentionConfig(width=16, heads=2), overlap=4
+    ).build(VOCAB, LABELS)
 
 
 def batch(rank: int) -> Batch:
     return whole_documents([12, 12], positives=[(0, 3), (1, 4)], seed=rank)
 
 
-def trained(config: StrategyConfig, folder: Path, *, partitioned: bool) -> tuple[list[float], int]:
+def trained(
+    config: StrategyConfig, folder: Path, *, partitioned: bool
+) -> tuple[list[float], int]:
     """Logits, losses and norms over two phases of training; weights of the backbone that this rank holds whole."""
     strategy = config.build("fp32", torch.device("cpu"))
     with config.loading("fp32") if partitioned else nullcontext():
@@ -59,7 +78,11 @@ def trained(config: StrategyConfig, folder: Path, *, partitioned: bool) -> tuple
 
     note()
     for trains in ("", "head."):
-        parameters = [p for name, p in model.named_parameters() if name.startswith(trains) and _is_ours(name)]
+        parameters = [
+            p
+            for name, p in model.named_parameters()
+            if name.startswith(trains) and _is_ours(name)
+        ]
         module = strategy.prepare(model, [ParameterGroup("all", parameters, 1e-2, 0.0)])
         for _ in range(2):
             model.train()
@@ -69,10 +92,19 @@ def trained(config: StrategyConfig, folder: Path, *, partitioned: bool) -> tuple
             values.extend([loss.item(), strategy.step(1.0)])
             with strategy.whole():
                 note()
-        values.append(sum(float(tensor.double().sum()) for tensor in strategy.gather_trainable().values()))
+        values.append(
+            sum(
+                float(tensor.double().sum())
+                for tensor in strategy.gather_trainable().values()
+            )
+        )
     strategy.close()
     note()
-    whole = sum(p.numel() for name, p in model.named_parameters() if not _is_ours(name) and not is_partitioned(p))
+    whole = sum(
+        p.numel()
+        for name, p in model.named_parameters()
+        if not _is_ours(name) and not is_partitioned(p)
+    )
     return values, whole
 
 

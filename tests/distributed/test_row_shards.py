@@ -10,7 +10,11 @@ from gloo import run_gloo
 from xmtc.distributed.collectives import rank_and_world_size
 from xmtc.distributed.config import DistributedConfig
 from xmtc.distributed.row_shards import RowShard, share_of
-from xmtc.distributed.strategies.config import DDPConfig, DeepSpeedConfig, StrategyConfig
+from xmtc.distributed.strategies.config import (
+    DDPConfig,
+    DeepSpeedConfig,
+    StrategyConfig,
+)
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 
 ROWS, WIDTH = 5, 3
@@ -19,7 +23,9 @@ STRATEGIES: dict[str, StrategyConfig] = {
     "zero0": DeepSpeedConfig(stage=0),
     "zero1": DeepSpeedConfig(stage=1),
     "zero2": DeepSpeedConfig(stage=2),
-    "zero3": DeepSpeedConfig(stage=3, zero_optimization={"stage3_param_persistence_threshold": 0}),
+    "zero3": DeepSpeedConfig(
+        stage=3, zero_optimization={"stage3_param_persistence_threshold": 0}
+    ),
 }
 
 
@@ -36,7 +42,9 @@ class Both(nn.Module):
         return self.projection(x_BD).sum() + (self.rows * rows).sum()
 
 
-def take_step(strategy: Strategy, model: nn.Module, whole: float, rows: float, max_norm: float) -> float:
+def take_step(
+    strategy: Strategy, model: nn.Module, whole: float, rows: float, max_norm: float
+) -> float:
     with strategy.micro_batch(last=True):
         strategy.backward(model(whole, rows))
     return strategy.step(max_norm)
@@ -50,9 +58,14 @@ def observe() -> dict[str, dict]:
     rank, world = rank_and_world_size()
     found = {}
     for name, config in STRATEGIES.items():
-        strategy = DistributedConfig(workers=world, strategy=config).build_strategy(torch.device("cpu"))
+        strategy = DistributedConfig(workers=world, strategy=config).build_strategy(
+            torch.device("cpu")
+        )
         model = Both()
-        module = strategy.prepare(model, [ParameterGroup("all", [model.projection.weight, model.rows], 0.1, 0.0)])
+        module = strategy.prepare(
+            model,
+            [ParameterGroup("all", [model.projection.weight, model.rows], 0.1, 0.0)],
+        )
         before = whole(strategy, model)
         refused = take_step(strategy, module, 0.5, math.nan if rank == 1 else 1.0, 1.0)
         after = whole(strategy, model)
@@ -63,7 +76,10 @@ def observe() -> dict[str, dict]:
             "refused": refused,
             "unchanged": all(torch.equal(before[key], after[key]) for key in before),
             "norm": norm,
-            "moved": (trained["rows"] - before["rows"], trained["projection.weight"] - before["projection.weight"]),
+            "moved": (
+                trained["rows"] - before["rows"],
+                trained["projection.weight"] - before["projection.weight"],
+            ),
             "names": sorted(name for name, _ in model.named_parameters()),
             "rows": len(model.rows),
         }
@@ -82,7 +98,9 @@ def test_one_norm_for_whole_and_split_parameters(ranks, name):
     for rank in ranks:
         assert rank[name]["norm"] == pytest.approx(expected, rel=1e-5)
         for moved in rank[name]["moved"]:
-            torch.testing.assert_close(moved, torch.full_like(moved, -0.1), rtol=1e-3, atol=1e-4)  # AdamW's first step
+            torch.testing.assert_close(
+                moved, torch.full_like(moved, -0.1), rtol=1e-3, atol=1e-4
+            )  # AdamW's first step
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -3,8 +3,18 @@
 import pytest
 import torch
 
-from xmtc.distributed.rowwise_config import AdamWConfig, LazyAdamConfig, RowwiseAdagradConfig, SGDConfig
-from xmtc.distributed.rowwise_optim import coalesce, rounding_noise, stochastic_round_, touched_rows
+from xmtc.distributed.rowwise_config import (
+    AdamWConfig,
+    LazyAdamConfig,
+    RowwiseAdagradConfig,
+    SGDConfig,
+)
+from xmtc.distributed.rowwise_optim import (
+    coalesce,
+    rounding_noise,
+    stochastic_round_,
+    touched_rows,
+)
 from xmtc.models.heads.config import LabelAttentionConfig
 
 CONFIGS = [
@@ -14,7 +24,9 @@ CONFIGS = [
 
 
 def sparse(rows, values, labels):
-    return torch.sparse_coo_tensor(torch.tensor([rows]), values, (labels, *values.shape[1:]), check_invariants=True)
+    return torch.sparse_coo_tensor(
+        torch.tensor([rows]), values, (labels, *values.shape[1:]), check_invariants=True
+    )
 
 
 def test_touched_rows_sums_duplicates():
@@ -37,7 +49,9 @@ def test_untouched_rows_and_their_state_do_not_change(config, dtype):
     untouched = torch.tensor([0, 2, 3, 5])
     assert torch.equal(table[untouched], before[untouched])
     assert (table[[1, 4]] != before[[1, 4]]).any(1).all()
-    assert all((state[untouched] == 0).all() for state in optimizer.state[table].values())
+    assert all(
+        (state[untouched] == 0).all() for state in optimizer.state[table].values()
+    )
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -67,18 +81,27 @@ def test_lazy_adam_is_adam_when_every_row_is_touched():
 
 def test_lazy_adam_moves_a_row_that_few_steps_touch_as_far_as_adam_on_all_rows_does():
     tables = [torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(2)]
-    ours, adam = LazyAdamConfig().build([tables[0]]), torch.optim.Adam([tables[1]], lr=1e-3)
+    ours, adam = (
+        LazyAdamConfig().build([tables[0]]),
+        torch.optim.Adam([tables[1]], lr=1e-3),
+    )
     generator = torch.Generator().manual_seed(0)
     for step in range(1, 301):
         rows = [0, 1] if step % 30 == 0 else [0]
-        tables[0].grad = sparse(rows, torch.rand(len(rows), 3, generator=generator) + 0.5, 2)
+        tables[0].grad = sparse(
+            rows, torch.rand(len(rows), 3, generator=generator) + 0.5, 2
+        )
         tables[1].grad = tables[0].grad.to_dense()
         ours.step()
         adam.step()
-    torch.testing.assert_close(ours.state[tables[0]]["square"], adam.state[tables[1]]["exp_avg_sq"])
+    torch.testing.assert_close(
+        ours.state[tables[0]]["square"], adam.state[tables[1]]["exp_avg_sq"]
+    )
     ratio_L = tables[0].detach().mean(1) / tables[1].detach().mean(1)
     assert float(ratio_L[0]) == pytest.approx(1, abs=1e-3)
-    assert 0.8 < ratio_L[1] < 1.3, "0.2 where its mean square counts the row's own steps"
+    assert 0.8 < ratio_L[1] < 1.3, (
+        "0.2 where its mean square counts the row's own steps"
+    )
 
 
 def test_rowwise_adagrad_moves_by_the_learning_rate_first_and_takes_biases():
@@ -98,7 +121,9 @@ def test_small_updates_reach_bfloat16_rows_on_average():
 
 
 @pytest.mark.parametrize("kind", [LazyAdamConfig, RowwiseAdagradConfig])
-def test_stochastic_rounding_tracks_fp32_where_plain_bf16_stands_still(kind, monkeypatch):
+def test_stochastic_rounding_tracks_fp32_where_plain_bf16_stands_still(
+    kind, monkeypatch
+):
     """1,000 steps of a noisy descent towards a target, each far below half a unit in the last place of bf16."""
     torch.manual_seed(0)
     start, target = torch.randn(200, 8) + 2, torch.randn(200, 8) + 2
@@ -106,7 +131,9 @@ def test_stochastic_rounding_tracks_fp32_where_plain_bf16_stands_still(kind, mon
     def train(dtype):
         generator = torch.Generator().manual_seed(1)
         table = torch.nn.Parameter(start.to(dtype, copy=True))
-        optimizer = kind(learning_rate=5e-4 if kind is LazyAdamConfig else 0.02).build([table])
+        optimizer = kind(learning_rate=5e-4 if kind is LazyAdamConfig else 0.02).build(
+            [table]
+        )
         for _ in range(1000):
             noise = 0.1 * torch.randn(start.shape, generator=generator)
             table.grad = (table.detach().float() - target + noise).to(dtype)
@@ -116,16 +143,25 @@ def test_stochastic_rounding_tracks_fp32_where_plain_bf16_stands_still(kind, mon
     exact = train(torch.float32)
     moved = (exact - start).norm()
     behind = {"stochastic": float((train(torch.bfloat16) - exact).norm() / moved)}
-    monkeypatch.setattr("xmtc.distributed.rowwise_optim.stochastic_round_", lambda values, noise: values)
+    monkeypatch.setattr(
+        "xmtc.distributed.rowwise_optim.stochastic_round_", lambda values, noise: values
+    )
     behind["plain"] = float((train(torch.bfloat16) - exact).norm() / moved)
     print(kind.__name__, behind)
     assert behind["stochastic"] < 0.15
     assert behind["plain"] > 0.3
 
 
-@pytest.mark.parametrize("config", [AdamWConfig(weight_decay=0.1), SGDConfig(learning_rate=0.05, weight_decay=0.1)])
-def test_dense_optimizers_are_torchs_and_move_rows_without_a_gradient(config, monkeypatch):
-    monkeypatch.setattr("xmtc.distributed.rowwise_optim._CHUNK", 4)  # two rows at a time
+@pytest.mark.parametrize(
+    "config",
+    [AdamWConfig(weight_decay=0.1), SGDConfig(learning_rate=0.05, weight_decay=0.1)],
+)
+def test_dense_optimizers_are_torchs_and_move_rows_without_a_gradient(
+    config, monkeypatch
+):
+    monkeypatch.setattr(
+        "xmtc.distributed.rowwise_optim._CHUNK", 4
+    )  # two rows at a time
     tables = [torch.nn.Parameter(torch.ones(5, 2)) for _ in range(2)]
     ours = config.build([tables[0]])
     if isinstance(config, AdamWConfig):
@@ -167,7 +203,9 @@ def test_a_head_learns_from_shortlists(row_dtype):
     optimizer = RowwiseAdagradConfig(learning_rate=0.1).build(tables)
     losses = []
     for _ in range(30):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(head(hidden, mask, shortlist), gold.float())
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            head(hidden, mask, shortlist), gold.float()
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -177,7 +215,9 @@ def test_a_head_learns_from_shortlists(row_dtype):
 
 def rounded(values):
     torch.manual_seed(0)
-    found = stochastic_round_(values.clone(), rounding_noise(values.shape, values.device))
+    found = stochastic_round_(
+        values.clone(), rounding_noise(values.shape, values.device)
+    )
     assert torch.equal(found, found.bfloat16().float())
     return found
 

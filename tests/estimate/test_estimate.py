@@ -23,32 +23,52 @@ def config(name: str = "smoke_llama", *overrides: str) -> RunConfig:
 def test_planting_without_epochs_has_no_steps() -> None:
     steps = [
         estimate(config("smoke_llama", HEAD, *overrides), SIZE).steps
-        for overrides in ((), ("plant.parts=[attention]",), ("plant.parts=[rows]",), ("plant.parts=[]",))
+        for overrides in (
+            (),
+            ("plant.parts=[attention]",),
+            ("plant.parts=[rows]",),
+            ("plant.parts=[]",),
+        )
     ]
     assert [found.keys() for found in steps[:2]] == [{"plant", "finetune"}] * 2
     assert steps[2:] == [{"finetune": 2 * 63}] * 2
 
 
 def test_hidden_states_on_disk() -> None:
-    settings = config("smoke_llama", "plant.cache_hidden=true", "finetune.cache_hidden=false")
+    settings = config(
+        "smoke_llama", "plant.cache_hidden=true", "finetune.cache_hidden=false"
+    )
     found = estimate(settings, SIZE)
     assert found.disk["hidden states"] == 1100 * 200 * found.width * 4
-    none = estimate(config("smoke_llama", "plant.cache_hidden=false", "finetune.cache_hidden=false"), SIZE)
+    none = estimate(
+        config(
+            "smoke_llama", "plant.cache_hidden=false", "finetune.cache_hidden=false"
+        ),
+        SIZE,
+    )
     assert none.disk["hidden states"] == 0
 
 
 def test_the_corpus_on_disk(tmp_path) -> None:
     path = tiny_runs.write_config(tmp_path)
-    tiny_runs.write_jsonl(tmp_path / "train.jsonl", tiny_runs.documents(4000, first=100))
+    tiny_runs.write_jsonl(
+        tmp_path / "train.jsonl", tiny_runs.documents(4000, first=100)
+    )
     settings = tiny_runs.load(path)
     corpus = prepare_stage(settings)
-    written = sum(shard.file.bytes for split in corpus.manifest.splits.values() for shard in split.shards)
+    written = sum(
+        shard.file.bytes
+        for split in corpus.manifest.splits.values()
+        for shard in split.shards
+    )
     assert estimate(settings).disk["corpus"] == pytest.approx(written, rel=0.2)
 
 
 def test_an_assumed_corpus_says_so_and_respects_the_limits(tmp_path) -> None:
     path = tiny_runs.write_config(tmp_path)
-    size = size_of(tiny_runs.load(path, "data.limit={train: 50}", "data.max_length=100"))
+    size = size_of(
+        tiny_runs.load(path, "data.limit={train: 50}", "data.max_length=100")
+    )
     assert (size.train, size.longest, size.tokens) == (50, 100, 100)
     assert size.origin.startswith("ASSUMED")
 

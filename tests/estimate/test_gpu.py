@@ -34,7 +34,12 @@ FOUND = Estimate(
 
 def run(**distributed: object) -> RunConfig:
     loaded = load_config(RunConfig, QUICKSTART, [])
-    return replace(loaded, distributed=DistributedConfig(**{"workers": 1, "gpus_per_worker": 1.0} | distributed))
+    return replace(
+        loaded,
+        distributed=DistributedConfig(
+            **{"workers": 1, "gpus_per_worker": 1.0} | distributed
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,30 +64,46 @@ def test_a_card_that_ray_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = run(resources_per_worker={"accelerator_type:A10G": 0.001})
     assert memory_of_worker(config) == 24 * 2**30
-    on_cpus = run(gpus_per_worker=0.0, resources_per_worker={"accelerator_type:A10G": 0.001})
+    on_cpus = run(
+        gpus_per_worker=0.0, resources_per_worker={"accelerator_type:A10G": 0.001}
+    )
     assert memory_of_worker(on_cpus) != 24 * 2**30
 
 
-def test_the_card_of_this_machine_has_its_real_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_card_of_this_machine_has_its_real_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", total_memory=79 * 2**30)
     monkeypatch.setattr(memory.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(memory.torch.cuda, "get_device_properties", lambda index: here)
     monkeypatch.setattr(memory.torch.cuda, "device_count", lambda: 1)
     assert memory_of_worker(run(precision="bf16")) == 79 * 2**30
-    assert memory_of_worker(run(gpus_per_worker=0.0, workers=0)) == 79 * 2**30  # the process takes it unasked
+    assert (
+        memory_of_worker(run(gpus_per_worker=0.0, workers=0)) == 79 * 2**30
+    )  # the process takes it unasked
     assert memory_of_worker(run(gpus_per_worker=0.0, workers=1)) != 79 * 2**30
 
 
-def test_an_unknown_card_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_card_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     print_estimate(run(precision="bf16"), FOUND)
-    advice = next(line for line in capsys.readouterr().out.splitlines() if "accelerator_type:A100" in line)
+    advice = next(
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "accelerator_type:A100" in line
+    )
     (pasted,) = [word for word in shlex.split(advice) if "accelerator_type" in word]
-    config = load_config(RunConfig, ROOT / "configs/smoke_llama.yaml", [pasted.rstrip(",")])
+    config = load_config(
+        RunConfig, ROOT / "configs/smoke_llama.yaml", [pasted.rstrip(",")]
+    )
     assert config.distributed.resources_per_worker == {"accelerator_type:A100": 0.001}
 
 
-def test_what_does_not_fit_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     print_estimate(run(resources_per_worker={"accelerator_type:L4": 0.001}), FOUND)
     assert "this exceeds the 24.0 GiB of a worker" in capsys.readouterr().out

@@ -31,9 +31,16 @@ def test_times_are_those_of_the_run_s_threads(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(probe, "_encoding", lambda *_: 1.0)
     model = {"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}}
     path = tiny_runs.write_config(tmp_path, model=model)
-    one, four = (tiny_runs.load(path, f"distributed.threads={count}") for count in (1, 4))
+    one, four = (
+        tiny_runs.load(path, f"distributed.threads={count}") for count in (1, 4)
+    )
     heads = [head_seconds(config, 384, 500, 5.0) for config in (one, four)]
     for name in ("train_s", "step_s", "score_s"):
-        assert getattr(heads[0], name) == pytest.approx(getattr(heads[1], name) * gain(4)), name
-    encoded = [encoder_seconds(config, [np.arange(9, dtype=np.int32)], [48])[48] for config in (one, four)]
+        assert getattr(heads[0], name) == pytest.approx(
+            getattr(heads[1], name) * gain(4)
+        ), name
+    encoded = [
+        encoder_seconds(config, [np.arange(9, dtype=np.int32)], [48])[48]
+        for config in (one, four)
+    ]
     assert encoded[0] == pytest.approx(encoded[1] * gain(4))

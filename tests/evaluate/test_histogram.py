@@ -23,20 +23,38 @@ def test_areas_are_within_their_own_error_of_the_exact_ones(monkeypatch):
         histogram.update(logits[start : start + 64], gold[start : start + 64])
     auc, truth = histogram.auc(), gold.toarray()
     both = truth.any(axis=0) & ~truth.all(axis=0)
-    assert abs(auc.micro - roc_auc_score(truth.ravel(), scores.ravel())) <= auc.micro_error < 0.01
-    assert abs(auc.macro - roc_auc_score(truth[:, both], scores[:, both])) <= auc.macro_error < 0.01
+    assert (
+        abs(auc.micro - roc_auc_score(truth.ravel(), scores.ravel()))
+        <= auc.micro_error
+        < 0.01
+    )
+    assert (
+        abs(auc.macro - roc_auc_score(truth[:, both], scores[:, both]))
+        <= auc.macro_error
+        < 0.01
+    )
 
 
 def test_areas_are_those_of_logits_that_are_calibrated_afterwards(monkeypatch):
     monkeypatch.setattr("xmtc.evaluate.histogram._BLOCK", 16)
     gold, scores = gold_and_scores()
-    logits, truth, histogram = torch.from_numpy(logit(scores)), gold.toarray(), ScoreHistogram(40)
+    logits, truth, histogram = (
+        torch.from_numpy(logit(scores)),
+        gold.toarray(),
+        ScoreHistogram(40),
+    )
     histogram.update(logits, gold)
     before = histogram.auc()
     kinds = torch.arange(40) % 3
-    histogram.calibration = Calibration(torch.tensor([1.0, 0.3, 2.0])[kinds], torch.tensor([0.0, -4.0, 1.5])[kinds])
+    histogram.calibration = Calibration(
+        torch.tensor([1.0, 0.3, 2.0])[kinds], torch.tensor([0.0, -4.0, 1.5])[kinds]
+    )
     after, exact = histogram.auc(), histogram.calibration(logits).sigmoid().numpy()
-    assert abs(after.micro - roc_auc_score(truth.ravel(), exact.ravel())) <= after.micro_error < 0.01
+    assert (
+        abs(after.micro - roc_auc_score(truth.ravel(), exact.ravel()))
+        <= after.micro_error
+        < 0.01
+    )
     assert abs(after.micro - before.micro) > 0.05
     assert (after.macro, after.macro_error) == (before.macro, before.macro_error)
 
@@ -66,7 +84,9 @@ def _share_of_a_rank(logits, gold):
     """Three batches over two ranks: the second rank gets the first one again, as a filler, for the last turn."""
     rank, _ = rank_and_world_size()
     parts = [np.arange(0, 100), np.arange(100, 220), np.arange(220, 300)]
-    batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::2]]
+    batches = [
+        MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::2]
+    ]
     if rank == 1:
         batches.append(MicroBatch(parts[0], np.zeros(100, np.float32)))
     histogram = ScoreHistogram(40)

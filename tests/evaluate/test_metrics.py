@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from xmtc.evaluate.metrics import EVERY_TASK, all_metrics, bin_metrics, goals, summary_metrics
+from xmtc.evaluate.metrics import (
+    EVERY_TASK,
+    all_metrics,
+    bin_metrics,
+    goals,
+    summary_metrics,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 _CHECK = "import sys; import xmtc.evaluate.metrics as m; m.goals('multi_label'); sys.exit('numpy' in sys.modules)"
@@ -16,13 +22,19 @@ def table() -> str:
     """One row for each definition, with the metrics that share it."""
     keys: dict[str, list[str]] = {}
     for metric in all_metrics():
-        keys.setdefault(metric.definition.replace("|", r"\|"), []).append(f"`{metric.name}`")
-    rows = [f"| {', '.join(names)} | {definition} |" for definition, names in keys.items()]
+        keys.setdefault(metric.definition.replace("|", r"\|"), []).append(
+            f"`{metric.name}`"
+        )
+    rows = [
+        f"| {', '.join(names)} | {definition} |" for definition, names in keys.items()
+    ]
     return "\n".join(["| key | definition |", "|---|---|", *rows])
 
 
 def test_the_page_has_every_definition() -> None:
-    assert table() in PAGE.read_text(encoding="utf-8"), f"put this table into {PAGE.name}:\n{table()}"
+    assert table() in PAGE.read_text(encoding="utf-8"), (
+        f"put this table into {PAGE.name}:\n{table()}"
+    )
 
 
 def test_every_metric_is_named_once_and_defined() -> None:

@@ -33,10 +33,14 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(boosted._BOOSTING, "learning_rate", 0.2)
 
 
-def scored_twice(documents: int, seed: int = 0) -> tuple[list[DenseScored], sparse.csr_array]:
+def scored_twice(
+    documents: int, seed: int = 0
+) -> tuple[list[DenseScored], sparse.csr_array]:
     rng = np.random.default_rng(seed)
     truth = rng.random((documents, 40)) < 0.1
-    scores = [(truth + rng.normal(size=truth.shape)).astype(np.float32) for _ in range(2)]
+    scores = [
+        (truth + rng.normal(size=truth.shape)).astype(np.float32) for _ in range(2)
+    ]
     return [DenseScored(one) for one in scores], sparse.csr_array(truth)
 
 
@@ -46,7 +50,9 @@ OCCURRENCES = Occurrences.without_pairs(COUNTS)
 both_kinds = pytest.mark.parametrize("config", KINDS, ids=["linear", "trees"])
 
 
-def fusion_of(documents: int = 200, config: FusionConfig = KINDS[0]) -> tuple[Fusion, Pairs]:
+def fusion_of(
+    documents: int = 200, config: FusionConfig = KINDS[0]
+) -> tuple[Fusion, Pairs]:
     scored, gold = scored_twice(documents)
     pairs = Pairs.of(scored, 8)
     return fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, config), pairs
@@ -57,7 +63,9 @@ def test_candidates_are_the_union_and_every_scorer_scores_them() -> None:
     rare = SparseScored(sparse.csr_array(np.array([[0, 0, 0.3, 0.7]], np.float32)))
     pairs = Pairs.of([dense, rare], 2)
     assert pairs.label_ids_NK.tolist() == [[0, 2, 3]]
-    np.testing.assert_allclose(pairs.scores_SNK[:, 0], [[0.9, 0.5, 0.0], [0.0, 0.3, 0.7]])
+    np.testing.assert_allclose(
+        pairs.scores_SNK[:, 0], [[0.9, 0.5, 0.0], [0.0, 0.3, 0.7]]
+    )
 
 
 def test_both_kinds_of_scores_give_the_same_candidates() -> None:
@@ -73,7 +81,9 @@ def test_shares_sum_to_the_logit(config: FusionConfig) -> None:
     fusion, pairs = fusion_of(config=config)
     shares, used = fusion.shares(pairs), pairs.used
     assert len(shares) == 4
-    np.testing.assert_allclose(shares.sum(axis=0)[used], fusion.logits(pairs)[used], atol=1e-6)
+    np.testing.assert_allclose(
+        shares.sum(axis=0)[used], fusion.logits(pairs)[used], atol=1e-6
+    )
     assert (np.abs(shares[:2]).max(axis=(1, 2)) > 0.1).all()
 
 
@@ -82,7 +92,9 @@ def test_the_linear_logit_by_hand() -> None:
     assert isinstance(fusion.combination, Logistic)
     inputs, bins = fusion.inputs(pairs), fusion.combination.bin_L[pairs.label_ids_NK]
     by_hand = np.einsum("xnk,nkx->nk", inputs, fusion.combination.coefficients_GX[bins])
-    np.testing.assert_allclose(by_hand[pairs.used], fusion.logits(pairs)[pairs.used], atol=1e-6)
+    np.testing.assert_allclose(
+        by_hand[pairs.used], fusion.logits(pairs)[pairs.used], atol=1e-6
+    )
 
 
 def test_trees_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +107,20 @@ def test_trees_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     fusion, pairs = fusion_of(400, FusionConfig(kind="trees"))
     inputs_PX = fusion.inputs(pairs)[:-1, pairs.used].T
-    np.testing.assert_allclose(fusion.logits(pairs)[pairs.used], made[0].decision_function(inputs_PX), atol=1e-9)
+    np.testing.assert_allclose(
+        fusion.logits(pairs)[pairs.used],
+        made[0].decision_function(inputs_PX),
+        atol=1e-9,
+    )
 
 
-def test_trees_that_are_read_wrongly_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_that_are_read_wrongly_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read = BoostedTrees._of
-    monkeypatch.setattr(BoostedTrees, "_of", lambda booster: replace(read(booster), start_1=np.ones(1)))
+    monkeypatch.setattr(
+        BoostedTrees, "_of", lambda booster: replace(read(booster), start_1=np.ones(1))
+    )
     with pytest.raises(ConfigError, match=r"model\.fusion\.kind"):
         fusion_of(config=KINDS[1])
 
@@ -110,7 +130,11 @@ def test_the_better_kind_is_chosen(agreement: bool) -> None:
     """Trees win where a label is right only if both scorers agree, and logistic regression where they simply add up."""
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(2, 400, 40)).astype(np.float32)
-    chance = expit(8 * (scores > 0).all(axis=0) - 4) if agreement else expit(2 * scores.sum(axis=0) - 2)
+    chance = (
+        expit(8 * (scores > 0).all(axis=0) - 4)
+        if agreement
+        else expit(2 * scores.sum(axis=0) - 2)
+    )
     gold = sparse.csr_array(rng.random(chance.shape) < chance)
     pairs = Pairs(np.tile(np.arange(40, dtype=np.int32), (400, 1)), scores)
     fusion = fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, FusionConfig())
@@ -118,7 +142,9 @@ def test_the_better_kind_is_chosen(agreement: bool) -> None:
 
 
 @both_kinds
-def test_fused_scores_are_better_than_either_and_are_probabilities(config: FusionConfig) -> None:
+def test_fused_scores_are_better_than_either_and_are_probabilities(
+    config: FusionConfig,
+) -> None:
     fusion, _ = fusion_of(800, config)
     scored, gold = scored_twice(400, seed=1)
     pairs = Pairs.of(scored, 8)
@@ -127,8 +153,15 @@ def test_fused_scores_are_better_than_either_and_are_probabilities(config: Fusio
     def precision(ids: np.ndarray) -> float:
         return float(np.mean([gold[row, best] for row, best in enumerate(ids[:, 0])]))
 
-    assert precision(fused.label_ids_NK) > max(precision(one.top(1).label_ids_NK) for one in scored)
-    right = np.array([[gold[row, label] for label in ids] for row, ids in enumerate(fused.label_ids_NK[:, :8])])
+    assert precision(fused.label_ids_NK) > max(
+        precision(one.top(1).label_ids_NK) for one in scored
+    )
+    right = np.array(
+        [
+            [gold[row, label] for label in ids]
+            for row, ids in enumerate(fused.label_ids_NK[:, :8])
+        ]
+    )
     assert fused.scores_NK[:, :8].mean() == pytest.approx(right.mean(), abs=0.03)
     assert (np.diff(fused.scores_NK, axis=1) <= 0).all()
 
@@ -167,12 +200,16 @@ def test_labels_that_occur_together_support_each_other(config: FusionConfig) -> 
 
 
 @both_kinds
-def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(tmp_path: Path, config: FusionConfig) -> None:
+def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(
+    tmp_path: Path, config: FusionConfig
+) -> None:
     fusion, pairs, _ = fusion_of_couples(config)
     fusion.save(tmp_path)
     loaded = Fusion.load(tmp_path)
     np.testing.assert_array_equal(loaded.logits(pairs), fusion.logits(pairs))
-    np.testing.assert_allclose(loaded.extended(3).logits(pairs), fusion.logits(pairs), atol=1e-6)
+    np.testing.assert_allclose(
+        loaded.extended(3).logits(pairs), fusion.logits(pairs), atol=1e-6
+    )
     same = loaded.regrouped(Regrouping.without(40, []), fusion.counts_L)
     np.testing.assert_allclose(same.logits(pairs), fusion.logits(pairs), atol=1e-6)
     shutil.rmtree(tmp_path / "first")
@@ -181,21 +218,34 @@ def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(tmp_path: P
 
 
 @both_kinds
-def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probability_says(config: FusionConfig) -> None:
+def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probability_says(
+    config: FusionConfig,
+) -> None:
     rng = np.random.default_rng(0)
     truth_N = rng.random(4000) < 0.5
     sides_NL = np.stack([truth_N, ~truth_N], axis=1)
-    scored = [DenseScored((sides_NL + 0.8 * rng.normal(size=sides_NL.shape)).astype(np.float32)) for _ in range(2)]
+    scored = [
+        DenseScored(
+            (sides_NL + 0.8 * rng.normal(size=sides_NL.shape)).astype(np.float32)
+        )
+        for _ in range(2)
+    ]
     pairs, gold = Pairs.of(scored, 2), sparse.csr_array(sides_NL)
     occurrences = Occurrences.without_pairs(np.array([2000, 2000]))
-    found = fused(CrossFit(pairs, gold, occurrences), Arm(["a", "b"], [0, 1], config), exclusive=True)
+    found = fused(
+        CrossFit(pairs, gold, occurrences),
+        Arm(["a", "b"], [0, 1], config),
+        exclusive=True,
+    )
     np.testing.assert_allclose(found.scores_NK.sum(1), 1, atol=1e-5)
     right_N = sides_NL[np.arange(4000), found.label_ids_NK[:, 0]]
     assert 0.8 < right_N.mean() < 0.95
     assert found.scores_NK[:, 0].mean() == pytest.approx(right_N.mean(), abs=0.02)
 
 
-def fused(cross_fit: CrossFit, arm: Arm, *, exclusive: bool = False) -> SparsePredictions:
+def fused(
+    cross_fit: CrossFit, arm: Arm, *, exclusive: bool = False
+) -> SparsePredictions:
     (logits_NK,) = cross_fit.logits([arm])
     return candidates_of(cross_fit.pairs, logits_NK, exclusive=exclusive)
 
@@ -210,15 +260,23 @@ def test_fusions_of_several_scorers_are_those_that_each_half_gives_alone() -> No
         for half in (0, 1):
             learned, judged = np.arange(1 - half, 300, 2), np.arange(half, 300, 2)
             used = pairs.only(arm.places)
-            wanted = fit_fusion(arm.names, used.take(learned), gold[learned], occurrences, arm.config)
+            wanted = fit_fusion(
+                arm.names, used.take(learned), gold[learned], occurrences, arm.config
+            )
             alone = wanted.fuse(used.take(judged))
-            np.testing.assert_array_equal(found.label_ids_NK[judged], alone.label_ids_NK)
+            np.testing.assert_array_equal(
+                found.label_ids_NK[judged], alone.label_ids_NK
+            )
             np.testing.assert_array_equal(found.scores_NK[judged], alone.scores_NK)
 
 
-def test_trees_of_a_sample_of_the_pairs_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_of_a_sample_of_the_pairs_are_as_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
-    inputs = np.concatenate([rng.normal(size=(20_000, 3)), np.ones((20_000, 1))], axis=1)
+    inputs = np.concatenate(
+        [rng.normal(size=(20_000, 3)), np.ones((20_000, 1))], axis=1
+    )
     chance = expit(3 * inputs[:, 0] + 2 * (inputs[:, 1] > 0) - 5)
     right = rng.random(20_000) < chance
     whole = BoostedTrees.fit(inputs, right, chance)
@@ -226,7 +284,9 @@ def test_trees_of_a_sample_of_the_pairs_are_as_good(monkeypatch: pytest.MonkeyPa
     fit = HistGradientBoostingClassifier.fit
     monkeypatch.setattr(boosted, "MAX_PAIRS", 4_000)
     monkeypatch.setattr(
-        HistGradientBoostingClassifier, "fit", lambda self, x, y, **more: fits.append(len(x)) or fit(self, x, y, **more)
+        HistGradientBoostingClassifier,
+        "fit",
+        lambda self, x, y, **more: fits.append(len(x)) or fit(self, x, y, **more),
     )
     sampled = BoostedTrees.fit(inputs, right, chance)
     assert fits[0] < 4_000 + right.sum()
@@ -236,19 +296,32 @@ def test_trees_of_a_sample_of_the_pairs_are_as_good(monkeypatch: pytest.MonkeyPa
         return float((np.logaddexp(0, logits) - chance * logits).mean())
 
     assert error(sampled) < error(whole) + 0.005
-    assert expit(sampled.logits(inputs.T[:, None], np.zeros((1, 20_000), np.int32))).mean() == pytest.approx(
-        chance.mean(), rel=0.05
-    )
+    assert expit(
+        sampled.logits(inputs.T[:, None], np.zeros((1, 20_000), np.int32))
+    ).mean() == pytest.approx(chance.mean(), rel=0.05)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_labels_are_ordered_by_logits_also_where_their_scores_are_equal(monkeypatch, exclusive) -> None:
-    logits_NK = np.array([[20.0, 30.0, 40.0], [9.0, 50.0, 99.0], [7.0, 8.0, 9.0], [99.0] * 3])
+def test_labels_are_ordered_by_logits_also_where_their_scores_are_equal(
+    monkeypatch, exclusive
+) -> None:
+    logits_NK = np.array(
+        [[20.0, 30.0, 40.0], [9.0, 50.0, 99.0], [7.0, 8.0, 9.0], [99.0] * 3]
+    )
     monkeypatch.setattr(Fusion, "logits", lambda self, pairs: logits_NK)
     ids_NK = np.array([[4, 5, 6], [4, 5, -1], [4, 5, 6], [-1, -1, -1]], np.int32)
-    found = fusion_of()[0].fuse(Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=exclusive)
-    assert found.label_ids_NK.tolist() == [[6, 5, 4], [5, 4, -1], [6, 5, 4], [-1, -1, -1]]
-    assert len(set(found.scores_NK[0])) == 1, "float32 does not distinguish these probabilities"
+    found = fusion_of()[0].fuse(
+        Pairs(ids_NK, np.zeros((2, 4, 3), np.float32)), exclusive=exclusive
+    )
+    assert found.label_ids_NK.tolist() == [
+        [6, 5, 4],
+        [5, 4, -1],
+        [6, 5, 4],
+        [-1, -1, -1],
+    ]
+    assert len(set(found.scores_NK[0])) == 1, (
+        "float32 does not distinguish these probabilities"
+    )
     probabilities_K = expit(logits_NK[2])
     wanted_K = probabilities_K / probabilities_K.sum() if exclusive else probabilities_K
     np.testing.assert_allclose(found.scores_NK[2], wanted_K[::-1], rtol=1e-6)
@@ -289,18 +362,34 @@ def test_logistic_regression_finds_the_minimum() -> None:
 def test_saved_and_loaded(tmp_path: Path, config: FusionConfig) -> None:
     fusion, pairs = fusion_of(config=config)
     fusion.save(tmp_path)
-    np.testing.assert_array_equal(Fusion.load(tmp_path).logits(pairs), fusion.logits(pairs))
+    np.testing.assert_array_equal(
+        Fusion.load(tmp_path).logits(pairs), fusion.logits(pairs)
+    )
 
 
-def test_many_scorers_that_are_fused_by_a_dozen_documents_are_no_worse_than_one() -> None:
+def test_many_scorers_that_are_fused_by_a_dozen_documents_are_no_worse_than_one() -> (
+    None
+):
     rng = np.random.default_rng(3)
     gold = rng.random((312, 40)) < 0.1
     common = gold + rng.normal(size=gold.shape)  # what all of them read
-    scored = [DenseScored((common + rng.normal(size=gold.shape) / 2).astype(np.float32)) for _ in range(9)]
+    scored = [
+        DenseScored((common + rng.normal(size=gold.shape) / 2).astype(np.float32))
+        for _ in range(9)
+    ]
     pairs, losses = Pairs.of(scored, 20), []
     for some in ([0], list(range(9))):
-        few, rest = pairs.only(some).take(slice(12)), pairs.only(some).take(slice(12, None))
-        fusion = fit_fusion([str(n) for n in some], few, sparse.csr_array(gold[:12]), OCCURRENCES, KINDS[0])
+        few, rest = (
+            pairs.only(some).take(slice(12)),
+            pairs.only(some).take(slice(12, None)),
+        )
+        fusion = fit_fusion(
+            [str(n) for n in some],
+            few,
+            sparse.csr_array(gold[:12]),
+            OCCURRENCES,
+            KINDS[0],
+        )
         signs = np.where(rest.right(sparse.csr_array(gold[12:])), -1, 1)[rest.used]
         losses.append(np.logaddexp(0, signs * fusion.logits(rest)[rest.used]).mean())
     assert losses[1] < losses[0]
@@ -308,17 +397,25 @@ def test_many_scorers_that_are_fused_by_a_dozen_documents_are_no_worse_than_one(
 
 @both_kinds
 @pytest.mark.parametrize("right", [False, True])
-def test_equal_outcomes_give_one_cautious_probability(config: FusionConfig, *, right: bool) -> None:
+def test_equal_outcomes_give_one_cautious_probability(
+    config: FusionConfig, *, right: bool
+) -> None:
     scored, gold = scored_twice(10)
     pairs = Pairs.of(scored, 5)
     everything = sparse.csr_array(np.full(gold.shape, right))
     fusion = fit_fusion(["a", "b"], pairs, everything, OCCURRENCES, config)
     wrong = 0.5 / (pairs.used.sum() + 1)  # half a pseudo-observation of each outcome
-    np.testing.assert_allclose(expit(fusion.logits(pairs))[pairs.used], 1 - wrong if right else wrong, rtol=1e-3)
+    np.testing.assert_allclose(
+        expit(fusion.logits(pairs))[pairs.used],
+        1 - wrong if right else wrong,
+        rtol=1e-3,
+    )
 
 
 @pytest.mark.parametrize("documents", [1, 2, 3])
-def test_a_dev_split_that_is_too_small_to_halve_is_fused_as_a_whole(documents: int) -> None:
+def test_a_dev_split_that_is_too_small_to_halve_is_fused_as_a_whole(
+    documents: int,
+) -> None:
     scored, gold = scored_twice(10)
     pairs, few = Pairs.of(scored, 5).take(np.arange(documents)), gold[:documents]
     arm = Arm(["a", "b"], [0, 1], FusionConfig(kind="linear"))
@@ -329,10 +426,21 @@ def test_a_dev_split_that_is_too_small_to_halve_is_fused_as_a_whole(documents: i
 
 def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:
     cases, vocabulary = training(120)
-    scorers = [settings.fit(cases) for settings in (LinearConfig(), WordNeighboursConfig(neighbours=10))]
+    scorers = [
+        settings.fit(cases)
+        for settings in (LinearConfig(), WordNeighboursConfig(neighbours=10))
+    ]
     held_out, right = unseen(vocabulary, documents=100)
     pairs = Pairs.of([scorer.score(held_out) for scorer in scorers], 5)
-    fusion = fit_fusion(["linear", "words"], pairs, right, Occurrences.of(cases.labels_NL), FusionConfig())
+    fusion = fit_fusion(
+        ["linear", "words"],
+        pairs,
+        right,
+        Occurrences.of(cases.labels_NL),
+        FusionConfig(),
+    )
     features, gold = unseen(vocabulary, documents=60)
     fused = fusion.fuse(Pairs.of([scorer.score(features) for scorer in scorers], 5))
-    assert np.mean([gold[row, ids[0]] for row, ids in enumerate(fused.label_ids_NK)]) > 0.7
+    assert (
+        np.mean([gold[row, ids[0]] for row, ids in enumerate(fused.label_ids_NK)]) > 0.7
+    )

@@ -90,14 +90,21 @@ def test_one_wrapper_turns_everything_into_one_line(error):
     with pytest.raises(ConfigError, match="mine"), reading("the/place"):
         raise ConfigError("mine")
     if isinstance(error, OSError | pa.ArrowException | SafetensorError):
-        words = r"^the/place: cannot be written: .+; free space or choose another place$"
+        words = (
+            r"^the/place: cannot be written: .+; free space or choose another place$"
+        )
         with pytest.raises(StorageError, match=words), writing("the/place"):
             raise error
 
 
 @given(st.text())
 def test_a_reason_is_one_short_line(text):
-    for error in (ValueError(text), OSError(text), KeyError(text), pa.ArrowInvalid(text)):
+    for error in (
+        ValueError(text),
+        OSError(text),
+        KeyError(text),
+        pa.ArrowInvalid(text),
+    ):
         assert len(reason_of(error)) <= 200 + len("lacks ")
         assert len(reason_of(error).splitlines()) == 1
 
@@ -111,7 +118,9 @@ def test_a_reason_says_where(tmp_path: Path) -> None:
 
     assert "malformed JSON: Expecting value at line 2; " in reason(b'{"a":\n}')
     assert "malformed JSON: Expecting value at column 6; " in reason(b'{"a":}')
-    assert "not UTF-8 in line 3 (invalid start byte); " in reason(b'{"a":\r\n1,\n"\xff"')
+    assert "not UTF-8 in line 3 (invalid start byte); " in reason(
+        b'{"a":\r\n1,\n"\xff"'
+    )
     assert "not UTF-8 in line 1 (unexpected end of data); " in reason(b"\xe2")
 
 
@@ -129,10 +138,16 @@ def writers(whole):
     """What writes a result into a folder, by the name of the boundary."""
     torch.set_num_threads(1)
     parts = Model.from_pretrained(whole.run / "model", device="cpu")
-    run, labels = RunResults.load(whole.run), LabelTable.load(whole.run / "model" / "labels.arrow")
+    run, labels = (
+        RunResults.load(whole.run),
+        LabelTable.load(whole.run / "model" / "labels.arrow"),
+    )
     ranking = TokenRanking.load(whole.run / "mig" / "ranking.safetensors")
     (whole.folder / "one.jsonl").write_text('{"text": "lawery"}\n')
-    sections, predictions = explain_text(parts, "lawery", [], 1), whole.run / "eval" / "dev" / "predictions.parquet"
+    sections, predictions = (
+        explain_text(parts, "lawery", [], 1),
+        whole.run / "eval" / "dev" / "predictions.parquet",
+    )
 
     def score(folder: Path) -> None:
         job = make_job(
@@ -144,39 +159,68 @@ def writers(whole):
         score_local(job, device="cpu", workers=1)
 
     def annotate(folder: Path) -> None:
-        Annotations(folder / "a.jsonl", labels).save([AnnotatedDocument("a", "text", ["law"])])
+        Annotations(folder / "a.jsonl", labels).save(
+            [AnnotatedDocument("a", "text", ["law"])]
+        )
 
     return {
         "report": lambda folder: write_report([run], folder / "r.html"),
-        "page": lambda folder: write_page(folder / "p.html", sections, title="t", model="m"),
-        "labels": lambda folder: remove_labels(whole.run / "model", ["law"], folder / "m"),
+        "page": lambda folder: write_page(
+            folder / "p.html", sections, title="t", model="m"
+        ),
+        "labels": lambda folder: remove_labels(
+            whole.run / "model", ["law"], folder / "m"
+        ),
         "score": score,
         "evaluation": lambda folder: evaluate_predictions(
             predictions, whole.folder / "corpus", "dev", folder / "e", 0.5
         ),
         "ranking": lambda folder: ranking.save(folder / "ranking.safetensors"),
-        "tensors": lambda folder: write_tensors(folder / "t.safetensors", {"a": np.zeros(1)}),
+        "tensors": lambda folder: write_tensors(
+            folder / "t.safetensors", {"a": np.zeros(1)}
+        ),
         "text": lambda folder: write_text(folder / "t.txt", "a"),
         "annotations": annotate,
     }
 
 
 CALLS = ["replace", "rename", "mkdir", "fsync"]
-WRITERS = ["report", "page", "labels", "score", "evaluation", "ranking", "tensors", "text", "annotations"]
+WRITERS = [
+    "report",
+    "page",
+    "labels",
+    "score",
+    "evaluation",
+    "ranking",
+    "tensors",
+    "text",
+    "annotations",
+]
 
 
 @pytest.mark.parametrize(
     ("writer", "call", "number"),
-    [(writer, call, number) for (writer, call), number in zip(product(WRITERS, CALLS), cycle(NUMBERS), strict=False)],
+    [
+        (writer, call, number)
+        for (writer, call), number in zip(
+            product(WRITERS, CALLS), cycle(NUMBERS), strict=False
+        )
+    ],
 )
-def test_a_result_that_cannot_be_written(writers, tmp_path, monkeypatch, writer, call, number):
+def test_a_result_that_cannot_be_written(
+    writers, tmp_path, monkeypatch, writer, call, number
+):
     real, calls = getattr(os, call), []
 
     def refuse(*arguments, **options):
         place = arguments[0]
         if isinstance(place, int) or str(place).startswith(str(tmp_path)):
             calls.append(place)
-            raise OSError(number, os.strerror(number), None if isinstance(place, int) else str(place))
+            raise OSError(
+                number,
+                os.strerror(number),
+                None if isinstance(place, int) else str(place),
+            )
         return real(*arguments, **options)
 
     monkeypatch.setattr(os, call, refuse)
@@ -197,28 +241,68 @@ def readers(whole):
     columns = text_columns(None, None)
     model = whole.run / "model"
     return {
-        "documents": (whole.folder / "dev.jsonl", lambda path: texts_to_predict(path, columns, None)),
+        "documents": (
+            whole.folder / "dev.jsonl",
+            lambda path: texts_to_predict(path, columns, None),
+        ),
         "configuration": (whole.config, lambda path: load_config(RunConfig, path, [])),
         "labels": (None, lambda path: read_labels([f"@{path}"])),
-        "new labels": (None, lambda path: read_new_labels(path, LabelTable.load(model / "labels.arrow"))),
+        "new labels": (
+            None,
+            lambda path: read_new_labels(path, LabelTable.load(model / "labels.arrow")),
+        ),
         "label table": (model / "labels.arrow", LabelTable.load),
-        "model": (model / "config.json", lambda path: Model.from_pretrained(path.parent, device="cpu")),
-        "weights": (model / "head.safetensors", lambda path: Model.from_pretrained(path.parent, device="cpu")),
+        "model": (
+            model / "config.json",
+            lambda path: Model.from_pretrained(path.parent, device="cpu"),
+        ),
+        "weights": (
+            model / "head.safetensors",
+            lambda path: Model.from_pretrained(path.parent, device="cpu"),
+        ),
         "tensors": (model / "head.safetensors", lambda path: read_tensors(path, ())),
         "json": (model / "config.json", lambda path: read_object(path, ())),
         "ranking": (whole.run / "mig" / "ranking.safetensors", TokenRanking.load),
-        "corpus": (whole.folder / "corpus" / "manifest.json", lambda path: Corpus.open(path.parent)),
+        "corpus": (
+            whole.folder / "corpus" / "manifest.json",
+            lambda path: Corpus.open(path.parent),
+        ),
         "run": (whole.run / "run.json", lambda path: read_run(path.parent)),
         "metrics": (whole.run / "metrics.jsonl", read_metrics),
-        "results": (whole.run / "eval" / "dev" / "metrics.json", lambda path: RunResults.load(path.parents[2], "dev")),
+        "results": (
+            whole.run / "eval" / "dev" / "metrics.json",
+            lambda path: RunResults.load(path.parents[2], "dev"),
+        ),
         "grid": (None, lambda path: plan(whole.config, path, [])),
         "token": (None, read_token),
-        "annotations": (None, lambda path: Annotations(path, LabelTable.load(model / "labels.arrow"))),
+        "annotations": (
+            None,
+            lambda path: Annotations(path, LabelTable.load(model / "labels.arrow")),
+        ),
     }
 
 
-READERS = ["documents", "configuration", "labels", "new labels", "label table", "model", "weights", "tensors", "json"]
-READERS += ["ranking", "corpus", "run", "metrics", "results", "grid", "token", "annotations"]
+READERS = [
+    "documents",
+    "configuration",
+    "labels",
+    "new labels",
+    "label table",
+    "model",
+    "weights",
+    "tensors",
+    "json",
+]
+READERS += [
+    "ranking",
+    "corpus",
+    "run",
+    "metrics",
+    "results",
+    "grid",
+    "token",
+    "annotations",
+]
 
 
 @pytest.fixture(params=READERS)
@@ -230,7 +314,9 @@ def reader(whole, tmp_path, request):
         path = tmp_path / "given"
         path.write_text("law\n")
     elif original.is_relative_to(whole.run):
-        path = shutil.copytree(whole.run, tmp_path / "run") / original.relative_to(whole.run)
+        path = shutil.copytree(whole.run, tmp_path / "run") / original.relative_to(
+            whole.run
+        )
     elif original.is_relative_to(whole.folder / "corpus"):
         path = shutil.copytree(original.parent, tmp_path / "corpus") / original.name
     else:
@@ -249,7 +335,9 @@ def test_a_file_of_another_structure(reader, tmp_path):
         damage(path)
         told.append(refusal(read, path))
     assert any(one is not None for one in told)
-    assert all(path.name in one or path.parent.name in one for one in told if one is not None)
+    assert all(
+        path.name in one or path.parent.name in one for one in told if one is not None
+    )
 
 
 @pytest.mark.parametrize("damage", ["a pipe", "a folder", "a loop of links"])

@@ -53,11 +53,16 @@ class Module:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
-                    module.imports[alias.asname or alias.name] = (node.module, alias.name)
+                    module.imports[alias.asname or alias.name] = (
+                        node.module,
+                        alias.name,
+                    )
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
-                        module.aliases.setdefault(target.id, set()).update(names_in(node.value))
+                        module.aliases.setdefault(target.id, set()).update(
+                            names_in(node.value)
+                        )
         return module
 
     def members_in(self, expression: ast.expr) -> Iterator[str]:
@@ -73,7 +78,11 @@ class Module:
 
 def names_in(expression: ast.expr) -> set[str]:
     """Names and dotted names in an expression."""
-    return {ast.unparse(node) for node in ast.walk(expression) if isinstance(node, ast.Name | ast.Attribute)}
+    return {
+        ast.unparse(node)
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
 
 
 @cache
@@ -83,7 +92,11 @@ def members() -> frozenset[str]:
     for name, path in MODULES.items():
         if name.startswith(FOLDERS) and name.rpartition(".")[2] not in CONTRACTS:
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            found.update(f"{name}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef))
+            found.update(
+                f"{name}.{node.name}"
+                for node in tree.body
+                if isinstance(node, ast.ClassDef)
+            )
     return frozenset(found)
 
 
@@ -97,7 +110,12 @@ def distinctions(module: Module) -> Iterator[tuple[int, str]]:
         for asked in asked_classes(node):
             yield from ((asked.lineno, name) for name in module.members_in(asked))
         if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith(".kind"):
-            constants = [inner.value for part in node.comparators for inner in ast.walk(part) if is_text(inner)]
+            constants = [
+                inner.value
+                for part in node.comparators
+                for inner in ast.walk(part)
+                if is_text(inner)
+            ]
             yield from ((node.lineno, value) for value in constants if value in kinds())
 
 
@@ -107,14 +125,19 @@ def is_text(node: ast.AST) -> bool:
 
 def asked_classes(node: ast.AST) -> list[ast.expr]:
     """The classes in `isinstance(x, …)`, `issubclass(x, …)`, `type(x) is …` and `case …():`."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+        "isinstance",
+        "issubclass",
+    ):
         return node.args[1:]
     if isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
         return node.comparators
     return [node.cls] if isinstance(node, ast.MatchClass) else []
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(MODULES) if not name.startswith(FOLDERS)])
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(MODULES) if not name.startswith(FOLDERS)]
+)
 def test_nothing_outside_a_family_asks_for_its_member(name: str) -> None:
     found = list(distinctions(Module.read(MODULES[name])))
     assert found == [], f"{name}: let the member say itself what it can do"
@@ -140,24 +163,37 @@ def test_the_search_finds_distinctions(tmp_path: Path) -> None:
     assert sorted(lines) == [5, 6, 6, 8, 9, 11]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_tests_import_no_private_name(path: Path) -> None:
     """What a test needs of a module is public there, or reached through what is."""
     imports = [
-        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
     ]
-    names = [alias.name for node in imports if str(node.module).startswith("xmtc") for alias in node.names]
+    names = [
+        alias.name
+        for node in imports
+        if str(node.module).startswith("xmtc")
+        for alias in node.names
+    ]
     assert [name for name in names if name.startswith("_")] == []
 
 
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != "log.md"),  # which tells what is gone
+    *(
+        path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != "log.md"
+    ),  # which tells what is gone
 ]
 
 
-PATHS = re.compile(r"(?<![\w/.-])(?:xmtc|tests|tools|configs|launch|docs)(?:/[\w.-]+)+\.(?:py|md|yaml|sh|sbatch)\b")
+PATHS = re.compile(
+    r"(?<![\w/.-])(?:xmtc|tests|tools|configs|launch|docs)(?:/[\w.-]+)+\.(?:py|md|yaml|sh|sbatch)\b"
+)
 OWN_PACKAGE = re.compile(r"^[# ]+tests/test_\w+\.py$", re.MULTILINE)
 """Files that CONTRIBUTING.md tells the reader to write."""
 
@@ -167,12 +203,18 @@ def test_documentation_names_what_exists(page: Path) -> None:
     text = OWN_PACKAGE.sub("", page.read_text(encoding="utf-8"))
     assert [path for path in PATHS.findall(text) if not (ROOT / path).is_file()] == []
     names = re.findall(r"(?<![\w/.-])xmtc(?:\.[A-Za-z_]\w*)+", text)
-    assert [name for name in names if name not in (*FAMILIES, METRICS, SECTIONS) and not exists(name)] == []
+    assert [
+        name
+        for name in names
+        if name not in (*FAMILIES, METRICS, SECTIONS) and not exists(name)
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    links = re.findall(
+        r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")
+    )
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 

@@ -75,7 +75,9 @@ def imported(path: Path) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import; name the module in full"
+            assert node.level == 0, (
+                f"{path}:{node.lineno}: a relative import; name the module in full"
+            )
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield (inner if inner in MODULES else str(node.module)), node.lineno
@@ -101,7 +103,9 @@ def unit(module: str) -> tuple[int, str]:
 
 def is_inside(module: str, folders: Sequence[str]) -> bool:
     """Whether a module is one of some folders and modules, or lies in one."""
-    return any(module == folder or module.startswith(f"{folder}.") for folder in folders)
+    return any(
+        module == folder or module.startswith(f"{folder}.") for folder in folders
+    )
 
 
 def wrong_imports(module: str) -> list[str]:
@@ -125,10 +129,14 @@ def test_imports_go_one_way(module: str) -> None:
 def test_libraries_stay_where_they_belong(module: str) -> None:
     for target, line in imported(MODULES[module]):
         folders = ONLY_IN.get(target.split(".")[0])
-        assert folders is None or is_inside(home(module), folders), f"{module}:{line} imports {target}"
+        assert folders is None or is_inside(home(module), folders), (
+            f"{module}:{line} imports {target}"
+        )
 
 
-@pytest.mark.parametrize("module", [name for name in sorted(MODULES) if not is_inside(name, ["xmtc.desk"])])
+@pytest.mark.parametrize(
+    "module", [name for name in sorted(MODULES) if not is_inside(name, ["xmtc.desk"])]
+)
 def test_nothing_imports_the_desk(module: str) -> None:
     """What happens at a person's desk after training can be left out of an installation."""
     for target, line in imported(MODULES[module]):
@@ -138,8 +146,14 @@ def test_nothing_imports_the_desk(module: str) -> None:
 def test_scripts_import_only_the_package_and_the_standard_library() -> None:
     """A launch script is a few lines over the package."""
     for path in sorted((ROOT / "launch").glob("*.py")):
-        assert len(path.read_text().splitlines()) <= 30, f"{path.name} is long for a launch script"
-        assert {name.split(".")[0] for name, _ in imported(path)} <= {"xmtc", "sys", "pathlib"}, path.name
+        assert len(path.read_text().splitlines()) <= 30, (
+            f"{path.name} is long for a launch script"
+        )
+        assert {name.split(".")[0] for name, _ in imported(path)} <= {
+            "xmtc",
+            "sys",
+            "pathlib",
+        }, path.name
 
 
 # Each file and line here is a rule of the house that a reader would otherwise have to remember.
@@ -157,4 +171,6 @@ FORBIDDEN = {
 def test_house_rules(pattern: str) -> None:
     for path in MODULES.values():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            assert not re.search(pattern, line), f"{path.relative_to(ROOT)}:{number}: {FORBIDDEN[pattern]}"
+            assert not re.search(pattern, line), (
+                f"{path.relative_to(ROOT)}:{number}: {FORBIDDEN[pattern]}"
+            )

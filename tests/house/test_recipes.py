@@ -30,7 +30,9 @@ from xmtc.evaluate.metrics import GROUP as METRICS
 from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.report.section import GROUP as SECTIONS
 
-pytestmark = pytest.mark.timeout(900)  # the first test that needs the package waits for its training
+pytestmark = pytest.mark.timeout(
+    900
+)  # the first test that needs the package waits for its training
 
 ROOT = Path(__file__).parents[2]
 RECIPES = (
@@ -92,7 +94,10 @@ def recipes() -> dict[str, Recipe]:
     """Every recipe, by what it adds."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     sections = re.split(r"^### An? (.+)$", text, flags=re.MULTILINE)[1:]
-    return {name: _recipe(body) for name, body in zip(sections[::2], sections[1::2], strict=True)}
+    return {
+        name: _recipe(body)
+        for name, body in zip(sections[::2], sections[1::2], strict=True)
+    }
 
 
 def _recipe(body: str) -> Recipe:
@@ -102,9 +107,13 @@ def _recipe(body: str) -> Recipe:
         if language == "python":
             first, _, rest = code.partition("\n")
             files[first.removeprefix("# ")] = rest
-    (declared,) = (tomllib.loads(code) for language, code in blocks if language == "toml")
+    (declared,) = (
+        tomllib.loads(code) for language, code in blocks if language == "toml"
+    )
     settings = [yaml.safe_load(code) for language, code in blocks if language == "yaml"]
-    return Recipe(files, declared["project"]["entry-points"], settings[0] if settings else {})
+    return Recipe(
+        files, declared["project"]["entry-points"], settings[0] if settings else {}
+    )
 
 
 def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +121,9 @@ def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     both = one | other
     for key in one.keys() & other.keys():
         if isinstance(one[key], dict) and isinstance(other[key], dict):
-            both[key] = other[key] if "kind" in other[key] else merged(one[key], other[key])
+            both[key] = (
+                other[key] if "kind" in other[key] else merged(one[key], other[key])
+            )
     return both
 
 
@@ -127,8 +138,13 @@ def install(site: Path, found: list[Recipe]) -> None:
     (site / "my_package" / "__init__.py").touch()
     info = site / "my_package-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n", encoding="utf-8")
-    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in named.items()) for group, named in points.items()]
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n", encoding="utf-8"
+    )
+    lines = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in named.items())
+        for group, named in points.items()
+    ]
     (info / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -162,8 +178,15 @@ class Installed:
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """One command where the package is installed."""
-        command = [sys.executable, "-c", "from xmtc.cli import main; main()", *arguments]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        command = [
+            sys.executable,
+            "-c",
+            "from xmtc.cli import main; main()",
+            *arguments,
+        ]
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False
+        )
 
 
 def write_config(folder: Path, found: list[Recipe]) -> Path:
@@ -186,7 +209,9 @@ def installed(tmp_path_factory) -> Installed:
     install(folder / "site", found)
     write_database(folder / "documents.db")
     config = str(write_config(folder, found))
-    model, scored, page = (str(folder / name) for name in ("runs/recipes/model", "scored", "page.html"))
+    model, scored, page = (
+        str(folder / name) for name in ("runs/recipes/model", "scored", "page.html")
+    )
     calls = [
         ["train", config, "distributed.workers=0"],
         [
@@ -202,11 +227,28 @@ def installed(tmp_path_factory) -> Installed:
         ["report", str(folder / "runs" / "recipes"), "--output", page],
         ["frequent", model, "--top", "3"],
     ]
-    paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tools/docs")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    given = json.dumps([str(folder / "site" / "tests"), str(folder / "reference.md"), config, *calls])
+    paths = [
+        str(folder / "site"),
+        str(ROOT),
+        str(ROOT / "tests" / "support"),
+        str(ROOT / "tools/docs"),
+    ]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": "1",
+    }
+    given = json.dumps(
+        [str(folder / "site" / "tests"), str(folder / "reference.md"), config, *calls]
+    )
     command = [sys.executable, "-c", _CALLS, given]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder)
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return Installed(folder, environment, done.stdout)
 
@@ -229,16 +271,27 @@ def test_their_own_tests_pass(installed: Installed) -> None:
 def test_they_train_score_and_report_together(installed: Installed) -> None:
     losses = tiny_runs.losses(installed.run, "finetune")
     assert losses[max(losses)] < losses[min(losses)]
-    assert json.loads((installed.run / "heartbeat.json").read_text(encoding="utf-8"))["stage"] == "finetune"
-    metrics = json.loads((installed.run / "eval" / "test" / "metrics.json").read_text(encoding="utf-8"))
+    assert (
+        json.loads((installed.run / "heartbeat.json").read_text(encoding="utf-8"))[
+            "stage"
+        ]
+        == "finetune"
+    )
+    metrics = json.loads(
+        (installed.run / "eval" / "test" / "metrics.json").read_text(encoding="utf-8")
+    )
     low, high = metrics["ci95"]["mrr"]
     assert 0 < low <= metrics["mrr"] <= high
     scored = (installed.folder / "scored").rglob("*.parquet")
     assert sum(pq.read_table(path).num_rows for path in scored) == 92
-    for page in (installed.folder / "page.html", installed.run / "eval" / "test" / "report.html"):
+    for page in (
+        installed.folder / "page.html",
+        installed.run / "eval" / "test" / "report.html",
+    ):
         assert "MRR" in page.read_text(encoding="utf-8")
-        assert '<section id="silent-labels"><h2>Labels that recipes never predicts</h2>' in page.read_text(
-            encoding="utf-8"
+        assert (
+            '<section id="silent-labels"><h2>Labels that recipes never predicts</h2>'
+            in page.read_text(encoding="utf-8")
         )
 
 
@@ -255,7 +308,9 @@ def test_the_strategy_trains_as_one_process_does(installed: Installed) -> None:
     assert shared == pytest.approx(alone, rel=0.02)
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in WITHOUT_SETTINGS])
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if name not in WITHOUT_SETTINGS]
+)
 def test_the_reference_has_them(installed: Installed, name: str) -> None:
     page = (installed.folder / "reference.md").read_text(encoding="utf-8")
     ((kind, _),) = next(iter(recipes()[name].entry_points.values())).items()
@@ -274,11 +329,15 @@ def test_the_command_runs_and_stands_under_its_heading(installed: Installed) -> 
     printed = installed.said.partition("$ xmtc frequent")[2].splitlines()[1:4]
     counts = [int(line.split()[0].replace(",", "")) for line in printed]
     assert counts == sorted(counts, reverse=True)
-    look = installed.call("--help").stdout.partition("─ Look ")[2].partition("─ Use ")[0]
+    look = (
+        installed.call("--help").stdout.partition("─ Look ")[2].partition("─ Use ")[0]
+    )
     assert "frequent" in look
 
 
-def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: Installed) -> None:
+def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(
+    installed: Installed,
+) -> None:
     overrides = [
         "finetune.loss={kind: hinge, margn: 1.0}",
         "plant.loss={kind: grade_regresion}",
@@ -291,7 +350,15 @@ def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: In
         "distributed.strategy={kind: half_exchang}",
     ]
     said = installed.error("train", str(installed.folder / "recipes.yaml"), *overrides)
-    known = ("margin", "mean_max", "local", "centroids", "sqlite", "heartbeat", "half_exchange")
+    known = (
+        "margin",
+        "mean_max",
+        "local",
+        "centroids",
+        "sqlite",
+        "heartbeat",
+        "half_exchange",
+    )
     for word in (*known, "grade_regression", "log_odds"):
         assert f"did you mean {word!r}?" in said
 
@@ -299,14 +366,23 @@ def test_misspelt_kinds_and_keys_are_told_where_they_are_installed(installed: In
 def test_a_strategy_explains_what_it_refuses(installed: Installed) -> None:
     settings = ["model.head={kind: two_tower}", "finetune.sampled_labels=3"]
     said = installed.error("train", str(installed.folder / "recipes.yaml"), *settings)
-    assert "model.head.kind: two_tower and distributed.strategy.kind: half_exchange exclude each other" in said
+    assert (
+        "model.head.kind: two_tower and distributed.strategy.kind: half_exchange exclude each other"
+        in said
+    )
 
 
-def test_a_configuration_that_needs_them_is_refused_without_the_package(installed: Installed) -> None:
-    with pytest.raises(ConfigError, match=r"finetune\.loss\.kind: 'hinge': .*asymmetric_focal"):
+def test_a_configuration_that_needs_them_is_refused_without_the_package(
+    installed: Installed,
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"finetune\.loss\.kind: 'hinge': .*asymmetric_focal"
+    ):
         tiny_runs.load(installed.folder / "recipes.yaml")
 
 
 def test_without_the_package_loading_names_the_kind(installed: Installed) -> None:
-    with pytest.raises(CheckpointError, match=r"model\.encoder: .*'local'.*install the package"):
+    with pytest.raises(
+        CheckpointError, match=r"model\.encoder: .*'local'.*install the package"
+    ):
         load_model(installed.run / "model")

@@ -43,7 +43,15 @@ COMMANDS = {
     "train": ("train", "tiny.yaml"),
     "doctor": ("doctor", "--config", "tiny.yaml"),
     "workers": ("train", "tiny.yaml", "name=two", "distributed.workers=2"),
-    "score": ("score", "runs/tiny/model", "test.jsonl", "-o", "scored", "--engine", "ray"),
+    "score": (
+        "score",
+        "runs/tiny/model",
+        "test.jsonl",
+        "-o",
+        "scored",
+        "--engine",
+        "ray",
+    ),
 }
 
 
@@ -53,12 +61,28 @@ def installed(folder: Path) -> Path:
     sources.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, sources)
-    shutil.copytree(ROOT / "xmtc", sources / "xmtc", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "xmtc", sources / "xmtc", ignore=shutil.ignore_patterns("__pycache__")
+    )
     link(folder, closure(PROJECT["dependencies"]))
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", sources / "dist", sources], check=True)
+    subprocess.run(
+        [
+            *pip,
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            sources / "dist",
+            sources,
+        ],
+        check=True,
+    )
     (wheel,) = (sources / "dist").glob("xmtc-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", folder, wheel], check=True)
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", folder, wheel],
+        check=True,
+    )
     return folder
 
 
@@ -68,18 +92,35 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     write_config(
         folder,
         plant={"parts": ["rows"]},
-        finetune={"phases": [{"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3}]},
+        finetune={
+            "phases": [
+                {"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3}
+            ]
+        },
     )
     if python := os.environ.get("XMTC_SMALL_PYTHON"):
         start = [python, "-I", "-c", _RUN, ""]
     else:
-        start = [sys.executable, "-I", "-S", "-c", _RUN, str(installed(folder / "site-packages"))]
+        start = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _RUN,
+            str(installed(folder / "site-packages")),
+        ]
     done = subprocess.run(
-        [*start, json.dumps(list(COMMANDS.values()))], cwd=folder, capture_output=True, text=True, check=False
+        [*start, json.dumps(list(COMMANDS.values()))],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
-    return dict(zip(COMMANDS, answer["outcomes"], strict=True)) | {"predicted": answer["predicted"]}
+    return dict(zip(COMMANDS, answer["outcomes"], strict=True)) | {
+        "predicted": answer["predicted"]
+    }
 
 
 def test_training_and_prediction_need_no_extra(found: dict[str, Any]) -> None:
@@ -101,5 +142,12 @@ def test_what_needs_ray_names_the_extra(found: dict[str, Any], command: str) -> 
 def test_the_small_set_leaves_out_what_only_clusters_need() -> None:
     brought = closure(PROJECT["dependencies"])
     assert brought.isdisjoint(TRAIN_ONLY)
-    assert brought >= {"torch", "transformers", "peft", "pyarrow", "faiss-cpu", "safetensors"}
+    assert brought >= {
+        "torch",
+        "transformers",
+        "peft",
+        "pyarrow",
+        "faiss-cpu",
+        "safetensors",
+    }
     assert set(TRAIN_ONLY) <= closure(PROJECT["optional-dependencies"]["train"])

@@ -29,22 +29,49 @@ def closed_port() -> int:
     ("overrides", "words"),
     [
         (["distributed.workers=4000"], "4000 needed"),
-        (["distributed.workers=1", "distributed.gpus_per_worker=1"], "gpus_per_worker=0"),
-        (["distributed.workers=1", "distributed.resources_per_worker={tpu: 1}"], "no 'tpu'"),
-        (["distributed.workers=2", "distributed.address=127.0.0.1:PORT"], "no Ray cluster answers"),
-        (["distributed.workers=2", "distributed.address=ray://127.0.0.1:PORT"], "no Ray cluster answers"),
-        (["distributed.workers=2", "distributed.address=nowhere.invalid:6379"], "no Ray cluster answers"),
-        (["distributed.workers=2", "distributed.address=nonsense"], "no Ray cluster answers"),
+        (
+            ["distributed.workers=1", "distributed.gpus_per_worker=1"],
+            "gpus_per_worker=0",
+        ),
+        (
+            ["distributed.workers=1", "distributed.resources_per_worker={tpu: 1}"],
+            "no 'tpu'",
+        ),
+        (
+            ["distributed.workers=2", "distributed.address=127.0.0.1:PORT"],
+            "no Ray cluster answers",
+        ),
+        (
+            ["distributed.workers=2", "distributed.address=ray://127.0.0.1:PORT"],
+            "no Ray cluster answers",
+        ),
+        (
+            ["distributed.workers=2", "distributed.address=nowhere.invalid:6379"],
+            "no Ray cluster answers",
+        ),
+        (
+            ["distributed.workers=2", "distributed.address=nonsense"],
+            "no Ray cluster answers",
+        ),
         (["track.sinks=[{kind: wandb}]"], "wandb: not installed"),
     ],
 )
-def test_train_refuses_impossible_requirements_within_seconds(tmp_path, xmtc, monkeypatch, overrides, words):
+def test_train_refuses_impossible_requirements_within_seconds(
+    tmp_path, xmtc, monkeypatch, overrides, words
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     if "wandb" in words:
-        monkeypatch.setattr("xmtc.preflight.machine.find_spec", lambda name: None if name == "wandb" else name)
+        monkeypatch.setattr(
+            "xmtc.preflight.machine.find_spec",
+            lambda name: None if name == "wandb" else name,
+        )
     config = tiny_runs.write_config(tmp_path)
     start = time.monotonic()
-    outcome = xmtc("train", config, *(each.replace("PORT", str(closed_port())) for each in overrides))
+    outcome = xmtc(
+        "train",
+        config,
+        *(each.replace("PORT", str(closed_port())) for each in overrides),
+    )
     assert outcome.code == 1
     assert words in outcome.err
     assert time.monotonic() - start < 10
@@ -55,10 +82,14 @@ def test_train_refuses_impossible_requirements_within_seconds(tmp_path, xmtc, mo
 def test_everything_that_is_missing_is_reported_together(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     overrides = ["distributed.workers=4000", "distributed.gpus_per_worker=1"]
-    with pytest.raises(ConfigError, match=r"(?s)cpu: .*4000 needed.*\n  gpus: 1, and 4000 needed"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)cpu: .*4000 needed.*\n  gpus: 1, and 4000 needed"
+    ):
         check_machine(tiny_runs.load(tiny_runs.write_config(tmp_path), *overrides))
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    check_machine(tiny_runs.load(tiny_runs.write_config(tmp_path), *overrides))  # a job's cluster may have them
+    check_machine(
+        tiny_runs.load(tiny_runs.write_config(tmp_path), *overrides)
+    )  # a job's cluster may have them
 
 
 WORK = """
@@ -88,13 +119,18 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    _, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10
+    )
     assert alive == []
 
 
 HOSTAGES = {
     "aliases": "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
+    + "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n"
+        for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    ),
     "deep lists": "name: " + "[" * 1_500 + "]" * 1_500,
     "deep sections": "".join(f"{'  ' * i}a:\n" for i in range(400)),
     "long": "name: x\n" * 200_000,
@@ -104,7 +140,9 @@ HOSTAGES = {
 
 
 @pytest.mark.parametrize("kind", HOSTAGES)
-def test_a_configuration_takes_neither_processor_nor_stack_hostage(tmp_path: Path, kind: str):
+def test_a_configuration_takes_neither_processor_nor_stack_hostage(
+    tmp_path: Path, kind: str
+):
     path = tmp_path / "hostage.yaml"
     path.write_text(HOSTAGES[kind])
     start = time.monotonic()
@@ -116,6 +154,11 @@ def test_a_configuration_takes_neither_processor_nor_stack_hostage(tmp_path: Pat
 
 def test_an_override_takes_neither_hostage(tmp_path):
     config = tiny_runs.write_config(tmp_path)
-    for override in ("name=" + "[" * 1_500, "a." * 5_000 + "b=1", "seed=" + "9" * 5_000, "model=" + "{a: " * 1_500):
+    for override in (
+        "name=" + "[" * 1_500,
+        "a." * 5_000 + "b=1",
+        "seed=" + "9" * 5_000,
+        "model=" + "{a: " * 1_500,
+    ):
         with pytest.raises(ConfigError):
             tiny_runs.load(config, override)

@@ -27,14 +27,21 @@ Documents = list[tuple[str, list[str]]]
 def documents(most: int = 3) -> Documents:
     draw = random.Random(1)
     return [
-        (" ".join([f"text {i}", *draw.choices(WORDS, k=14)]), draw.sample(TOPICS, draw.randint(1, most)))
+        (
+            " ".join([f"text {i}", *draw.choices(WORDS, k=14)]),
+            draw.sample(TOPICS, draw.randint(1, most)),
+        )
         for i in range(100)
     ]
 
 
 def read(place: Path, answers: Answers = ANY) -> dict[str, frozenset[str]]:
     """Labels by text, as the configuration that `init` writes reads them."""
-    return {row.text: frozenset(row.labels) for row in rows(place, answers) if isinstance(row, Document)}
+    return {
+        row.text: frozenset(row.labels)
+        for row in rows(place, answers)
+        if isinstance(row, Document)
+    }
 
 
 def rows(place: Path, answers: Answers = ANY) -> list[Document | Rejected]:
@@ -42,7 +49,11 @@ def rows(place: Path, answers: Answers = ANY) -> list[Document | Rejected]:
     roles = roles_of(files, answers)
     section = data_section(files.with_labels(roles.labels), roles, "run")
     config: DataConfig = adapter(DataConfig).validate_json(json.dumps(section))
-    return list(config.source.build().read(lambda function, items: map(function, items), Progress(enabled=False)))
+    return list(
+        config.source.build().read(
+            lambda function, items: map(function, items), Progress(enabled=False)
+        )
+    )
 
 
 def expected(made: Documents) -> dict[str, frozenset[str]]:
@@ -55,10 +66,20 @@ def _csv(rows: Sequence[Sequence[str]], delimiter: str = ",", first: str = "") -
 
 
 def _table(made: Documents, write: Callable[[list[str]], str], **options: str) -> str:
-    return _csv([["id", "text", "label"], *([str(i), t, write(ls)] for i, (t, ls) in enumerate(made))], **options)
+    return _csv(
+        [
+            ["id", "text", "label"],
+            *([str(i), t, write(ls)] for i, (t, ls) in enumerate(made)),
+        ],
+        **options,
+    )
 
 
-def _json(made: Documents, item: Callable[[int, str, list[str]], Any], indent: int | None = None) -> str:
+def _json(
+    made: Documents,
+    item: Callable[[int, str, list[str]], Any],
+    indent: int | None = None,
+) -> str:
     items = [item(i, text, labels) for i, (text, labels) in enumerate(made)]
     if indent is not None:
         return json.dumps(items, indent=indent)
@@ -69,7 +90,12 @@ def _studio(i: int, text: str, labels: list[str]) -> Any:
     return {
         "id": i,
         "data": {"text": text},
-        "annotations": [{"result": [{"value": {"choices": labels}, "type": "choices"}], "was_cancelled": False}],
+        "annotations": [
+            {
+                "result": [{"value": {"choices": labels}, "type": "choices"}],
+                "was_cancelled": False,
+            }
+        ],
     }
 
 
@@ -77,10 +103,25 @@ FORMATS: dict[str, tuple[str, Callable[[Documents], str]]] = {
     "Label Studio, JSON": ("a.json", lambda made: _json(made, _studio, 2)),
     "Label Studio, JSON-MIN": (
         "a.json",
-        lambda made: _json(made, lambda i, t, ls: {"id": i, "text": t, "topic": {"choices": ls}, "annotator": 1}, 2),
+        lambda made: _json(
+            made,
+            lambda i, t, ls: {
+                "id": i,
+                "text": t,
+                "topic": {"choices": ls},
+                "annotator": 1,
+            },
+            2,
+        ),
     ),
-    "Label Studio, CSV": ("a.csv", lambda made: _table(made, lambda labels: json.dumps({"choices": labels}))),
-    "doccano, JSONL": ("a.jsonl", lambda made: _json(made, lambda i, t, ls: {"id": i, "data": t, "label": ls})),
+    "Label Studio, CSV": (
+        "a.csv",
+        lambda made: _table(made, lambda labels: json.dumps({"choices": labels})),
+    ),
+    "doccano, JSONL": (
+        "a.jsonl",
+        lambda made: _json(made, lambda i, t, ls: {"id": i, "data": t, "label": ls}),
+    ),
     "doccano, CSV": ("a.csv", lambda made: _table(made, "#".join)),
     "Prodigy, choice": (
         "a.jsonl",
@@ -101,45 +142,92 @@ FORMATS: dict[str, tuple[str, Callable[[Documents], str]]] = {
             lambda i, t, ls: {
                 "id": str(i),
                 "fields": {"text": t},
-                "responses": {"topic": [{"value": ls, "status": "submitted", "user_id": "u"}]},
+                "responses": {
+                    "topic": [{"value": ls, "status": "submitted", "user_id": "u"}]
+                },
             },
             2,
         ),
     ),
     "spaCy": (
         "a.jsonl",
-        lambda made: _json(made, lambda i, t, ls: {"text": t, "cats": {topic: float(topic in ls) for topic in TOPICS}}),
+        lambda made: _json(
+            made,
+            lambda i, t, ls: {
+                "text": t,
+                "cats": {topic: float(topic in ls) for topic in TOPICS},
+            },
+        ),
     ),
     "fastText": (
         "a.txt",
-        lambda made: "".join(" ".join([*(f"__label__{label}" for label in ls), t]) + "\n" for t, ls in made),
+        lambda made: "".join(
+            " ".join([*(f"__label__{label}" for label in ls), t]) + "\n"
+            for t, ls in made
+        ),
     ),
     "Annif, TSV": (
         "a.tsv",
-        lambda made: "".join(f"{t}\t{' '.join(f'<http://e.org/{label}>' for label in ls)}\n" for t, ls in made),
+        lambda made: "".join(
+            f"{t}\t{' '.join(f'<http://e.org/{label}>' for label in ls)}\n"
+            for t, ls in made
+        ),
     ),
-    "JSON array": ("a.json", lambda made: _json(made, lambda i, t, ls: {"text": t, "labels": ls}, 1)),
+    "JSON array": (
+        "a.json",
+        lambda made: _json(made, lambda i, t, ls: {"text": t, "labels": ls}, 1),
+    ),
     "colons": ("a.csv", lambda made: _table(made, "::".join)),
     "pluses": ("a.csv", lambda made: _table(made, "+".join)),
     "tildes": ("a.csv", lambda made: _table(made, "~".join)),
     "blanks": ("a.csv", lambda made: _table(made, " ".join)),
-    "entities": ("a.csv", lambda made: _table(made, lambda labels: "".join(f"&lt;{label}&gt;" for label in labels))),
-    "Excel's first line": ("a.csv", lambda made: _table(made, "|".join, delimiter=";", first="sep=;\n")),
+    "entities": (
+        "a.csv",
+        lambda made: _table(
+            made, lambda labels: "".join(f"&lt;{label}&gt;" for label in labels)
+        ),
+    ),
+    "Excel's first line": (
+        "a.csv",
+        lambda made: _table(made, "|".join, delimiter=";", first="sep=;\n"),
+    ),
     "objects": (
         "a.jsonl",
-        lambda made: _json(made, lambda i, t, ls: {"text": t, "labels": [{"id": 3, "name": label} for label in ls]}),
+        lambda made: _json(
+            made,
+            lambda i, t, ls: {
+                "text": t,
+                "labels": [{"id": 3, "name": label} for label in ls],
+            },
+        ),
     ),
     "Spark's lists": (
         "a.jsonl",
-        lambda made: _json(made, lambda i, t, ls: {"text": t, "labels": {"list": [{"element": x} for x in ls]}}),
+        lambda made: _json(
+            made,
+            lambda i, t, ls: {
+                "text": t,
+                "labels": {"list": [{"element": x} for x in ls]},
+            },
+        ),
     ),
     "several columns": (
         "a.csv",
-        lambda made: _csv([["text", "label1", "label2", "label3"], *([t, *ls, "", ""][:4] for t, ls in made)]),
+        lambda made: _csv(
+            [
+                ["text", "label1", "label2", "label3"],
+                *([t, *ls, "", ""][:4] for t, ls in made),
+            ]
+        ),
     ),
     "0 and 1": (
         "a.csv",
-        lambda made: _csv([["text", *TOPICS], *([t, *(str(int(x in ls)) for x in TOPICS)] for t, ls in made)]),
+        lambda made: _csv(
+            [
+                ["text", *TOPICS],
+                *([t, *(str(int(x in ls)) for x in TOPICS)] for t, ls in made),
+            ]
+        ),
     ),
 }
 
@@ -151,13 +239,18 @@ def test_the_labels_of_each_format_are_found(tmp_path, name):
     (tmp_path / file).write_text(write(made))
     want = expected(made)
     if name == "Annif, TSV":
-        want = {text: frozenset(f"http://e.org/{label}" for label in labels) for text, labels in want.items()}
+        want = {
+            text: frozenset(f"http://e.org/{label}" for label in labels)
+            for text, labels in want.items()
+        }
     assert read(tmp_path / file) == want
 
 
 def test_compressed_lines_and_folders_of_parts(tmp_path):
     made = documents()
-    lines = _json(made, lambda i, t, ls: {"text": t, "labels": ls}).splitlines(keepends=True)
+    lines = _json(made, lambda i, t, ls: {"text": t, "labels": ls}).splitlines(
+        keepends=True
+    )
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode()))
     assert read(tmp_path / "a.jsonl.gz") == expected(made)
     folder = tmp_path / "parts"
@@ -170,29 +263,60 @@ def test_compressed_lines_and_folders_of_parts(tmp_path):
 
 def test_a_folder_of_a_competition(tmp_path):
     made = documents()
-    marked = [[f"i{i}", t, *(str(int(x in ls)) for x in TOPICS)] for i, (t, ls) in enumerate(made)]
+    marked = [
+        [f"i{i}", t, *(str(int(x in ls)) for x in TOPICS)]
+        for i, (t, ls) in enumerate(made)
+    ]
     (tmp_path / "train.csv").write_text(_csv([["id", "comment", *TOPICS], *marked]))
-    (tmp_path / "test.csv").write_text(_csv([["id", "comment"], *([f"t{i}", f"new {i}"] for i in range(9))]))
-    (tmp_path / "sample_submission.csv").write_text(_csv([["id", *TOPICS], ["t0", *["0.5"] * 6]]))
+    (tmp_path / "test.csv").write_text(
+        _csv([["id", "comment"], *([f"t{i}", f"new {i}"] for i in range(9))])
+    )
+    (tmp_path / "sample_submission.csv").write_text(
+        _csv([["id", *TOPICS], ["t0", *["0.5"] * 6]])
+    )
     assert read(tmp_path) == expected(made)
 
 
 def test_texts_of_paragraphs(tmp_path):
     made = documents()
     path = tmp_path / "a.jsonl"
-    path.write_text(_json(made, lambda i, t, ls: {"body": [f"{t} and the first", f"{t} again"], "labels": ls}))
-    assert read(path) == {f"{t} and the first\n{t} again": frozenset(ls) for t, ls in made}
+    path.write_text(
+        _json(
+            made,
+            lambda i, t, ls: {
+                "body": [f"{t} and the first", f"{t} again"],
+                "labels": ls,
+            },
+        )
+    )
+    assert read(path) == {
+        f"{t} and the first\n{t} again": frozenset(ls) for t, ls in made
+    }
 
 
 def test_refused_answers_and_documents_that_nobody_judged_are_left_out(tmp_path):
     made = documents()
     path = tmp_path / "a.jsonl"
-    path.write_text(_json(made, lambda i, t, ls: {"text": t, "labels": [[], None, ls][i % 3]}))
+    path.write_text(
+        _json(made, lambda i, t, ls: {"text": t, "labels": [[], None, ls][i % 3]})
+    )
     found = rows(path)
     assert sum(isinstance(row, Rejected) and row.unjudged for row in found) == 33
     assert sum(isinstance(row, Document) and not row.labels for row in found) == 34
-    path.write_text(_json(made, lambda i, t, ls: {"text": t, "labels": ls, "reviewed": ["yes", "no"][i % 2]}))
-    with pytest.raises(DataError, match="--accept 'reviewed=yes' to leave the other documents out, or --accept all"):
+    path.write_text(
+        _json(
+            made,
+            lambda i, t, ls: {
+                "text": t,
+                "labels": ls,
+                "reviewed": ["yes", "no"][i % 2],
+            },
+        )
+    )
+    with pytest.raises(
+        DataError,
+        match="--accept 'reviewed=yes' to leave the other documents out, or --accept all",
+    ):
         read(path)
     assert read(path, Answers(accept="reviewed=yes")) == expected(made[::2])
     assert read(path, Answers(accept="all")) == expected(made)
@@ -201,6 +325,11 @@ def test_refused_answers_and_documents_that_nobody_judged_are_left_out(tmp_path)
 def test_columns_that_new_texts_lack_are_no_categories(tmp_path):
     made = documents()
     header = ["text", "labels", "annotator", "kind"]
-    lines = [[t, ";".join(ls), ["ann", "bob"][i % 2], ["news", "law"][i % 3 == 0]] for i, (t, ls) in enumerate(made)]
+    lines = [
+        [t, ";".join(ls), ["ann", "bob"][i % 2], ["news", "law"][i % 3 == 0]]
+        for i, (t, ls) in enumerate(made)
+    ]
     (tmp_path / "a.csv").write_text(_csv([header, *lines]))
-    assert roles_of(find_files(str(tmp_path / "a.csv")), Answers()).categories == ("kind",)
+    assert roles_of(find_files(str(tmp_path / "a.csv")), Answers()).categories == (
+        "kind",
+    )

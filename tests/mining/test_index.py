@@ -6,14 +6,23 @@ import torch
 
 from xmtc.errors import XmtcError
 from xmtc.mining.config import IndexConfig
-from xmtc.mining.index import INDEX, ExactSearch, LabelIndex, LabelVectors, query_vectors
+from xmtc.mining.index import (
+    INDEX,
+    ExactSearch,
+    LabelIndex,
+    LabelVectors,
+    query_vectors,
+)
 from xmtc.models.heads.config import FlatConfig, LabelAttentionConfig
 
 
 def clusters(count: int, width: int = 16) -> np.ndarray:
     generator = np.random.default_rng(0)
     centres = generator.normal(size=(30, width))
-    return (centres[generator.integers(30, size=count)] + 0.3 * generator.normal(size=(count, width))).astype("f4")
+    return (
+        centres[generator.integers(30, size=count)]
+        + 0.3 * generator.normal(size=(count, width))
+    ).astype("f4")
 
 
 def exact(vectors: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
@@ -21,7 +30,11 @@ def exact(vectors: np.ndarray, queries: np.ndarray, count: int) -> np.ndarray:
 
 
 def overlap(found: np.ndarray, wanted: np.ndarray) -> float:
-    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found, wanted, strict=True)]))
+    return float(
+        np.mean(
+            [len(set(a) & set(b)) / len(b) for a, b in zip(found, wanted, strict=True)]
+        )
+    )
 
 
 @pytest.mark.parametrize(("kind", "least"), [("flat", 1.0), ("ivf", 0.9)])
@@ -47,21 +60,32 @@ def test_short_lists_are_filled_from_more_cells(monkeypatch):
     filled = index.search(queries, 300, fill=True)
     assert all(len(set(row)) == 300 and min(row) >= 0 for row in filled)
     assert overlap(filled, exact(vectors, queries, 300)) > 0.95
-    assert sum(searched) < 0.7 * len(queries) * index._index.nlist, "without a search of all cells"
+    assert sum(searched) < 0.7 * len(queries) * index._index.nlist, (
+        "without a search of all cells"
+    )
     everything = index.search(queries, 2000, fill=True)
-    assert np.array_equal(np.sort(everything, axis=1), np.tile(np.arange(2000), (20, 1)))
+    assert np.array_equal(
+        np.sort(everything, axis=1), np.tile(np.arange(2000), (20, 1))
+    )
 
 
 def test_bfloat16_rows_are_stored_in_half_the_memory_and_lose_nothing(tmp_path):
     rows = torch.from_numpy(clusters(20_000)).bfloat16()  # more than one chunk
     halves = LabelVectors(rows, torch.randn(20_000))
-    settings, queries = IndexConfig(kind="ivf", probes=10_000), clusters(20_005, 17)[20_000:]
+    settings, queries = (
+        IndexConfig(kind="ivf", probes=10_000),
+        clusters(20_005, 17)[20_000:],
+    )
     index, whole = LabelIndex(halves, settings), LabelIndex(halves[:], settings)
-    assert overlap(index.search(queries, 10), exact(halves[:], queries, 10)) >= 0.98  # biases are rounded
+    assert (
+        overlap(index.search(queries, 10), exact(halves[:], queries, 10)) >= 0.98
+    )  # biases are rounded
     for one, name in ((index, "half"), (whole, "whole")):
         (tmp_path / name).mkdir()
         one.save(tmp_path / name)
-    half_size, whole_size = ((tmp_path / name / INDEX).stat().st_size for name in ("half", "whole"))
+    half_size, whole_size = (
+        (tmp_path / name / INDEX).stat().st_size for name in ("half", "whole")
+    )
     assert whole_size - half_size == pytest.approx(20_000 * 17 * 2, rel=0.01)
     opened = LabelIndex.open(tmp_path / "half", 20_000)
     assert opened is not None
@@ -70,15 +94,27 @@ def test_bfloat16_rows_are_stored_in_half_the_memory_and_lose_nothing(tmp_path):
 
 def test_numbers_that_overflow_in_half_precision_are_stored_whole():
     rows = torch.from_numpy(clusters(2000) * 1e5).bfloat16()
-    vectors, settings = LabelVectors(rows, torch.zeros(2000)), IndexConfig(kind="ivf", probes=10_000)
+    vectors, settings = (
+        LabelVectors(rows, torch.zeros(2000)),
+        IndexConfig(kind="ivf", probes=10_000),
+    )
     queries = clusters(2005, 17)[2000:]
-    assert overlap(LabelIndex(vectors, settings).search(queries, 10), exact(vectors[:], queries, 10)) == 1
+    assert (
+        overlap(
+            LabelIndex(vectors, settings).search(queries, 10),
+            exact(vectors[:], queries, 10),
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_two_builds_find_the_same(kind):
     vectors, queries = clusters(2000), clusters(2050)[2000:]
-    one, other = (LabelIndex(vectors, IndexConfig(kind=kind)).search(queries, 10) for _ in range(2))
+    one, other = (
+        LabelIndex(vectors, IndexConfig(kind=kind)).search(queries, 10)
+        for _ in range(2)
+    )
     assert np.array_equal(one, other)
 
 
@@ -93,8 +129,12 @@ def test_the_flat_heads_index_ranks_as_its_logits_do():
     head = FlatConfig().build(8, 50).eval()
     head.bias.data.copy_(torch.randn(50))
     hidden, mask = torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
-    products = query_vectors(head.document_vectors(hidden, mask)) @ LabelVectors.of(head)[:].T
-    np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
+    products = (
+        query_vectors(head.document_vectors(hidden, mask)) @ LabelVectors.of(head)[:].T
+    )
+    np.testing.assert_allclose(
+        products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
     found = LabelIndex(LabelVectors.of(head)[:], IndexConfig()).search(
         query_vectors(head.document_vectors(hidden, mask)), 7
     )
@@ -108,8 +148,12 @@ def test_label_attention_is_indexed_as_if_it_looked_at_all_tokens_alike():
     with torch.no_grad():
         head.queries.zero_()
     hidden, mask = torch.randn(3, 5, 6), torch.ones(3, 5, dtype=torch.bool)
-    products = query_vectors(head.document_vectors(hidden, mask)) @ LabelVectors.of(head)[:].T
-    np.testing.assert_allclose(products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5)
+    products = (
+        query_vectors(head.document_vectors(hidden, mask)) @ LabelVectors.of(head)[:].T
+    )
+    np.testing.assert_allclose(
+        products, head(hidden, mask).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_label_vectors_are_a_copy():
@@ -125,7 +169,9 @@ def test_queries_of_another_width_are_refused():
         index.search(np.zeros((2, 5), np.float32), 3)
 
 
-@pytest.mark.parametrize("vectors", [np.full((2, 3), np.nan, np.float32), np.zeros((0, 3), np.float32)])
+@pytest.mark.parametrize(
+    "vectors", [np.full((2, 3), np.nan, np.float32), np.zeros((0, 3), np.float32)]
+)
 def test_vectors_that_cannot_be_indexed_are_refused(vectors):
     with pytest.raises(XmtcError, match="cannot index"):
         LabelIndex(vectors, IndexConfig())
@@ -140,10 +186,14 @@ def test_all_products_find_what_faiss_finds(labels: int) -> None:
     vectors = np.random.default_rng(0).standard_normal((labels, 9), dtype=np.float32)
     queries = np.random.default_rng(1).standard_normal((4, 9), dtype=np.float32)
     wanted = LabelIndex(vectors, IndexConfig(kind="flat")).search(queries, 10)
-    np.testing.assert_array_equal(ExactSearch(vectors, torch.device("cpu")).search(queries, 10), wanted)
+    np.testing.assert_array_equal(
+        ExactSearch(vectors, torch.device("cpu")).search(queries, 10), wanted
+    )
 
 
-@pytest.mark.parametrize("vectors", [np.full((2, 3), np.nan, np.float32), np.zeros((0, 3), np.float32)])
+@pytest.mark.parametrize(
+    "vectors", [np.full((2, 3), np.nan, np.float32), np.zeros((0, 3), np.float32)]
+)
 def test_products_of_such_vectors_are_refused(vectors) -> None:
     with pytest.raises(XmtcError, match="cannot index"):
         ExactSearch(vectors, torch.device("cpu"))

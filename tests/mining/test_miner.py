@@ -21,7 +21,11 @@ def one_hot(labels: int = 6) -> np.ndarray:
     return np.eye(labels, dtype=np.float32)
 
 
-def mine(miner: Miner, queries: list[list[float]], positives: list[tuple[int, int]] | None = None) -> list[int]:
+def mine(
+    miner: Miner,
+    queries: list[list[float]],
+    positives: list[tuple[int, int]] | None = None,
+) -> list[int]:
     rows, labels = (np.array([p[i] for p in positives or []], np.int64) for i in (0, 1))
     return miner.mine(np.array(queries, np.float32), rows, labels).tolist()
 
@@ -57,9 +61,13 @@ def test_the_head_chooses_among_more_than_are_kept():
         return np.where(found_BK == 2, 1.0, 0.0).astype(np.float32)
 
     nobody = NOTHING, NOTHING
-    assert miner.mine(np.array([[9, 8, 7, 6, 0, 0]], np.float32), *nobody, rank).tolist() == [2]
+    assert miner.mine(
+        np.array([[9, 8, 7, 6, 0, 0]], np.float32), *nobody, rank
+    ).tolist() == [2]
     assert asked == [[[0, 1, 2, 3]]]
-    assert miner.mine(np.array([[9, 8, 7, 0, 0, 0]], np.float32), *nobody).tolist() == [0]
+    assert miner.mine(np.array([[9, 8, 7, 0, 0, 0]], np.float32), *nobody).tolist() == [
+        0
+    ]
 
 
 def test_a_positive_of_another_document_is_a_negative_here():
@@ -70,7 +78,11 @@ def test_a_positive_of_another_document_is_a_negative_here():
 
 def test_an_index_takes_over_half_a_refresh_after_it_was_begun():
     now = {"step": 0}
-    miner = Miner(MiningConfig(candidates=1, refresh_steps=4), lambda: np.roll(one_hot(), now["step"], axis=0), CPU)
+    miner = Miner(
+        MiningConfig(candidates=1, refresh_steps=4),
+        lambda: np.roll(one_hot(), now["step"], axis=0),
+        CPU,
+    )
     served = []
     for step in range(9):
         now["step"] = step
@@ -87,7 +99,9 @@ def test_training_does_not_wait_for_a_slow_build_and_says_so(monkeypatch, capfd)
     miner.before_step(0)
     release = threading.Event()
     build = module._build
-    monkeypatch.setattr(module, "_build", lambda *arguments: (release.wait(30), build(*arguments))[1])
+    monkeypatch.setattr(
+        module, "_build", lambda *arguments: (release.wait(30), build(*arguments))[1]
+    )
     start = time.perf_counter()
     for step in range(1, 6):
         miner.before_step(step)

@@ -11,8 +11,18 @@ from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.encoders.lora import add_lora, infer_target_modules
 
-_BERT = {"attention.output.dense", "attention.self.key", "attention.self.query", "attention.self.value"}
-_LLAMA = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}
+_BERT = {
+    "attention.output.dense",
+    "attention.self.key",
+    "attention.self.query",
+    "attention.self.value",
+}
+_LLAMA = {
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+}
 EXPECTED = {
     "bert": _BERT,
     "roberta": _BERT,
@@ -22,28 +32,38 @@ EXPECTED = {
         "attention.self.pos_q_proj",
         "attention.output.dense",
     },
-    "deberta-v2": {f"attention.self.{x}_proj" for x in ("query", "key", "value")} | {"attention.output.dense"},
+    "deberta-v2": {f"attention.self.{x}_proj" for x in ("query", "key", "value")}
+    | {"attention.output.dense"},
     "modernbert": {"attn.Wqkv", "attn.Wo"},
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
     "phi3": {"self_attn.qkv_proj", "self_attn.o_proj"},
-    "phi": {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense"},
+    "phi": {
+        "self_attn.q_proj",
+        "self_attn.k_proj",
+        "self_attn.v_proj",
+        "self_attn.dense",
+    },
     "gpt2": {"attn.c_attn", "attn.c_proj"},
 }
 
 
 def build(family: str, lora: LoraConfig):
     torch.manual_seed(0)
-    return HuggingFaceConfig(from_config=tiny(family), lora=lora, dropout=0.0).build(VOCAB)
+    return HuggingFaceConfig(from_config=tiny(family), lora=lora, dropout=0.0).build(
+        VOCAB
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_is_adapted_and_nothing_else_trains(family):
     backbone = build(family, LoraConfig(r=4))
     assert set(backbone.model.peft_config["default"].target_modules) == EXPECTED[family]
-    assert all(("lora_" in n) == p.requires_grad for n, p in backbone.named_parameters())
+    assert all(
+        ("lora_" in n) == p.requires_grad for n, p in backbone.named_parameters()
+    )
     layers = backbone.layers()
     assert len(layers) == 2
     in_layers = [p for layer in layers for p in layer.parameters() if p.requires_grad]
@@ -60,7 +80,9 @@ def test_fresh_adapters_change_nothing():
     adapted = build("llama", LoraConfig()).eval()
     with torch.no_grad():
         expected = plain(batch.input_ids_WU, batch.attention_mask_WU)
-        torch.testing.assert_close(adapted(batch.input_ids_WU, batch.attention_mask_WU), expected)
+        torch.testing.assert_close(
+            adapted(batch.input_ids_WU, batch.attention_mask_WU), expected
+        )
 
 
 def test_all_linear_adapts_the_feed_forward_layers_too():
@@ -71,14 +93,23 @@ def test_all_linear_adapts_the_feed_forward_layers_too():
 
 def test_targets_can_be_named_and_wrong_names_are_answered_with_those_there_are():
     backbone = build("llama", LoraConfig(target_modules=["v_proj"]))
-    adapted = {n.split(".lora_")[0].rsplit(".", 1)[-1] for n, p in backbone.named_parameters() if p.requires_grad}
+    adapted = {
+        n.split(".lora_")[0].rsplit(".", 1)[-1]
+        for n, p in backbone.named_parameters()
+        if p.requires_grad
+    }
     assert adapted == {"v_proj"}
-    with pytest.raises(ConfigError, match=r"target_modules \['query'\]: not in LlamaModel, which has .*q_proj"):
+    with pytest.raises(
+        ConfigError,
+        match=r"target_modules \['query'\]: not in LlamaModel, which has .*q_proj",
+    ):
         build("llama", LoraConfig(target_modules=["query"]))
 
 
 def test_a_model_without_attention_layers_is_refused():
-    with pytest.raises(ConfigError, match="no linear attention layers found in Sequential"):
+    with pytest.raises(
+        ConfigError, match="no linear attention layers found in Sequential"
+    ):
         infer_target_modules(torch.nn.Sequential(torch.nn.Linear(2, 2)))
 
 
@@ -117,9 +148,13 @@ def test_saved_adapters_load_with_peft_alone(tmp_path):
     backbone.model.save_pretrained(tmp_path)
     torch.manual_seed(0)
     fields = tiny("llama", vocab_size=VOCAB)
-    plain = AutoModel.from_config(AutoConfig.for_model(fields.pop("model_type"), **fields))
+    plain = AutoModel.from_config(
+        AutoConfig.for_model(fields.pop("model_type"), **fields)
+    )
     loaded = PeftModel.from_pretrained(plain, str(tmp_path)).eval()
     batch = whole_documents([9])
     with torch.no_grad():
         expected = backbone(batch.input_ids_WU, batch.attention_mask_WU)
-        torch.testing.assert_close(loaded(input_ids=batch.input_ids_WU).last_hidden_state, expected)
+        torch.testing.assert_close(
+            loaded(input_ids=batch.input_ids_WU).last_hidden_state, expected
+        )

@@ -13,7 +13,11 @@ from tiny import DECODERS, FAMILIES, VOCAB, tiny, whole_documents
 from xmtc.data.pretrained import resolve_pretrained
 from xmtc.errors import ConfigError
 from xmtc.models.config import ModelConfig
-from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig, MaxPoolConfig
+from xmtc.models.encoders.backbone_config import (
+    HuggingFaceConfig,
+    LoraConfig,
+    MaxPoolConfig,
+)
 from xmtc.models.heads.config import FlatConfig
 from xmtc.models.poolings.config import PlainPoolingConfig
 
@@ -54,7 +58,9 @@ def test_a_bidirectional_decoder_sees_the_next_token(family, attention):
     ids_WU = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
     mask_WU = torch.ones_like(ids_WU, dtype=torch.bool)
     for bidirectional in (False, True):
-        backbone = build(family, bidirectional=bidirectional, attention=attention).eval()
+        backbone = build(
+            family, bidirectional=bidirectional, attention=attention
+        ).eval()
         with torch.no_grad():
             first, second = backbone(ids_WU, mask_WU)[:, 2]
         assert torch.equal(first, second) is backbone.causal is not bidirectional
@@ -63,14 +69,24 @@ def test_a_bidirectional_decoder_sees_the_next_token(family, attention):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_first_token_is_pooled_where_it_sees_the_others(family):
     encoder = HuggingFaceConfig(from_config=tiny(family))
-    model = ModelConfig(encoder=encoder, head=FlatConfig(pooling=PlainPoolingConfig(kind="first")), overlap=4)
+    model = ModelConfig(
+        encoder=encoder,
+        head=FlatConfig(pooling=PlainPoolingConfig(kind="first")),
+        overlap=4,
+    )
     if family not in DECODERS:
         model.build(VOCAB, 3)
         return
-    for causal in (encoder, MaxPoolConfig(base=encoder, variant="cls_max", last_layers=2)):
+    for causal in (
+        encoder,
+        MaxPoolConfig(base=encoder, variant="cls_max", last_layers=2),
+    ):
         with pytest.raises(ConfigError, match=r"head\.pooling: "):
             replace(model, encoder=causal).build(VOCAB, 3)
-    for seeing in (replace(encoder, bidirectional=True), MaxPoolConfig(base=encoder, variant="cls_attention", heads=4)):
+    for seeing in (
+        replace(encoder, bidirectional=True),
+        MaxPoolConfig(base=encoder, variant="cls_attention", heads=4),
+    ):
         replace(model, encoder=seeing).build(VOCAB, 3)
 
 
@@ -79,7 +95,12 @@ def test_the_first_token_is_pooled_where_it_sees_the_others(family):
     [
         {"model_type": "bloom", "hidden_size": 32, "n_layer": 2, "n_head": 4},
         {"model_type": "openai-gpt", "n_embd": 32, "n_layer": 2, "n_head": 4},
-        {"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8},
+        {
+            "model_type": "mamba",
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "state_size": 8,
+        },
     ],
     ids=lambda shape: shape["model_type"],
 )
@@ -90,12 +111,24 @@ def test_a_decoder_that_does_not_say_so_is_recognised(shape):
 @pytest.mark.parametrize(
     ("family", "settings", "message"),
     [
-        ("convbert", {"embedding_size": 16, "conv_kernel_size": 3, "head_ratio": 2}, "differently beside padding"),
+        (
+            "convbert",
+            {"embedding_size": 16, "conv_kernel_size": 3, "head_ratio": 2},
+            "differently beside padding",
+        ),
         ("fnet", {}, "differently beside padding"),
         ("yoso", {}, "differently beside padding"),
-        ("nystromformer", {"num_landmarks": 4, "segment_means_seq_len": 64}, "cannot read a text of three tokens"),
+        (
+            "nystromformer",
+            {"num_landmarks": 4, "segment_means_seq_len": 64},
+            "cannot read a text of three tokens",
+        ),
         ("xmod", {"languages": ["en_XX"]}, "cannot read a text of three tokens"),
-        ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 16, "do_layer_norm_before": False}, "another width"),
+        (
+            "opt",
+            {"ffn_dim": 64, "word_embed_proj_dim": 16, "do_layer_norm_before": False},
+            "another width",
+        ),
     ],
 )
 def test_a_family_whose_states_would_be_wrong_is_refused(family, settings, message):
@@ -106,9 +139,14 @@ def test_a_family_whose_states_would_be_wrong_is_refused(family, settings, messa
 
 def test_a_long_text_has_the_same_states_each_time_in_bigbird():
     shape = tiny("bert", model_type="big_bird", block_size=4, num_random_blocks=1)
-    backbone, batch = HuggingFaceConfig(from_config=shape).build(VOCAB).eval(), whole_documents([64])
+    backbone, batch = (
+        HuggingFaceConfig(from_config=shape).build(VOCAB).eval(),
+        whole_documents([64]),
+    )
     with torch.no_grad():
-        first, second = (backbone(batch.input_ids_WU, batch.attention_mask_WU) for _ in range(2))
+        first, second = (
+            backbone(batch.input_ids_WU, batch.attention_mask_WU) for _ in range(2)
+        )
     torch.testing.assert_close(first, second, atol=0, rtol=0)
 
 
@@ -118,7 +156,9 @@ def test_recomputation_changes_no_gradient(family, lora):
     batch = whole_documents([12, 7, 9, 12, 3])
     gradients = []
     for recomputes in (False, True):
-        backbone = build(family, dropout=0.0, lora=lora, gradient_checkpointing=recomputes).train()
+        backbone = build(
+            family, dropout=0.0, lora=lora, gradient_checkpointing=recomputes
+        ).train()
         hidden_WUD = backbone(batch.input_ids_WU, batch.attention_mask_WU)
         hidden_WUD[batch.attention_mask_WU].square().sum().backward()
         gradients.append([p.grad for p in backbone.parameters() if p.requires_grad])
@@ -130,12 +170,20 @@ def test_the_packaged_model_is_the_pretrained_one():
     backbone = HuggingFaceConfig().build(30522).eval()
     assert (backbone.width, backbone.window, len(backbone.layers())) == (384, 512, 7)
     assert not any("pooler" in name for name, _ in backbone.named_parameters())
-    tokenizer = AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2"))
-    tokens = tokenizer(["renal insufficiency", "kidney failure", "a football match"], padding=True, return_tensors="pt")
+    tokenizer = AutoTokenizer.from_pretrained(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2")
+    )
+    tokens = tokenizer(
+        ["renal insufficiency", "kidney failure", "a football match"],
+        padding=True,
+        return_tensors="pt",
+    )
     mask_WU = tokens["attention_mask"].bool()
     with torch.no_grad():
         hidden_WUD = backbone(tokens["input_ids"], mask_WU)
-    means_WD = torch.nn.functional.normalize((hidden_WUD * mask_WU[..., None]).sum(1), dim=1)
+    means_WD = torch.nn.functional.normalize(
+        (hidden_WUD * mask_WU[..., None]).sum(1), dim=1
+    )
     similar, unlike = (means_WD[:1] @ means_WD[1:].T)[0]
     assert similar > unlike + 0.4
 
@@ -155,7 +203,14 @@ def test_windows_default_to_the_positions_up_to_a_cap():
         ("ibert", {}),
         ("luke", {}),
         ("xmod", {"languages": ["en_XX"], "default_language": "en_XX"}),
-        ("esm", {"pad_token_id": 1, "position_embedding_type": "absolute", "token_dropout": False}),
+        (
+            "esm",
+            {
+                "pad_token_id": 1,
+                "position_embedding_type": "absolute",
+                "token_dropout": False,
+            },
+        ),
     ],
 )
 def test_a_full_window_has_positions(family, settings):
@@ -171,7 +226,16 @@ def test_a_full_window_has_positions(family, settings):
     [
         (tiny("bert", model_type="albert"), 2),  # its layers share their weights
         (tiny("bert", model_type="opt", ffn_dim=64, word_embed_proj_dim=32), 3),
-        ({"model_type": "xlnet", "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, 3),
+        (
+            {
+                "model_type": "xlnet",
+                "d_model": 32,
+                "n_layer": 2,
+                "n_head": 4,
+                "d_inner": 64,
+            },
+            3,
+        ),
     ],
     ids=["albert", "opt", "xlnet"],
 )
@@ -183,7 +247,10 @@ def test_families_with_other_names_for_their_layers_train(shape, layers):
     assert backbone.window > 8
     batch = whole_documents([12, 7])
     backbone(batch.input_ids_WU, batch.attention_mask_WU).square().sum().backward()
-    assert all(any(p.grad is not None for p in layer.parameters()) for layer in backbone.layers())
+    assert all(
+        any(p.grad is not None for p in layer.parameters())
+        for layer in backbone.layers()
+    )
 
 
 def test_no_kernel_is_chosen_that_plans_every_shape_anew():
@@ -194,7 +261,9 @@ def test_no_kernel_is_chosen_that_plans_every_shape_anew():
 
 def test_dropout_is_overridden_everywhere():
     backbone = build("bert", dropout=0.25)
-    assert {m.p for m in backbone.modules() if isinstance(m, torch.nn.Dropout)} == {0.25}
+    assert {m.p for m in backbone.modules() if isinstance(m, torch.nn.Dropout)} == {
+        0.25
+    }
 
 
 def test_stored_weights_take_the_given_type():
@@ -204,11 +273,17 @@ def test_stored_weights_take_the_given_type():
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_path, bidirectional):
+def test_quantized_weights_train_through_adapters_after_an_evaluation_too(
+    tmp_path, bidirectional
+):
     pytest.importorskip("bitsandbytes")
     shape = tiny("llama", hidden_size=128, intermediate_size=128)
     HuggingFaceConfig(from_config=shape).build(VOCAB).model.save_pretrained(tmp_path)
-    settings = {"quantize": "nf4", "lora": LoraConfig(r=2, dropout=0.0), "bidirectional": bidirectional}
+    settings = {
+        "quantize": "nf4",
+        "lora": LoraConfig(r=2, dropout=0.0),
+        "bidirectional": bidirectional,
+    }
     backbone = HuggingFaceConfig(name=str(tmp_path), **settings).build(VOCAB).train()
     adapters = {n: p for n, p in backbone.named_parameters() if p.requires_grad}
     assert adapters
@@ -220,7 +295,9 @@ def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_pa
     gradients = []
     for _ in range(2):
         hidden_WUD = backbone(batch.input_ids_WU, batch.attention_mask_WU)
-        gradients.append(torch.autograd.grad(hidden_WUD.float().square().sum(), adapters.values()))
+        gradients.append(
+            torch.autograd.grad(hidden_WUD.float().square().sum(), adapters.values())
+        )
         with torch.no_grad():
             backbone.eval()(batch.input_ids_WU, batch.attention_mask_WU)
         backbone.train()
@@ -231,12 +308,24 @@ def test_quantized_weights_train_through_adapters_after_an_evaluation_too(tmp_pa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "no-such/model"}, r"cannot load 'no-such/model'.*hf download no-such/model"),
-        ({"from_config": {"model_type": "no_such_family"}}, r"from_config: .*no_such_family"),
-        ({"from_config": {"model_type": "t5"}}, "t5 is an encoder-decoder"),
-        ({"from_config": tiny("bert", vocab_size=50)}, "tokenizer has 100 token ids and the backbone .* only 50"),
         (
-            {"from_config": tiny("bert", model_type="mpnet"), "gradient_checkpointing": 1},
+            {"name": "no-such/model"},
+            r"cannot load 'no-such/model'.*hf download no-such/model",
+        ),
+        (
+            {"from_config": {"model_type": "no_such_family"}},
+            r"from_config: .*no_such_family",
+        ),
+        ({"from_config": {"model_type": "t5"}}, "t5 is an encoder-decoder"),
+        (
+            {"from_config": tiny("bert", vocab_size=50)},
+            "tokenizer has 100 token ids and the backbone .* only 50",
+        ),
+        (
+            {
+                "from_config": tiny("bert", model_type="mpnet"),
+                "gradient_checkpointing": 1,
+            },
             "gradient_checkpointing: 1, but MPNetModel",
         ),
     ],
@@ -256,13 +345,23 @@ def test_what_cannot_be_loaded_says_how_to_fix_it(settings, message):
         ),
         ("model.safetensors", None, "copy the whole folder"),
         ("config.json", b"{}", "copy the whole folder"),
-        ("config.json", json.dumps(tiny("bert", vocab_size=VOCAB, intermediate_size=48)).encode(), "lacks 6 weights"),
-        ("config.json", json.dumps({"model_type": "clip"}).encode(), "clip is not a model of text alone"),
+        (
+            "config.json",
+            json.dumps(tiny("bert", vocab_size=VOCAB, intermediate_size=48)).encode(),
+            "lacks 6 weights",
+        ),
+        (
+            "config.json",
+            json.dumps({"model_type": "clip"}).encode(),
+            "clip is not a model of text alone",
+        ),
         ("adapter_config.json", b"{}", "merge_and_unload"),
     ],
 )
 def test_a_damaged_folder_says_what_is_wrong(name, content, message, tmp_path):
-    HuggingFaceConfig(from_config=tiny("bert")).build(VOCAB).transformer.save_pretrained(tmp_path)
+    HuggingFaceConfig(from_config=tiny("bert")).build(
+        VOCAB
+    ).transformer.save_pretrained(tmp_path)
     if name.startswith("adapter"):
         (tmp_path / "config.json").unlink()
     (tmp_path / name).write_bytes(content) if content else (tmp_path / name).unlink()
@@ -271,7 +370,13 @@ def test_a_damaged_folder_says_what_is_wrong(name, content, message, tmp_path):
 
 
 def test_a_configuration_without_padding_id_builds():
-    shape = {"model_type": "codegen", "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}
+    shape = {
+        "model_type": "codegen",
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "rotary_dim": 4,
+    }
     assert HuggingFaceConfig(from_config=shape).build(VOCAB).pad_token_id == 0
 
 
@@ -279,7 +384,10 @@ def test_a_configuration_without_padding_id_builds():
     ("settings", "message"),
     [
         ({"quantize": "nf4"}, "needs `lora`"),
-        ({"quantize": "nf4", "lora": LoraConfig(), "from_config": tiny("llama")}, "needs pretrained weights"),
+        (
+            {"quantize": "nf4", "lora": LoraConfig(), "from_config": tiny("llama")},
+            "needs pretrained weights",
+        ),
         ({"from_config": {"hidden_size": 8}}, "needs a `model_type`"),
         ({"attention": "flash_attention_2"}, "needs `dtype: bfloat16`"),
     ],
@@ -299,7 +407,9 @@ def test_recomputed_layers_keep_little_of_a_long_document():
 
         def keep(tensor):
             if tensor.untyped_storage().data_ptr() not in fixed:
-                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                kept[tensor.untyped_storage().data_ptr()] = (
+                    tensor.untyped_storage().nbytes()
+                )
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -312,33 +422,71 @@ def test_recomputed_layers_keep_little_of_a_long_document():
     assert plain / 3 < kept_bytes(gradient_checkpointing=2) < 0.8 * plain
 
 
-def varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, softmax_scale, dropout_p):
+def varlen(
+    q,
+    k,
+    v,
+    *,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    causal,
+    softmax_scale,
+    dropout_p,
+):
     """What FlashAttention's kernel computes: each text of the row (P, heads, D) by itself, as the ends alone say."""
     assert torch.equal(cu_seqlens_q, cu_seqlens_k)
     assert max_seqlen_q == max_seqlen_k >= cu_seqlens_q.diff().max()
     assert causal
     assert dropout_p == 0
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
-    texts = ([x[first:end].transpose(0, 1) for x in (q, k, v)] for first, end in pairwise(cu_seqlens_q.tolist()))
-    attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True, scale=softmax_scale)
+    texts = (
+        [x[first:end].transpose(0, 1) for x in (q, k, v)]
+        for first, end in pairwise(cu_seqlens_q.tolist())
+    )
+    attend = partial(
+        torch.nn.functional.scaled_dot_product_attention,
+        is_causal=True,
+        scale=softmax_scale,
+    )
     return torch.cat([attend(*text).transpose(0, 1) for text in texts])
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_windows_in_one_row_have_the_states_and_gradients_of_padded_ones(family, monkeypatch):
+def test_windows_in_one_row_have_the_states_and_gradients_of_padded_ones(
+    family, monkeypatch
+):
     kernels = (None, varlen, None, None, None)
-    monkeypatch.setattr(modeling_flash_attention_utils, "_lazy_imports", lambda *args, **others: kernels)
+    monkeypatch.setattr(
+        modeling_flash_attention_utils, "_lazy_imports", lambda *args, **others: kernels
+    )
     monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
-    padded, packed = (build(family, dropout=0.0, lora=LoraConfig(dropout=0.0), attention="sdpa") for _ in range(2))
+    padded, packed = (
+        build(family, dropout=0.0, lora=LoraConfig(dropout=0.0), attention="sdpa")
+        for _ in range(2)
+    )
     packed.transformer.config._attn_implementation = "flash_attention_2"
     assert not padded.packs
     packed.packs = True
     batch = whole_documents([7, 12, 1, 9])
     found = []
     for backbone in (padded, packed):
-        states = backbone(batch.input_ids_WU, batch.attention_mask_WU) * batch.attention_mask_WU[..., None]
+        states = (
+            backbone(batch.input_ids_WU, batch.attention_mask_WU)
+            * batch.attention_mask_WU[..., None]
+        )
         states.square().sum().backward()
-        found.append((states, {n: p.grad for n, p in backbone.named_parameters() if p.grad is not None}))
+        found.append(
+            (
+                states,
+                {
+                    n: p.grad
+                    for n, p in backbone.named_parameters()
+                    if p.grad is not None
+                },
+            )
+        )
     (states, gradients), (same, others) = found
     torch.testing.assert_close(same, states, atol=2e-5, rtol=1e-4)
     assert gradients

@@ -20,7 +20,9 @@ HEAD = LabelAttentionConfig(width=16, heads=2)
 def build(family: str = "llama", head=HEAD, overlap: int = 4, **encoder):
     torch.manual_seed(0)
     encoder_config = HuggingFaceConfig(from_config=tiny(family), **encoder)
-    return ModelConfig(encoder=encoder_config, head=head, overlap=overlap).build(VOCAB, LABELS)
+    return ModelConfig(encoder=encoder_config, head=head, overlap=overlap).build(
+        VOCAB, LABELS
+    )
 
 
 @pytest.mark.parametrize("head", [HEAD, FlatConfig()])
@@ -31,7 +33,9 @@ def test_a_shortlist_gives_the_same_logits_as_all_labels(head):
     logits_BL = model(batch)
     assert logits_BL.shape == (2, LABELS)
     found_BS = model.head.score(model.read(batch), batch.mask_BT, shortlist_BS)
-    torch.testing.assert_close(found_BS, logits_BL.gather(1, shortlist_BS), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found_BS, logits_BL.gather(1, shortlist_BS), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_documents_are_gathered_from_the_windows_that_represent_their_tokens():
@@ -57,10 +61,14 @@ def test_documents_are_gathered_from_the_windows_that_represent_their_tokens():
 def test_groups_partition_what_can_train_from_the_head_down(family, lora):
     model = build(family, lora=lora)
     groups = model.parameter_groups()
-    encoder = ["encoder.1", "encoder.0"] if lora else ["encoder.2", "encoder.1", "encoder.0"]
+    encoder = (
+        ["encoder.1", "encoder.0"] if lora else ["encoder.2", "encoder.1", "encoder.0"]
+    )
     assert list(groups) == ["head.attention", "head.classifier", *encoder]
     grouped = [id(p) for parameters in groups.values() for p in parameters]
-    assert sorted(grouped) == sorted(id(p) for p in model.parameters() if p.requires_grad)
+    assert sorted(grouped) == sorted(
+        id(p) for p in model.parameters() if p.requires_grad
+    )
     if lora:
         names = {id(p): n for n, p in model.named_parameters()}
         assert all("lora_" in names[id(p)] for g in encoder for p in groups[g])
@@ -91,7 +99,11 @@ def test_a_frozen_encoder_has_neither_dropout_nor_graph():
 def test_cached_states_stand_in_for_the_encoder():
     model = build().eval()
     batch = whole_documents([12, 7])
-    cached = replace(batch, hidden_BTD=model.encode(batch), input_ids_WU=torch.zeros_like(batch.input_ids_WU))
+    cached = replace(
+        batch,
+        hidden_BTD=model.encode(batch),
+        input_ids_WU=torch.zeros_like(batch.input_ids_WU),
+    )
     torch.testing.assert_close(model(cached), model(batch))
 
 

@@ -12,7 +12,9 @@ def test_the_share_of_zeros_is_the_rate_and_the_mean_stays(shape, rate):
     dropped = Dropout(rate)(x)
     assert dropped.shape == x.shape
     deviation = (rate * (1 - rate) / x.numel()) ** 0.5
-    assert (dropped == 0).double().mean().item() == pytest.approx(rate, abs=5 * deviation)
+    assert (dropped == 0).double().mean().item() == pytest.approx(
+        rate, abs=5 * deviation
+    )
     assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-3)
 
 
@@ -20,7 +22,9 @@ def test_neighbours_are_dropped_independently():
     torch.manual_seed(0)
     kept = Dropout(0.5)(torch.ones(1_000_000)) > 0
     for lag in (1, 2, 3, 4, 8):
-        assert (kept[lag:] & kept[:-lag]).double().mean().item() == pytest.approx(0.25, abs=3e-3)
+        assert (kept[lag:] & kept[:-lag]).double().mean().item() == pytest.approx(
+            0.25, abs=3e-3
+        )
 
 
 def test_the_gradient_passes_where_the_value_did():

@@ -46,7 +46,11 @@ CONFIGS = [
 
 
 def named(config):
-    return "-".join(str(getattr(config, key)) for key in ("kind", "transform", "layers") if hasattr(config, key))
+    return "-".join(
+        str(getattr(config, key))
+        for key in ("kind", "transform", "layers")
+        if hasattr(config, key)
+    )
 
 
 each = pytest.mark.parametrize("config", CONFIGS, ids=named)
@@ -65,7 +69,10 @@ def test_padding_changes_nothing(config):
     assert hidden.shape == (3, 11, encoder.width)
     assert (hidden[~batch.attention_mask_WU] == 0).all()
     for row, length in enumerate([11, 4, 1]):
-        alone = encoder(batch.input_ids_WU[row : row + 1, :length], torch.ones(1, length, dtype=torch.bool))
+        alone = encoder(
+            batch.input_ids_WU[row : row + 1, :length],
+            torch.ones(1, length, dtype=torch.bool),
+        )
         torch.testing.assert_close(hidden[row : row + 1, :length], alone)
 
 
@@ -93,15 +100,25 @@ def test_every_parameter_learns_and_belongs_to_a_layer(config):
     encoder = built(config).train()
     batch = whole_documents([9, 6])
     hidden = encoder(batch.input_ids_WU, batch.attention_mask_WU)
-    (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
-    assert [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()] == []
+    (
+        hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(2))
+    ).sum().backward()
+    assert [
+        n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()
+    ] == []
     assert encoder.layers()[0] is encoder.embedding
 
 
 @each
-@pytest.mark.parametrize("head", [FlatConfig(), LabelAttentionConfig(width=8, heads=2)], ids=["flat", "attention"])
+@pytest.mark.parametrize(
+    "head",
+    [FlatConfig(), LabelAttentionConfig(width=8, heads=2)],
+    ids=["flat", "attention"],
+)
 def test_either_head_stands_on_it(config, head):
-    classifier = ModelConfig(encoder=config, head=head, overlap=2).build(VOCAB, labels=7)
+    classifier = ModelConfig(encoder=config, head=head, overlap=2).build(
+        VOCAB, labels=7
+    )
     assert classifier(whole_documents([9, 6])).shape == (2, 7)
 
 
@@ -113,7 +130,9 @@ def test_configuration_survives_validation(config):
 
 def attention_inputs(length, seed=0, windows=3, heads=2, width=4):
     generator = torch.Generator().manual_seed(seed)
-    joint = torch.randn(windows, length, 3 * heads * width, generator=generator, dtype=torch.float64)
+    joint = torch.randn(
+        windows, length, 3 * heads * width, generator=generator, dtype=torch.float64
+    )
     lengths = torch.tensor([length, max(1, length // 2), 1])
     return split_projection(joint, heads), torch.arange(length) < lengths.unsqueeze(1)
 
@@ -132,7 +151,9 @@ def test_local_attention_is_dense_attention_within_a_band(length, radius):
 def test_local_attention_over_everything_is_global_attention():
     (query, key, value), mask = attention_inputs(12)
     everything = local_attention(query, key, value, mask, 12)
-    torch.testing.assert_close(everything[mask], global_attention(query, key, value, mask)[mask])
+    torch.testing.assert_close(
+        everything[mask], global_attention(query, key, value, mask)[mask]
+    )
 
 
 def operations(length, attention):
@@ -150,11 +171,15 @@ def test_local_attention_costs_in_proportion_to_the_length():
     assert operations(1024, local) == 8 * operations(128, local) > 0
     assert operations(1024, global_attention) == 64 * operations(128, global_attention)
     assert operations(1024, local) < operations(1024, global_attention) / 20
-    assert operations(20, local) == operations(20, global_attention)  # no matter how wide the band
+    assert operations(20, local) == operations(
+        20, global_attention
+    )  # no matter how wide the band
 
 
 def test_no_band_is_wider_than_the_window():
-    encoder = MultilevelConfig(embedding=SMALL, width=16, window=8, local_radius=10**9).build(VOCAB)
+    encoder = MultilevelConfig(
+        embedding=SMALL, width=16, window=8, local_radius=10**9
+    ).build(VOCAB)
     assert {block.attention.radius for block in encoder.blocks} == {8}
 
 
@@ -163,10 +188,14 @@ def test_gate_chooses_between_global_and_local():
     attention = MultilevelAttention(8, 2, radius=2)
     hidden, mask = torch.randn(2, 9, 8), torch.ones(2, 9, dtype=torch.bool)
     torch.nn.init.constant_(attention.gate.bias, 1e4)
-    far = attention.output(global_attention(*split_projection(attention.project_global(hidden), 2), mask))
+    far = attention.output(
+        global_attention(*split_projection(attention.project_global(hidden), 2), mask)
+    )
     torch.testing.assert_close(attention(hidden, mask), far)
     torch.nn.init.constant_(attention.gate.bias, -1e4)
-    near = attention.output(local_attention(*split_projection(attention.project_local(hidden), 2), mask, 2))
+    near = attention.output(
+        local_attention(*split_projection(attention.project_local(hidden), 2), mask, 2)
+    )
     torch.testing.assert_close(attention(hidden, mask), near)
 
 
@@ -178,9 +207,15 @@ def test_recurrent_layers_are_those_of_pytorch_over_packed_windows():
     recurrent = BiGRU(6, 5, layers=2, dropout=0.0)
     pytorch = nn.GRU(6, 5, 2, batch_first=True, bidirectional=True)
     weights = {}
-    for suffix, direction in (("", recurrent.rightward), ("_reverse", recurrent.leftward)):
+    for suffix, direction in (
+        ("", recurrent.rightward),
+        ("_reverse", recurrent.leftward),
+    ):
         for layer, one in enumerate(direction):
-            weights |= {key.replace("l0", f"l{layer}") + suffix: value for key, value in one.state_dict().items()}
+            weights |= {
+                key.replace("l0", f"l{layer}") + suffix: value
+                for key, value in one.state_dict().items()
+            }
     pytorch.load_state_dict(weights)
 
     lengths = torch.tensor([9, 4, 1])
@@ -194,7 +229,10 @@ def test_backward_of_a_gru_costs_in_proportion_to_the_length():
     recurrent = BiGRU(4, 4, layers=1, dropout=0.0)
 
     def written(length):
-        states = recurrent(torch.randn(1, length, 4, requires_grad=True), torch.ones(1, length, dtype=torch.bool))
+        states = recurrent(
+            torch.randn(1, length, 4, requires_grad=True),
+            torch.ones(1, length, dtype=torch.bool),
+        )
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
             states.sum().backward()
         return sum(max(0, event.self_cpu_memory_usage) for event in found.events())
@@ -211,13 +249,18 @@ def test_light_transforms_have_under_a_tenth_of_the_feed_forward_parameters(widt
 
 
 def test_multilevel_of_the_size_of_the_plain_transformer():
-    plain, level = SelfAttentionConfig().build(VOCAB), MultilevelConfig(feed_forward=192).build(VOCAB)
+    plain, level = (
+        SelfAttentionConfig().build(VOCAB),
+        MultilevelConfig(feed_forward=192).build(VOCAB),
+    )
     assert abs(count(level) - count(plain)) < 0.01 * count(plain)
 
 
 def test_token_dropout_leaves_whole_tokens_out():
     torch.manual_seed(0)
-    embedding = EmbeddingConfig(width=8, dropout=0.0, token_dropout=0.5).build(VOCAB, 64)
+    embedding = EmbeddingConfig(width=8, dropout=0.0, token_dropout=0.5).build(
+        VOCAB, 64
+    )
     ids = torch.randint(5, VOCAB, (4, 64))
     mask = torch.ones_like(ids, dtype=torch.bool)
     embedded = embedding(ids, mask)

@@ -20,7 +20,11 @@ def built(config):
 
 def hidden_states(encoder, batch):
     mask = batch.attention_mask_WU
-    output = encoder.base.model(input_ids=batch.input_ids_WU, attention_mask=mask.long(), output_hidden_states=True)
+    output = encoder.base.model(
+        input_ids=batch.input_ids_WU,
+        attention_mask=mask.long(),
+        output_hidden_states=True,
+    )
     return output.hidden_states
 
 
@@ -30,13 +34,19 @@ def batch():
 
 
 def test_variants_follow_their_definitions(batch):
-    encoders = {v: built(MaxPoolConfig(base=BERT, variant=v, last_layers=2)) for v in VARIANTS}
+    encoders = {
+        v: built(MaxPoolConfig(base=BERT, variant=v, last_layers=2)) for v in VARIANTS
+    }
     states = hidden_states(encoders["cls_max"], batch)
     pooled = torch.stack(states[-2:]).amax(0)
-    hidden = {v: e(batch.input_ids_WU, batch.attention_mask_WU) for v, e in encoders.items()}
+    hidden = {
+        v: e(batch.input_ids_WU, batch.attention_mask_WU) for v, e in encoders.items()
+    }
     torch.testing.assert_close(hidden["cls_max"][:, 0], pooled[:, 0])
     torch.testing.assert_close(hidden["cls_max"][:, 1:], states[-1][:, 1:])
-    torch.testing.assert_close(hidden["cls_attention"], states[-1])  # the attention starts at 0
+    torch.testing.assert_close(
+        hidden["cls_attention"], states[-1]
+    )  # the attention starts at 0
     torch.testing.assert_close(hidden["all_max_attention"], pooled)
 
 
@@ -45,17 +55,29 @@ def test_the_attention_is_added_to_the_first_state(variant, batch):
     encoder = built(MaxPoolConfig(base=BERT, variant=variant, last_layers=2, heads=2))
     torch.nn.init.normal_(encoder.attention.out_proj.weight)
     layers = hidden_states(encoder, batch)
-    states = layers[-1] if variant == "cls_attention" else torch.stack(layers[-2:]).amax(0)
+    states = (
+        layers[-1] if variant == "cls_attention" else torch.stack(layers[-2:]).amax(0)
+    )
     plain = encoder.attention.state_dict()
     queries, keys, values = (
         torch.nn.functional.linear(states, weight, bias)
-        for weight, bias in zip(plain["in_proj_weight"].chunk(3), plain["in_proj_bias"].chunk(3), strict=True)
+        for weight, bias in zip(
+            plain["in_proj_weight"].chunk(3),
+            plain["in_proj_bias"].chunk(3),
+            strict=True,
+        )
     )
-    queries, keys, values = (part.unflatten(2, (2, -1)).transpose(1, 2) for part in (queries, keys, values))
+    queries, keys, values = (
+        part.unflatten(2, (2, -1)).transpose(1, 2) for part in (queries, keys, values)
+    )
     scores = queries[:, :, :1] @ keys.transpose(2, 3) / keys.shape[-1] ** 0.5
-    shares = scores.masked_fill(~batch.attention_mask_WU[:, None, None], -torch.inf).softmax(-1)
+    shares = scores.masked_fill(
+        ~batch.attention_mask_WU[:, None, None], -torch.inf
+    ).softmax(-1)
     read = (shares @ values).transpose(1, 2).flatten(2)
-    expected = torch.nn.functional.linear(read, plain["out_proj.weight"], plain["out_proj.bias"])
+    expected = torch.nn.functional.linear(
+        read, plain["out_proj.weight"], plain["out_proj.bias"]
+    )
     hidden = encoder(batch.input_ids_WU, batch.attention_mask_WU)
     torch.testing.assert_close(hidden[:, :1], states[:, :1] + expected)
     torch.testing.assert_close(hidden[:, 1:], states[:, 1:])
@@ -82,11 +104,20 @@ def test_a_window_of_only_padding_stays_finite():
 
 
 def test_own_parameters_are_the_top_layer(batch):
-    encoder, head = MaxPoolConfig(base=BERT, last_layers=2), FlatConfig(pooling=PlainPoolingConfig(kind="first"))
-    classifier = ModelConfig(encoder=encoder, head=head, overlap=2).build(VOCAB, labels=3)
+    encoder, head = (
+        MaxPoolConfig(base=BERT, last_layers=2),
+        FlatConfig(pooling=PlainPoolingConfig(kind="first")),
+    )
+    classifier = ModelConfig(encoder=encoder, head=head, overlap=2).build(
+        VOCAB, labels=3
+    )
     assert classifier(batch).shape == (2, 3)
     top = f"encoder.{len(classifier.encoder.layers()) - 1}"
-    own = {id(p) for n, p in classifier.encoder.named_parameters() if not n.startswith("base.")}
+    own = {
+        id(p)
+        for n, p in classifier.encoder.named_parameters()
+        if not n.startswith("base.")
+    }
     assert {id(p) for p in classifier.parameter_groups()[top]} == own
 
 
@@ -98,9 +129,14 @@ def test_what_a_variant_does_not_use_is_not_checked():
 @pytest.mark.parametrize("variant", ["cls_max", "cls_attention"])
 def test_a_pooling_past_the_enriched_token_is_refused(variant):
     encoder = MaxPoolConfig(base=BERT, variant=variant)
-    with pytest.raises(ValueError, match=rf"head\.pooling .* encoder\.variant: {variant} .*\{{kind: first\}}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"head\.pooling .* encoder\.variant: {variant} .*\{{kind: first\}}",
+    ):
         ModelConfig(encoder=encoder, head=FlatConfig())
-    ModelConfig(encoder=encoder, head=FlatConfig(pooling=PlainPoolingConfig(kind="first")))
+    ModelConfig(
+        encoder=encoder, head=FlatConfig(pooling=PlainPoolingConfig(kind="first"))
+    )
     ModelConfig(encoder=MaxPoolConfig(base=BERT), head=FlatConfig())
 
 
@@ -113,5 +149,7 @@ def test_refusals():
 
 def test_wrapped_backbones_bring_their_tokenizer():
     base = HuggingFaceConfig(name="somewhere")
-    assert [encoder.tokenizer_name for encoder in (base, MaxPoolConfig(base=base))] == ["somewhere"] * 2
+    assert [encoder.tokenizer_name for encoder in (base, MaxPoolConfig(base=base))] == [
+        "somewhere"
+    ] * 2
     assert BagConfig().tokenizer_name is None

@@ -31,17 +31,25 @@ def label_attention(**settings):
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("normaliser", ["softmax", "sparsemax"])
 @pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
-def test_contributions_and_contexts_give_the_logits(batch, normalize, normaliser, row_dtype):
-    head = label_attention(normalize=normalize, normaliser=normaliser, row_dtype=row_dtype).requires_grad_(False)
+def test_contributions_and_contexts_give_the_logits(
+    batch, normalize, normaliser, row_dtype
+):
+    head = label_attention(
+        normalize=normalize, normaliser=normaliser, row_dtype=row_dtype
+    ).requires_grad_(False)
     # the tables are then exact in either storage, and so are the three ways to a logit
     logits, wanted = head(*batch), []
     contributions = head.contributions(*batch, IDS.expand(B, -1))
     wanted.append(contributions.sum(-1) + head.bias[IDS])
-    wanted.append((head.contexts(*batch, IDS) * head.weights[IDS]).sum(-1) + head.bias[IDS])
+    wanted.append(
+        (head.contexts(*batch, IDS) * head.weights[IDS]).sum(-1) + head.bias[IDS]
+    )
     wanted.append(head(*batch, IDS.expand(B, -1)))
     for other in wanted:
         torch.testing.assert_close(other, logits[:, IDS], atol=1e-5, rtol=1e-5)
-    assert (contributions.masked_select(~batch[1][:, None].expand_as(contributions)) == 0).all()
+    assert (
+        contributions.masked_select(~batch[1][:, None].expand_as(contributions)) == 0
+    ).all()
 
 
 def test_attention_is_the_softmax_of_the_scores(batch):
@@ -74,7 +82,11 @@ def test_shortlist_gives_the_gathered_logits_and_sparse_gradients(batch, config)
     head.sparse_gradients = True
     shortlist = torch.tensor([[1, 2], [8, 2], [2, -1]])
     logits = head(*batch, shortlist)
-    wanted = head(*batch).gather(1, shortlist.clamp(min=0)).masked_fill(shortlist < 0, PADDED_LOGIT)
+    wanted = (
+        head(*batch)
+        .gather(1, shortlist.clamp(min=0))
+        .masked_fill(shortlist < 0, PADDED_LOGIT)
+    )
     torch.testing.assert_close(logits, wanted)
     logits.sum().backward()
     for table in (head.weights, head.bias):
@@ -86,8 +98,12 @@ def test_flat_head_is_linear_in_the_pooled_vector(batch):
     head.weights.data.fill_(1)
     head.bias.data.copy_(torch.arange(L))
     pooled = head.document_vectors(*batch)
-    torch.testing.assert_close(head(*batch), pooled.sum(-1, keepdim=True) + torch.arange(L))
-    torch.testing.assert_close(pooled[2], batch[0][2, 0])  # one token only: its mean is itself
+    torch.testing.assert_close(
+        head(*batch), pooled.sum(-1, keepdim=True) + torch.arange(L)
+    )
+    torch.testing.assert_close(
+        pooled[2], batch[0][2, 0]
+    )  # one token only: its mean is itself
 
 
 def test_members_of_a_summary_train_apart_and_are_averaged(batch):
@@ -96,10 +112,15 @@ def test_members_of_a_summary_train_apart_and_are_averaged(batch):
     head = config.build(D, L)
     units_BP = head.pooling.layer(head.pooling.fixed(*batch))
     products = [
-        units @ rows.T + head.bias for units, rows in zip(units_BP.chunk(2, 1), head.weights.chunk(2, 1), strict=True)
+        units @ rows.T + head.bias
+        for units, rows in zip(
+            units_BP.chunk(2, 1), head.weights.chunk(2, 1), strict=True
+        )
     ]
     trained = head.train()(*batch)
-    torch.testing.assert_close(trained, torch.stack([products[row % 2][row] for row in range(B)]))
+    torch.testing.assert_close(
+        trained, torch.stack([products[row % 2][row] for row in range(B)])
+    )
     torch.testing.assert_close(head(*batch, IDS), trained[:, IDS])
     torch.testing.assert_close(head.eval()(*batch), torch.stack(products).mean(0))
     trained[1].sum().backward()
@@ -123,7 +144,9 @@ def test_document_of_only_padding_is_finite(batch):
         logits = head(batch[0], mask)
         logits.sum().backward()
         assert logits.isfinite().all()
-        assert all(p.grad.isfinite().all() for p in head.parameters() if p.grad is not None)
+        assert all(
+            p.grad.isfinite().all() for p in head.parameters() if p.grad is not None
+        )
 
 
 def test_autocast_gives_float32_logits_near_the_exact_ones(batch):
@@ -139,6 +162,8 @@ def test_config_union_and_its_errors():
     adapter = TypeAdapter(HeadConfig)
     assert adapter.validate_json(json.dumps({"kind": "flat"})) == FlatConfig()
     with pytest.raises(ValidationError, match="heads: 5"):
-        adapter.validate_json(json.dumps({"kind": "label_attention", "width": 256, "heads": 5}))
+        adapter.validate_json(
+            json.dumps({"kind": "label_attention", "width": 256, "heads": 5})
+        )
     with pytest.raises(ValidationError, match="kernel"):
         adapter.validate_json(json.dumps({"kind": "label_attention", "kernel": "fast"}))

@@ -93,14 +93,23 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     info = folder / "site" / "xmtc_sum-1.2.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: xmtc-sum\nVersion: 1.2\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text("[xmtc.heads]\nsum = xmtc_sum:SumConfig\n", encoding="utf-8")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: xmtc-sum\nVersion: 1.2\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(
+        "[xmtc.heads]\nsum = xmtc_sum:SumConfig\n", encoding="utf-8"
+    )
     (folder / "site" / "xmtc_sum.py").write_text(HEAD, encoding="utf-8")
     tiny_runs.write_config(folder)
     paths = [str(folder / "site"), str(ROOT), str(ROOT / "tests" / "support")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", RUN, str(folder)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -111,5 +120,7 @@ def test_it_trains_scores_and_exports_and_says_what_it_cannot_do(folder: Path) -
 
 def test_without_the_package_loading_names_the_kind(folder: Path) -> None:
     model = folder / "runs" / "tiny" / "model"
-    with pytest.raises(CheckpointError, match=r"model\.head: .*'sum'.*install the package"):
+    with pytest.raises(
+        CheckpointError, match=r"model\.head: .*'sum'.*install the package"
+    ):
         load_model(model)

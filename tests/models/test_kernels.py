@@ -15,7 +15,9 @@ from xmtc.models.kernels.sdpa import CHUNK_BYTES, automatic_chunk
 
 B, T, L, D, HEADS = 3, 7, 11, 12, 3
 NORMALISERS = ("softmax", "sparsemax", "entmax15")
-COMBINATIONS = [(name, normaliser) for name in ("chunked", "sdpa") for normaliser in NORMALISERS]
+COMBINATIONS = [
+    (name, normaliser) for name in ("chunked", "sdpa") for normaliser in NORMALISERS
+]
 
 
 @pytest.fixture
@@ -32,7 +34,15 @@ def reference(keys, values, mask, queries, weights, bias, options):
     if options.normalise_queries:
         queries = normalise_rows(queries, options.heads)
     return (
-        reference_logits(keys, values, mask, queries, weights, heads=options.heads, normaliser=options.normaliser)
+        reference_logits(
+            keys,
+            values,
+            mask,
+            queries,
+            weights,
+            heads=options.heads,
+            normaliser=options.normaliser,
+        )
         + bias
     )
 
@@ -41,7 +51,10 @@ def inputs(seed=0, dtype=torch.float64, labels=L):
     generator = torch.Generator().manual_seed(seed)
     shapes = ((B, T, D), (B, T, D), (labels, D), (labels, D), (labels,))
     keys, values, queries, weights, bias = (
-        torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        .to(dtype)
+        .requires_grad_()
+        for shape in shapes
     )
     mask = torch.arange(T) < torch.tensor([[T], [4], [1]])
     return keys, values, mask, queries, weights, bias
@@ -55,8 +68,12 @@ def by_hand(keys, values, mask, queries, weights, bias):
             total = bias[label]
             for m in range(HEADS):
                 part = slice(m * width, (m + 1) * width)
-                scores = keys[b, mask[b], part] @ queries[label, part] / math.sqrt(width)
-                total = total + weights[label, part] @ (scores.softmax(0) @ values[b, mask[b], part])
+                scores = (
+                    keys[b, mask[b], part] @ queries[label, part] / math.sqrt(width)
+                )
+                total = total + weights[label, part] @ (
+                    scores.softmax(0) @ values[b, mask[b], part]
+                )
             logits.append(total)
     return torch.stack(logits).view(len(keys), -1)
 
@@ -69,14 +86,18 @@ def gradients(logits, tensors):
 def assert_same(got, wanted, tensors):
     torch.testing.assert_close(got, wanted)
     differentiable = [x for x in tensors if x.requires_grad]
-    torch.testing.assert_close(gradients(got, differentiable), gradients(wanted, differentiable))
+    torch.testing.assert_close(
+        gradients(got, differentiable), gradients(wanted, differentiable)
+    )
 
 
 @pytest.mark.parametrize("implementation", ["auto", "chunked", "sdpa"])
 def test_equals_the_formula_with_gradients(implementation):
     tensors = inputs()
     assert_same(
-        label_attention(*tensors, Options(heads=HEADS, implementation=implementation)), by_hand(*tensors), tensors
+        label_attention(*tensors, Options(heads=HEADS, implementation=implementation)),
+        by_hand(*tensors),
+        tensors,
     )
 
 
@@ -85,7 +106,9 @@ def test_equals_the_formula_with_gradients(implementation):
 def test_chunks_equal_the_formula_with_gradients(implementation):
     tensors = inputs()
     assert_same(
-        label_attention(*tensors, Options(heads=HEADS, implementation=implementation)), by_hand(*tensors), tensors
+        label_attention(*tensors, Options(heads=HEADS, implementation=implementation)),
+        by_hand(*tensors),
+        tensors,
     )
 
 
@@ -97,15 +120,22 @@ def test_the_plain_formula_is_the_one_by_hand():
 @pytest.mark.parametrize(("implementation", "normaliser"), COMBINATIONS)
 @pytest.mark.parametrize("normalise_queries", [False, True])
 @pytest.mark.usefixtures("small_chunks")
-def test_chunks_equal_the_reference_for_every_normaliser(implementation, normaliser, normalise_queries):
+def test_chunks_equal_the_reference_for_every_normaliser(
+    implementation, normaliser, normalise_queries
+):
     tensors = inputs(1)
-    options = {"heads": HEADS, "normaliser": normaliser, "normalise_queries": normalise_queries}
+    options = {
+        "heads": HEADS,
+        "normaliser": normaliser,
+        "normalise_queries": normalise_queries,
+    }
     got = label_attention(*tensors, Options(**options, implementation=implementation))
     assert_same(got, reference(*tensors, Options(**options)), tensors)
 
 
 @pytest.mark.parametrize(
-    ("implementation", "normaliser"), [("sdpa", "softmax"), ("chunked", "softmax"), ("chunked", "entmax15")]
+    ("implementation", "normaliser"),
+    [("sdpa", "softmax"), ("chunked", "softmax"), ("chunked", "entmax15")],
 )
 @pytest.mark.usefixtures("small_chunks")
 def test_gradcheck(implementation, normaliser):
@@ -131,7 +161,9 @@ def test_padding_changes_nothing(implementation, normaliser):
 
 
 @pytest.mark.parametrize(("implementation", "normaliser"), COMBINATIONS)
-def test_document_of_only_padding_gets_the_bias_and_finite_gradients(implementation, normaliser):
+def test_document_of_only_padding_gets_the_bias_and_finite_gradients(
+    implementation, normaliser
+):
     keys, values, mask, *tables = inputs(4)
     mask = mask.clone()
     mask[1] = False
@@ -148,7 +180,9 @@ def test_shortlist_is_a_gather_of_all_logits(normaliser):
     shortlist = torch.tensor([[3, 0, 10], [5, 5, 1], [2, -1, -1]])
     options = Options(heads=HEADS, normaliser=normaliser, normalise_queries=True)
     full = label_attention(*tensors, options)
-    wanted = full.gather(1, shortlist.clamp(min=0)).masked_fill(shortlist < 0, PADDED_LOGIT)
+    wanted = full.gather(1, shortlist.clamp(min=0)).masked_fill(
+        shortlist < 0, PADDED_LOGIT
+    )
     differentiable = [x for x in tensors if x.requires_grad]
     for sparse in (False, True):
         got = label_attention_shortlist(*tensors, shortlist, options, sparse=sparse)
@@ -160,7 +194,9 @@ def test_shortlist_is_a_gather_of_all_logits(normaliser):
 def test_shortlist_gradients_are_sparse_and_padding_touches_no_further_row():
     keys, values, mask, *tables = inputs(6)
     shortlist = torch.tensor([[3, 0], [5, 5], [-1, -1]])
-    logits = label_attention_shortlist(keys, values, mask, *tables, shortlist, Options(heads=HEADS), sparse=True)
+    logits = label_attention_shortlist(
+        keys, values, mask, *tables, shortlist, Options(heads=HEADS), sparse=True
+    )
     for gradient in gradients(logits, tables):
         assert gradient.is_sparse
         assert set(gradient.coalesce().indices()[0].tolist()) == {0, 3, 5}
@@ -168,7 +204,9 @@ def test_shortlist_gradients_are_sparse_and_padding_touches_no_further_row():
 
 def test_empty_shortlists_have_no_gradient():
     keys, values, mask, *tables = inputs(6)
-    logits = label_attention_shortlist(keys, values, mask, *tables, torch.full((B, 2), -1), Options(heads=HEADS))
+    logits = label_attention_shortlist(
+        keys, values, mask, *tables, torch.full((B, 2), -1), Options(heads=HEADS)
+    )
     assert (logits == PADDED_LOGIT).all()
     assert all((g == 0).all() for g in gradients(logits, (keys, *tables)))
 
@@ -179,7 +217,9 @@ def test_bfloat16_keys_with_float32_tables(implementation):
     exact = inputs(7)
     low = [x.detach().to(torch.bfloat16).requires_grad_() for x in exact[:2]]
     tables = [x.detach().float().requires_grad_() for x in exact[3:]]
-    logits = label_attention(*low, exact[2], *tables, Options(heads=HEADS, implementation=implementation))
+    logits = label_attention(
+        *low, exact[2], *tables, Options(heads=HEADS, implementation=implementation)
+    )
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.double(), by_hand(*exact), atol=0.1, rtol=0.05)
     found = gradients(logits, (*low, *tables))
@@ -194,13 +234,18 @@ class LargestTensor(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for x in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(x, torch.Tensor) and x.untyped_storage().nbytes() >= x.numel() * x.element_size():
+            if (
+                isinstance(x, torch.Tensor)
+                and x.untyped_storage().nbytes() >= x.numel() * x.element_size()
+            ):
                 self.elements = max(self.elements, x.numel())
         return out
 
 
 @pytest.mark.parametrize("implementation", ["chunked", "sdpa"])
-def test_memory_does_not_grow_with_the_label_set_beyond_logits_and_gradients(implementation, monkeypatch):
+def test_memory_does_not_grow_with_the_label_set_beyond_logits_and_gradients(
+    implementation, monkeypatch
+):
     labels = 4000
     monkeypatch.setattr("xmtc.models.kernels.sdpa.CHUNK_BYTES", 2**17)
     monkeypatch.setattr("xmtc.models.kernels.chunked.BLOCK_BYTES", 2**15)
@@ -214,7 +259,9 @@ def test_memory_does_not_grow_with_the_label_set_beyond_logits_and_gradients(imp
 
 def test_automatic_chunk_keeps_to_its_budget():
     small = automatic_chunk(CHUNK_BYTES, 16, 512, 256, 4, stores_scores=True)
-    assert 64 <= small < automatic_chunk(CHUNK_BYTES, 16, 512, 256, 4, stores_scores=False)
+    assert (
+        64 <= small < automatic_chunk(CHUNK_BYTES, 16, 512, 256, 4, stores_scores=False)
+    )
     assert automatic_chunk(CHUNK_BYTES, 10_000, 512, 256, 4, stores_scores=True) == 64
 
 
@@ -232,10 +279,15 @@ def test_chunked_attends_to_more_tokens_than_it_first_sorts(normaliser, spread):
     tensors = [x.detach().requires_grad_() for x in (keys, keys.flip(1))]
     tables = [x.detach().requires_grad_() for x in inputs(7)[3:]]
     found = label_attention(
-        *tensors, mask, *tables, Options(heads=HEADS, implementation="chunked", normaliser=normaliser)
+        *tensors,
+        mask,
+        *tables,
+        Options(heads=HEADS, implementation="chunked", normaliser=normaliser),
     )
     assert_same(
-        found, reference(*tensors, mask, *tables, Options(heads=HEADS, normaliser=normaliser)), tensors + tables
+        found,
+        reference(*tensors, mask, *tables, Options(heads=HEADS, normaliser=normaliser)),
+        tensors + tables,
     )
 
 
@@ -244,6 +296,8 @@ def test_the_host_does_not_wait_whatever_the_number_of_chunks(small_chunks, norm
     tensors = inputs()
     with HostWaits() as host:
         host.place(*tensors)
-        label_attention(*tensors, Options(heads=HEADS, implementation="sdpa", normaliser=normaliser)).sum().backward()
+        label_attention(
+            *tensors, Options(heads=HEADS, implementation="sdpa", normaliser=normaliser)
+        ).sum().backward()
     assert not host.total()
     assert not host.mixed

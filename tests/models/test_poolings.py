@@ -65,11 +65,21 @@ def test_weights_are_shares_of_unpadded_tokens(config, batch):
 
 def test_each_pooling_is_what_its_name_says(batch):
     hidden, mask = batch
-    torch.testing.assert_close(build(PlainPoolingConfig(kind="first"))(hidden, mask)[:3], hidden[:3, 0])
-    torch.testing.assert_close(build(PlainPoolingConfig(kind="last"))(hidden, mask)[2], hidden[2, 2])
-    torch.testing.assert_close(build(PlainPoolingConfig())(hidden, mask)[2], hidden[2, :3].mean(0))
-    torch.testing.assert_close(build(PlainPoolingConfig(kind="max"))(hidden, mask)[2], hidden[2, :3].amax(0))
-    attention = AttentionPoolingConfig(heads=2).build(8)  # fresh queries are 0, which is the mean
+    torch.testing.assert_close(
+        build(PlainPoolingConfig(kind="first"))(hidden, mask)[:3], hidden[:3, 0]
+    )
+    torch.testing.assert_close(
+        build(PlainPoolingConfig(kind="last"))(hidden, mask)[2], hidden[2, 2]
+    )
+    torch.testing.assert_close(
+        build(PlainPoolingConfig())(hidden, mask)[2], hidden[2, :3].mean(0)
+    )
+    torch.testing.assert_close(
+        build(PlainPoolingConfig(kind="max"))(hidden, mask)[2], hidden[2, :3].amax(0)
+    )
+    attention = AttentionPoolingConfig(heads=2).build(
+        8
+    )  # fresh queries are 0, which is the mean
     torch.testing.assert_close(attention(hidden, mask)[2], hidden[2, :3].mean(0))
 
 
@@ -77,7 +87,9 @@ def test_fixed_poolings_are_mean_maximum_first_and_lead():
     hidden = torch.randn(1, 70, 8, generator=torch.Generator().manual_seed(3))
     mask = torch.ones(1, 70, dtype=torch.bool)
     document = hidden[0]
-    expected = torch.stack([document.mean(0), document.amax(0), document[0], document[:64].mean(0)])
+    expected = torch.stack(
+        [document.mean(0), document.amax(0), document[0], document[:64].mean(0)]
+    )
     torch.testing.assert_close(FixedPoolings(8)(hidden, mask)[0], expected)
 
 
@@ -95,14 +107,19 @@ def test_a_summary_is_a_layer_over_standardised_fixed_poolings(batch):
     pooling.init_from_documents(fixed)
     standard = (fixed - fixed.mean(0)) / fixed.std(0, correction=0)
     expected = (standard.flatten(1) @ pooling.layer.weight_PX.T).clamp(min=0)
-    torch.testing.assert_close(pooling(hidden[:3] + 5, mask[:3]), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        pooling(hidden[:3] + 5, mask[:3]), expected, atol=1e-5, rtol=1e-5
+    )
     torch.testing.assert_close(pooling.of_fixed(fixed), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_pooled_is_the_weighted_sum(batch):
     hidden, mask = batch
     pooling = build(AttentionPoolingConfig(normaliser="sparsemax"))
-    torch.testing.assert_close(pooling(hidden, mask), torch.einsum("bt,btd->bd", pooling.weights(hidden, mask), hidden))
+    torch.testing.assert_close(
+        pooling(hidden, mask),
+        torch.einsum("bt,btd->bd", pooling.weights(hidden, mask), hidden),
+    )
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -112,7 +129,9 @@ def test_contributions_sum_to_the_product_with_the_pooled_vector(config, batch):
     rows = torch.randn(4, 3, pooling.width, generator=torch.Generator().manual_seed(2))
     shares = pooling.contributions(hidden, mask, rows)
     assert shares.shape == (4, 3, 5)
-    torch.testing.assert_close(shares.sum(2), torch.einsum("bsd,bd->bs", rows, pooling(hidden, mask)))
+    torch.testing.assert_close(
+        shares.sum(2), torch.einsum("bsd,bd->bs", rows, pooling(hidden, mask))
+    )
     assert (shares.transpose(1, 2)[~mask] == 0).all()
 
 

@@ -11,14 +11,22 @@ from transformers import AutoModel
 from tiny import VOCAB, tiny
 from tiny_gguf import WORDS, write_tiny_gguf
 from xmtc.data import pretrained
-from xmtc.data.pretrained import DEFAULT_BACKBONE, check_published, pretrained_source, resolve_pretrained, weights_hash
+from xmtc.data.pretrained import (
+    DEFAULT_BACKBONE,
+    check_published,
+    pretrained_source,
+    resolve_pretrained,
+    weights_hash,
+)
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 
 
 def tiny_bert(folder: Path) -> Path:
-    HuggingFaceConfig(from_config=tiny("bert")).build(VOCAB).transformer.save_pretrained(folder)
+    HuggingFaceConfig(from_config=tiny("bert")).build(
+        VOCAB
+    ).transformer.save_pretrained(folder)
     return folder
 
 
@@ -36,7 +44,9 @@ def test_a_gguf_file_has_the_states_of_the_model_that_it_holds(tmp_path, monkeyp
     path.parent.mkdir()
     original = write_tiny_gguf(path)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.gguf").write_bytes(b"another file of this name in the working folder")
+    (tmp_path / "tiny.gguf").write_bytes(
+        b"another file of this name in the working folder"
+    )
     tokenizer = load_pretrained("weights/tiny.gguf")
     backbone = HuggingFaceConfig(name="weights/tiny.gguf").build(len(tokenizer)).eval()
     assert backbone.causal
@@ -55,11 +65,17 @@ def test_a_model_from_a_gguf_file_trains_and_is_saved_as_any_other(tmp_path):
     adapted = HuggingFaceConfig(name=str(path), lora=LoraConfig(r=2)).build(vocab_size)
     ids_WU = torch.tensor([[1, 4, 5]])
     adapted(ids_WU, torch.ones_like(ids_WU, dtype=torch.bool)).square().sum().backward()
-    assert all("lora_" in name for name, p in adapted.named_parameters() if p.grad is not None)
+    assert all(
+        "lora_" in name for name, p in adapted.named_parameters() if p.grad is not None
+    )
     backbone = HuggingFaceConfig(name=str(path)).build(vocab_size)
-    trained = {f"model.{name}": p for name, p in backbone.transformer.named_parameters()}
+    trained = {
+        f"model.{name}": p for name, p in backbone.transformer.named_parameters()
+    }
     backbone.save(tmp_path, trained, trained.keys())
-    assert "quantization_config" not in json.loads((tmp_path / "encoder" / "config.json").read_text())
+    assert "quantization_config" not in json.loads(
+        (tmp_path / "encoder" / "config.json").read_text()
+    )
     again = HuggingFaceConfig(name=str(tmp_path / "encoder")).build(vocab_size)
     for name, parameter in again.transformer.named_parameters():
         assert torch.equal(parameter, trained[f"model.{name}"])
@@ -105,17 +121,24 @@ def test_only_the_hub_has_revisions(tmp_path):
     folder = tiny_bert(tmp_path / "model")
     with pytest.raises(ConfigError, match="leave @main out"):
         pretrained_source(f"{folder}@main")
-    assert pretrained_source(str(shutil.copytree(folder, tmp_path / "model@old"))).revision is None
+    assert (
+        pretrained_source(str(shutil.copytree(folder, tmp_path / "model@old"))).revision
+        is None
+    )
 
 
 def test_a_missing_model_of_the_hub_is_downloaded_in_its_revision():
-    with pytest.raises(ConfigError, match="hf download no-such/model --revision v2 --local-dir"):
+    with pytest.raises(
+        ConfigError, match="hf download no-such/model --revision v2 --local-dir"
+    ):
         HuggingFaceConfig(name="no-such/model@v2").build(VOCAB)
 
 
 def test_pickled_weights_are_refused_and_the_advice_works(tmp_path):
     folder = pickled_bert(tmp_path / "model")
-    with pytest.raises(ConfigError, match=r"a pickle, which can run code.*save_pretrained"):
+    with pytest.raises(
+        ConfigError, match=r"a pickle, which can run code.*save_pretrained"
+    ):
         HuggingFaceConfig(name=str(folder)).build(VOCAB)
     AutoModel.from_pretrained(str(folder)).save_pretrained(str(folder))
     HuggingFaceConfig(name=str(folder)).build(VOCAB)
@@ -128,5 +151,7 @@ def test_the_packaged_weights_are_those_that_were_published(tmp_path, monkeypatc
     weights[-1] ^= 1
     (changed / "model.safetensors").write_bytes(weights)
     monkeypatch.setattr(pretrained, "resolve_pretrained", lambda name: str(changed))
-    with pytest.raises(ConfigError, match=r"not the weights .* that its authors published"):
+    with pytest.raises(
+        ConfigError, match=r"not the weights .* that its authors published"
+    ):
         HuggingFaceConfig().build(30522)

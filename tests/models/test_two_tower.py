@@ -29,7 +29,9 @@ def documents() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(2, 5, 12) * mask_BT[..., None], mask_BT
 
 
-@pytest.mark.parametrize("pooling", [PlainPoolingConfig(), AttentionPoolingConfig(heads=2)])
+@pytest.mark.parametrize(
+    "pooling", [PlainPoolingConfig(), AttentionPoolingConfig(heads=2)]
+)
 def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
     torch.manual_seed(0)
     head = TwoTowerConfig(width=8, pooling=pooling, dropout=0.0).build(12, 6)
@@ -43,11 +45,15 @@ def test_logits_are_scaled_cosines_and_come_apart_by_token(pooling) -> None:
         torch.testing.assert_close(head(x_BTD, mask_BT)[:, labels_S], logits_BS)
         torch.testing.assert_close(head(x_BTD, mask_BT, labels_S), logits_BS)
         cosine_BS = torch.cosine_similarity(
-            head.document_vectors(x_BTD, mask_BT)[:, None], head.weights[labels_S][None], dim=2
+            head.document_vectors(x_BTD, mask_BT)[:, None],
+            head.weights[labels_S][None],
+            dim=2,
         )
         torch.testing.assert_close(logits_BS, 20 * cosine_BS + head.bias[labels_S])
         shares_BST = head.contributions(x_BTD, mask_BT, labels_S.expand(2, -1))
-        torch.testing.assert_close(shares_BST.sum(2) + head.bias[labels_S], logits_BS, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            shares_BST.sum(2) + head.bias[labels_S], logits_BS, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_the_gradient_reaches_both_towers_and_no_table() -> None:
@@ -57,7 +63,9 @@ def test_the_gradient_reaches_both_towers_and_no_table() -> None:
         head.read(*documents()), head.rows_of_texts(texts_SD), torch.tensor([4, 0, 2])
     ).square().sum().backward()
     assert texts_SD.grad is not None
-    without = [name for name, parameter in head.named_parameters() if parameter.grad is None]
+    without = [
+        name for name, parameter in head.named_parameters() if parameter.grad is None
+    ]
     assert without == ["weights"]
 
 
@@ -67,34 +75,54 @@ def path(tmp_path_factory) -> Path:
     return tiny_runs.write_config(tmp_path_factory.mktemp("towers"))
 
 
-@pytest.mark.parametrize("draw", ["finetune.sampled_labels=6", "finetune.mining={candidates: 2, uniform: 2}"])
+@pytest.mark.parametrize(
+    "draw", ["finetune.sampled_labels=6", "finetune.mining={candidates: 2, uniform: 2}"]
+)
 def test_it_trains_end_to_end_and_exports_its_word_vectors(path, draw) -> None:
     drop = () if "sampled" in draw else ("finetune.sampled_labels=null",)
-    run = train_run(tiny_runs.load(path, *SETTINGS, draw, *drop, f"name=towers-{draw[9:15]}"))
+    run = train_run(
+        tiny_runs.load(path, *SETTINGS, draw, *drop, f"name=towers-{draw[9:15]}")
+    )
     losses = list(tiny_runs.losses(run, "finetune").values())
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     parts = load_model(run / "model")
     head = parts.classifier.head
     assert isinstance(head, TwoTowerHead)
     exported = head.weights.detach().clone()
-    texts = TextVectors(parts.classifier, parts.tokenizer, parts.labels.labels, max_length=32, overlap=4)
+    texts = TextVectors(
+        parts.classifier, parts.tokenizer, parts.labels.labels, max_length=32, overlap=4
+    )
     refresh(head, texts)
     torch.testing.assert_close(exported, head.weights.detach(), rtol=1e-4, atol=1e-5)
-    found = xmtc.Model.from_pretrained(run / "model").predict(["the fishery and fishing of that"], top_k=3, shortlist=4)
+    found = xmtc.Model.from_pretrained(run / "model").predict(
+        ["the fishery and fishing of that"], top_k=3, shortlist=4
+    )
     assert len(found[0]) == 3
 
 
 def test_a_new_label_is_its_text(tmp_path) -> None:
-    directory = export(tmp_path / "model", TwoTowerConfig(width=16, dropout=0.0), calibrated=False)
-    (tmp_path / "labels.jsonl").write_text(json.dumps({"label": "new", "name": NAMES[3]}) + "\n")
+    directory = export(
+        tmp_path / "model", TwoTowerConfig(width=16, dropout=0.0), calibrated=False
+    )
+    (tmp_path / "labels.jsonl").write_text(
+        json.dumps({"label": "new", "name": NAMES[3]}) + "\n"
+    )
     add_labels(directory, tmp_path / "labels.jsonl", tmp_path / "more")
-    before, after = (load_file(folder / "head.safetensors") for folder in (directory, tmp_path / "more"))
+    before, after = (
+        load_file(folder / "head.safetensors")
+        for folder in (directory, tmp_path / "more")
+    )
     assert torch.equal(after["weights"][:LABELS], before["weights"])
     parts = load_model(directory)
-    make = partial(TextVectors, parts.classifier, parts.tokenizer, max_length=100, overlap=6)
+    make = partial(
+        TextVectors, parts.classifier, parts.tokenizer, max_length=100, overlap=6
+    )
     refresh(parts.classifier.head, make(NAMES))
     torch.testing.assert_close(
-        after["weights"][LABELS], parts.classifier.head.weights[3].detach(), rtol=1e-4, atol=1e-5
+        after["weights"][LABELS],
+        parts.classifier.head.weights[3].detach(),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 

@@ -28,11 +28,15 @@ WORDS = "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}]"
 BRIEF = ("plant.epochs=1", "finetune.phases=[{epochs: 1}]")
 
 
-def rewrite(folder: Path, change: Callable[[str, list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+def rewrite(
+    folder: Path, change: Callable[[str, list[dict[str, Any]]], list[dict[str, Any]]]
+) -> None:
     """Change the rows of each split of a tiny run."""
     for split in ("train", "dev", "test"):
         path = folder / f"{split}.jsonl"
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [
+            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         tiny_runs.write_jsonl(path, change(split, rows))
 
 
@@ -48,8 +52,12 @@ FOLDS = {
     "dev of one document": lambda split, rows: rows[:1] if split == "dev" else rows,
 }
 BARE = {
-    "dev and test have none of it": lambda split, rows: labelled(rows, ["law"] if split == "train" else []),
-    "dev of one document without labels": lambda split, rows: labelled(rows[:1], []) if split == "dev" else rows,
+    "dev and test have none of it": lambda split, rows: labelled(
+        rows, ["law"] if split == "train" else []
+    ),
+    "dev of one document without labels": lambda split, rows: (
+        labelled(rows[:1], []) if split == "dev" else rows
+    ),
 }
 MODELS = {
     "scorers": (f"model.scorers={WORDS}", "model.head={kind: none}", "plant.parts=[]"),
@@ -65,8 +73,14 @@ def test_unusual_folds_train_and_answer(tmp_path, fold, model):
     run = train_run(tiny_runs.load(path, *MODELS[model]))
     assert (run / "eval" / "test" / "report.html").exists()
     metrics = json.loads((run / "eval" / "dev" / "metrics.json").read_text())
-    assert all(np.isfinite(value) for value in metrics.values() if isinstance(value, int | float))
-    (found,) = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(["lawery lawing of the"], top_k=1)
+    assert all(
+        np.isfinite(value)
+        for value in metrics.values()
+        if isinstance(value, int | float)
+    )
+    (found,) = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(
+        ["lawery lawing of the"], top_k=1
+    )
     assert 0 < found[0].score < 1
     if fold == "one label everywhere":
         assert metrics["p@1"] == 1
@@ -76,10 +90,14 @@ def test_unusual_folds_train_and_answer(tmp_path, fold, model):
 
 @pytest.mark.parametrize("fold", BARE)
 @pytest.mark.parametrize("model", MODELS)
-def test_a_dev_split_that_measures_nothing_is_refused_before_a_head_is_trained(tmp_path, fold, model):
+def test_a_dev_split_that_measures_nothing_is_refused_before_a_head_is_trained(
+    tmp_path, fold, model
+):
     path = tiny_runs.write_config(tmp_path)
     rewrite(tmp_path, BARE[fold])
-    with pytest.raises(DataError, match="give a dev split that shares labels with train"):
+    with pytest.raises(
+        DataError, match="give a dev split that shares labels with train"
+    ):
         train_run(tiny_runs.load(path, *MODELS[model]))
     assert not (tmp_path / "runs" / "tiny" / "checkpoints").exists()
 
@@ -87,8 +105,14 @@ def test_a_dev_split_that_measures_nothing_is_refused_before_a_head_is_trained(t
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (BRIEF, "no token could be ranked for any label: .* or all have the same labels"),
-        (("data.task=single_label", "finetune.loss={kind: cross_entropy}"), "there is nothing to tell apart"),
+        (
+            BRIEF,
+            "no token could be ranked for any label: .* or all have the same labels",
+        ),
+        (
+            ("data.task=single_label", "finetune.loss={kind: cross_entropy}"),
+            "there is nothing to tell apart",
+        ),
     ],
     ids=["planting", "one label each"],
 )
@@ -100,7 +124,9 @@ def test_what_needs_two_classes_refuses_one_in_one_line(tmp_path, settings, word
     assert "\n" not in str(caught.value)
 
 
-def test_an_unfinished_run_continues_on_changed_data_as_one_that_begins_with_them(tmp_path, monkeypatch):
+def test_an_unfinished_run_continues_on_changed_data_as_one_that_begins_with_them(
+    tmp_path, monkeypatch
+):
     path = tiny_runs.write_config(tmp_path)
     run_workers = pipeline.run_workers
 
@@ -115,14 +141,20 @@ def test_an_unfinished_run_continues_on_changed_data_as_one_that_begins_with_the
         with pytest.raises(KeyboardInterrupt):
             train_run(config)
     rewrite(tmp_path, lambda split, rows: rows[4:])
-    resumed, fresh = train_run(config), train_run(tiny_runs.load(path, *BRIEF, "name=fresh"))
+    resumed, fresh = (
+        train_run(config),
+        train_run(tiny_runs.load(path, *BRIEF, "name=fresh")),
+    )
     heads = [load_file(run / "model" / "head.safetensors") for run in (resumed, fresh)]
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[1])
     rewrite(tmp_path, lambda split, rows: rows[:-4])
     with pytest.raises(ConfigError, match="finished, and its corpus has changed since"):
         train_run(config)
     assert all(
-        torch.equal(load_file(resumed / "model" / "head.safetensors")[name], heads[0][name]) for name in heads[0]
+        torch.equal(
+            load_file(resumed / "model" / "head.safetensors")[name], heads[0][name]
+        )
+        for name in heads[0]
     )
 
 
@@ -133,15 +165,22 @@ def write_gpt2(folder: Path) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
-    tokenizer.train_from_iterator((row["text"] for row in tiny_runs.documents(60)), trainer)
+    tokenizer.train_from_iterator(
+        (row["text"] for row in tiny_runs.documents(60)), trainer
+    )
     end = {f"{name}_token": "<|endoftext|>" for name in ("bos", "eos", "unk")}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **end)
     assert fast.pad_token is None
     fast.save_pretrained(folder)
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(fast), n_embd=32, n_layer=2, n_head=2, n_positions=32)
+    config = GPT2Config(
+        vocab_size=len(fast), n_embd=32, n_layer=2, n_head=2, n_positions=32
+    )
     AutoModel.from_config(config).save_pretrained(folder)
     return folder
 
@@ -176,37 +215,68 @@ for arguments in (
 
 def obeying_rights() -> list[str]:
     """What makes a command obey the rights of files, as root does not."""
-    return [] if os.geteuid() else ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    return (
+        []
+        if os.geteuid()
+        else ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    )
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("backbone", ["packaged, with adapters", "without a token for padding"])
+@pytest.mark.parametrize(
+    "backbone", ["packaged, with adapters", "without a token for padding"]
+)
 def test_a_model_answers_where_it_is_moved_and_cannot_be_written(tmp_path, backbone):
     encoder = {"kind": "hugging_face", "window": 30, "lora": {"r": 2}}
     if backbone != "packaged, with adapters":
         encoder["name"] = str(write_gpt2(tmp_path / "gpt2"))
     (tmp_path / "here").mkdir()
     path = tiny_runs.write_config(tmp_path / "here")
-    settings = (f"model.encoder={json.dumps(encoder)}", "data.tokenizer=null", f"model.scorers={WORDS}")
+    settings = (
+        f"model.encoder={json.dumps(encoder)}",
+        "data.tokenizer=null",
+        f"model.scorers={WORDS}",
+    )
     phases = "finetune.phases=[{epochs: 1, encoder_layers: -1, encoder_learning_rate: 1.0e-3}]"
     few = "data.limit={train: 24, dev: 8, test: 4}"
     run = train_run(tiny_runs.load(path, *settings, "plant.epochs=1", phases, few))
-    before = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(TEXTS, top_k=3)
-    alone = [xmtc.Model.from_pretrained(run / "model", device="cpu").predict([text], top_k=3)[0] for text in TEXTS]
-    assert [[one.label for one in found] for found in alone] == [[one.label for one in found] for found in before]
+    before = xmtc.Model.from_pretrained(run / "model", device="cpu").predict(
+        TEXTS, top_k=3
+    )
+    alone = [
+        xmtc.Model.from_pretrained(run / "model", device="cpu").predict(
+            [text], top_k=3
+        )[0]
+        for text in TEXTS
+    ]
+    assert [[one.label for one in found] for found in alone] == [
+        [one.label for one in found] for found in before
+    ]
     scores = [[one.score for one in found] for found in before]
-    np.testing.assert_allclose([[one.score for one in found] for found in alone], scores, atol=1e-5)
+    np.testing.assert_allclose(
+        [[one.score for one in found] for found in alone], scores, atol=1e-5
+    )
 
     moved, work = tmp_path / "elsewhere" / "m", tmp_path / "work"
     work.mkdir()
     shutil.copytree(run / "model", moved)
     shutil.rmtree(tmp_path / "here")
-    tiny_runs.write_jsonl(work / "in.jsonl", [{"id": str(i), "text": text} for i, text in enumerate(TEXTS)])
+    tiny_runs.write_jsonl(
+        work / "in.jsonl",
+        [{"id": str(i), "text": text} for i, text in enumerate(TEXTS)],
+    )
     there = {p: p.stat().st_mtime_ns for p in (moved, *moved.rglob("*"))}
     for place in there:
         place.chmod(0o555 if place.is_dir() else 0o444)
     command = [*obeying_rights(), sys.executable, "-c", COMMANDS, str(moved)]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, env={**os.environ})
+    done = subprocess.run(
+        command,
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ},
+    )
     assert done.returncode == 0, done.stderr
     assert {p: p.stat().st_mtime_ns for p in (moved, *moved.rglob("*"))} == there
     assert (work / "page.html").exists()
@@ -224,13 +294,27 @@ def test_long_documents_are_prepared_scored_and_explained(tmp_path, xmtc, monkey
     filler = " ".join(draw.choices(tiny_runs.FILLER, k=50_000)) + " "
 
     def lengthen(split: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        for row, size in zip(rows, (1_000_000, 20_000_000 if split == "train" else 1_000_000), strict=False):
+        for row, size in zip(
+            rows,
+            (1_000_000, 20_000_000 if split == "train" else 1_000_000),
+            strict=False,
+        ):
             row["text"] = f"{row['text']} {filler * 120}"[:size]
-        return [*rows, {"id": f"{split} Thai", "text": "กฎหมาย" * 50_000, "labels": ["law"]}]
+        return [
+            *rows,
+            {"id": f"{split} Thai", "text": "กฎหมาย" * 50_000, "labels": ["law"]},
+        ]
 
     rewrite(tmp_path, lengthen)
     tokenizer = "data.tokenizer={kind: pretrained, name: 'packaged:all-MiniLM-L6-v2'}"
-    made = xmtc("train", path, tokenizer, f"model.scorers={WORDS}", "model.head={kind: none}", "plant.parts=[]")
+    made = xmtc(
+        "train",
+        path,
+        tokenizer,
+        f"model.scorers={WORDS}",
+        "model.head={kind: none}",
+        "plant.parts=[]",
+    )
     assert made.code == 0, made.err
     model = tmp_path / "runs" / "tiny" / "model"
     text = json.loads((tmp_path / "train.jsonl").read_text().splitlines()[1])["text"]
@@ -239,7 +323,19 @@ def test_long_documents_are_prepared_scored_and_explained(tmp_path, xmtc, monkey
     found = xmtc("predict", model, "--input", "long.txt", "--evidence")
     assert found.code == 0, found.err
     assert json.loads(found.out)["labels"][0]["evidence"]
-    assert xmtc("score", model, "train.jsonl", "--output", "scored", "--evidence").code == 0
-    explained = xmtc("explain", model, "--input", "train.jsonl", "--doc-id", "d1", "--output", "page.html")
+    assert (
+        xmtc("score", model, "train.jsonl", "--output", "scored", "--evidence").code
+        == 0
+    )
+    explained = xmtc(
+        "explain",
+        model,
+        "--input",
+        "train.jsonl",
+        "--doc-id",
+        "d1",
+        "--output",
+        "page.html",
+    )
     assert explained.code == 0, explained.err
     assert (tmp_path / "page.html").stat().st_size < 200e6

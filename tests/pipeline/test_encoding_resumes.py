@@ -8,9 +8,20 @@ from xmtc.pipeline import train_run
 from xmtc.stages import batches, hidden_states
 from xmtc.stages.hidden_states import HiddenStates
 
-BERT = {"model_type": "bert", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
-ENCODER = {"kind": "hugging_face", "from_config": {**BERT, "num_attention_heads": 2, "max_position_embeddings": 64}}
-HEADS = [{"kind": "label_attention", "width": 16, "heads": 2}, {"kind": "flat", "pooling": {"kind": "summary"}}]
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+}
+ENCODER = {
+    "kind": "hugging_face",
+    "from_config": {**BERT, "num_attention_heads": 2, "max_position_embeddings": 64},
+}
+HEADS = [
+    {"kind": "label_attention", "width": 16, "heads": 2},
+    {"kind": "flat", "pooling": {"kind": "summary"}},
+]
 
 
 @pytest.mark.parametrize("head", HEADS, ids=["hidden states of tokens", "poolings"])

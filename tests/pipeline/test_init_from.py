@@ -42,7 +42,10 @@ def _config(folder: Path, old: Path) -> Path:
     tree = yaml.safe_load(path.read_text())
     tree["name"], tree["model"]["init_from"] = "new", str(old / "model")
     tree["model"]["scorers"] = [{"kind": "linear"}]
-    tree["data"]["tokenizer"] = {"kind": "pretrained", "name": str(old / "model" / "tokenizer")}
+    tree["data"]["tokenizer"] = {
+        "kind": "pretrained",
+        "name": str(old / "model" / "tokenizer"),
+    }
     tree["finetune"]["phases"] = [{"epochs": 1}]
     path.write_text(yaml.safe_dump(tree))
     return path
@@ -51,37 +54,56 @@ def _config(folder: Path, old: Path) -> Path:
 @pytest.fixture(scope="module")
 def new(old: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that continues from the old run at a URI, with documents of all labels."""
-    MemoryFileSystem().put(str(old / "model"), "/test_init_from/old/model", recursive=True)
+    MemoryFileSystem().put(
+        str(old / "model"), "/test_init_from/old/model", recursive=True
+    )
     folder = tmp_path_factory.mktemp("new")
     place = "model.init_from=memory://test_init_from/old/model"
     return train_run(load(_config(folder, old), place, f"storage.cache={folder}/cache"))
 
 
-def test_known_rows_carry_over_and_planting_is_for_new_labels(old: Path, new: Path) -> None:
-    before, planted = load_model(old / "model"), load_file(new / "plant" / "head.safetensors")
+def test_known_rows_carry_over_and_planting_is_for_new_labels(
+    old: Path, new: Path
+) -> None:
+    before, planted = (
+        load_model(old / "model"),
+        load_file(new / "plant" / "head.safetensors"),
+    )
     after = load_model(new / "model")
     known = [after.labels.index(label) for label in before.labels.labels]
     fresh = [i for i in range(len(after.labels)) if i not in known]
     assert [after.labels.labels[i] for i in fresh] == ["school", "trade"]
     tables = before.classifier.head.label_tables()
     for name, tensor in before.classifier.head.state_dict().items():
-        torch.testing.assert_close(planted[name][known] if name in tables else planted[name], tensor, rtol=0, atol=0)
+        torch.testing.assert_close(
+            planted[name][known] if name in tables else planted[name],
+            tensor,
+            rtol=0,
+            atol=0,
+        )
         if name in tables:
             assert planted[name][fresh].isfinite().all()
             assert not (planted[name][fresh] == 0).all()
 
 
 def test_the_encoder_carries_over_and_is_exported(old: Path, new: Path) -> None:
-    before, after = (load_model(run / "model").classifier.encoder.state_dict() for run in (old, new))
+    before, after = (
+        load_model(run / "model").classifier.encoder.state_dict() for run in (old, new)
+    )
     for name, tensor in before.items():
         torch.testing.assert_close(after[name], tensor, rtol=0, atol=0)
-    assert json.loads((new / "model" / "config.json").read_text())["model"]["init_from"] is None
+    assert (
+        json.loads((new / "model" / "config.json").read_text())["model"]["init_from"]
+        is None
+    )
 
 
 def test_the_report_compares_both_on_the_same_documents_and_labels(new: Path) -> None:
     for split in ("dev", "test"):
         found = [
-            json.loads((new / "start" / which / "eval" / split / "metrics.json").read_text())
+            json.loads(
+                (new / "start" / which / "eval" / split / "metrics.json").read_text()
+            )
             for which in ("before", "after")
         ]
         assert {one["docs"] for one in found} == {16}
@@ -96,10 +118,14 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"model\.init_from: nowhere"):
         train_run(load(path, "model.init_from=nowhere"))
     packaged = "data.tokenizer={kind: pretrained, name: 'packaged:all-MiniLM-L6-v2'}"
-    with pytest.raises(ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"):
+    with pytest.raises(
+        ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"
+    ):
         train_run(load(path, packaged))
     assert not (tmp_path / "corpus").exists()
-    with pytest.raises(ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"):
+    with pytest.raises(
+        ConfigError, match=r"tokenizer assigns other token ids.*kind: pretrained"
+    ):
         train_run(
             load(
                 path,
@@ -108,11 +134,15 @@ def test_another_tokenizer_or_head_is_refused(old: Path, tmp_path: Path) -> None
                 "plant.parts=[]",
             )
         )
-    config = load(path, "model.head={kind: label_attention, width: 8, heads: 2}", "name=third")
+    config = load(
+        path, "model.head={kind: label_attention, width: 8, heads: 2}", "name=third"
+    )
     with pytest.raises(ConfigError, match=r"model\.head: .*model\.init_from"):
         train_run(config)
     with pytest.raises(ConfigError, match=r"model\.head: .*model\.init_from"):
-        train_run(load(path, "model.head={kind: flat}", "plant.parts=[]", "name=fourth"))
+        train_run(
+            load(path, "model.head={kind: flat}", "plant.parts=[]", "name=fourth")
+        )
 
 
 def stopped_before(stage: Stage, patch: pytest.MonkeyPatch) -> None:
@@ -143,7 +173,10 @@ def test_a_model_that_is_replaced_before_a_resume_is_begun_from_anew(
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[1])
     shutil.rmtree(start)
     shutil.copytree(old / "model", start)
-    with pytest.raises(ConfigError, match="this run is finished, and its initial model has changed since"):
+    with pytest.raises(
+        ConfigError,
+        match="this run is finished, and its initial model has changed since",
+    ):
         train_run(load(path, place))
 
 
@@ -154,35 +187,59 @@ def test_models_are_compared_on_the_texts_that_were_evaluated(
     path, measured = _config(tmp_path, old), []
     for name in ("new", "renumbered"):
         start = train_run(load(path, f"name={name}")) / "start" / "before" / "eval"
-        found = [json.loads((start / split / "metrics.json").read_text()) for split in ("dev", "test")]
-        measured.append([[one[key] for key in ("docs", "micro_f1", "map", "ndcg@5")] for one in found])
+        found = [
+            json.loads((start / split / "metrics.json").read_text())
+            for split in ("dev", "test")
+        ]
+        measured.append(
+            [
+                [one[key] for key in ("docs", "micro_f1", "map", "ndcg@5")]
+                for one in found
+            ]
+        )
         for split, first, n in (("train", 0, 60), ("dev", 60, 16), ("test", 76, 16)):
             rows = documents(n, first=first)
-            write_jsonl(tmp_path / f"{split}.jsonl", [row | {"id": f"n{i}"} for i, row in enumerate(rows)])
+            write_jsonl(
+                tmp_path / f"{split}.jsonl",
+                [row | {"id": f"n{i}"} for i, row in enumerate(rows)],
+            )
     assert measured[0] == measured[1]
     compare = pipeline.compare_with_initial_model
 
     def changed(*arguments: Any) -> None:
-        rows = [row | {"text": f"{row['text']} {row['text']}"} for row in documents(16, first=60)]
+        rows = [
+            row | {"text": f"{row['text']} {row['text']}"}
+            for row in documents(16, first=60)
+        ]
         write_jsonl(tmp_path / "dev.jsonl", rows)
         compare(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "compare_with_initial_model", changed)
-        with pytest.raises(DataError, match=r"16 documents that were just evaluated .* have other texts"):
+        with pytest.raises(
+            DataError,
+            match=r"16 documents that were just evaluated .* have other texts",
+        ):
             train_run(load(path, "name=changed"))
     assert (tmp_path / "runs" / "changed" / "eval" / "test" / "report.html").is_file()
-    write_jsonl(tmp_path / "dev.jsonl", [row | {"id": f"n{i}"} for i, row in enumerate(documents(16, first=60))])
+    write_jsonl(
+        tmp_path / "dev.jsonl",
+        [row | {"id": f"n{i}"} for i, row in enumerate(documents(16, first=60))],
+    )
     ran: list[Stage] = []
     monkeypatch.setattr(pipeline, "run_workers", lambda stage, *_: ran.append(stage))
     start = train_run(load(path, "name=changed")) / "start"
     assert ran == []  # only the comparison was left
-    assert {path.parent.name for path in start.glob("after/eval/*/metrics.json")} == {"dev", "test"}
+    assert {path.parent.name for path in start.glob("after/eval/*/metrics.json")} == {
+        "dev",
+        "test",
+    }
 
 
 def test_predictions_without_unwanted_labels() -> None:
     found = SparsePredictions(
-        np.array([[2, 0, 1], [1, -1, -1]], np.int32), np.array([[0.9, 0.5, 0.2], [0.3, 0, 0]], "f4")
+        np.array([[2, 0, 1], [1, -1, -1]], np.int32),
+        np.array([[0.9, 0.5, 0.2], [0.3, 0, 0]], "f4"),
     )
     kept = found.only(np.array([True, False, True]))
     assert kept.label_ids_NK.tolist() == [[2, 0, -1], [-1, -1, -1]]

@@ -27,12 +27,21 @@ OTHERS = dict(zip(tiny_runs.LABELS, reversed(tiny_runs.LABELS), strict=True))
 
 def with_other_labels(folder: Path) -> None:
     for split in ("train", "dev", "test"):
-        rows = [json.loads(line) for line in (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
-        rows = [row | {"labels": [OTHERS[label] for label in row["labels"]]} for row in rows]
+        rows = [
+            json.loads(line)
+            for line in (folder / f"{split}.jsonl")
+            .read_text(encoding="utf-8")
+            .splitlines()
+        ]
+        rows = [
+            row | {"labels": [OTHERS[label] for label in row["labels"]]} for row in rows
+        ]
         tiny_runs.write_jsonl(folder / f"{split}.jsonl", rows)
 
 
-def before_stage(stage: Stage, act: Callable[[], Any], patch: pytest.MonkeyPatch) -> None:
+def before_stage(
+    stage: Stage, act: Callable[[], Any], patch: pytest.MonkeyPatch
+) -> None:
     """Act when a run is about to begin a stage."""
     run_workers = pipeline.run_workers
 
@@ -70,16 +79,23 @@ def test_the_best_weights_of_other_data_are_not_finished(tmp_path, monkeypatch):
         train_run(config, finish=True)
 
 
-def test_results_that_are_gone_are_made_again_and_former_ones_removed(tmp_path, monkeypatch, capsys):
+def test_results_that_are_gone_are_made_again_and_former_ones_removed(
+    tmp_path, monkeypatch, capsys
+):
     config = tiny_runs.load(tiny_runs.write_config(tmp_path), *BRIEF)
     run = train_run(config)
     for gone in ("eval", "eval/dev", "model"):
         shutil.rmtree(run / gone)
         train_run(config)
         assert (run / "model" / "config.json").is_file()
-        assert {path.parent.name for path in run.glob("eval/*/metrics.json")} == {"dev", "test"}
+        assert {path.parent.name for path in run.glob("eval/*/metrics.json")} == {
+            "dev",
+            "test",
+        }
         assert "finetune: already done, skipped" in capsys.readouterr().err
-    shutil.copyfile(tmp_path / "train.jsonl", tmp_path / "test.jsonl")  # repeats of training documents are dropped
+    shutil.copyfile(
+        tmp_path / "train.jsonl", tmp_path / "test.jsonl"
+    )  # repeats of training documents are dropped
     train_run(config, overwrite=True)
     assert "tiny: dev" in capsys.readouterr().out
     assert {path.parent.name for path in run.glob("eval/*/metrics.json")} == {"dev"}
@@ -103,29 +119,58 @@ def test_old_predictions_are_not_measured_against_new_data(tmp_path, monkeypatch
 def test_planting_refuses_a_ranking_of_other_settings(tmp_path, monkeypatch):
     path = tiny_runs.write_config(tmp_path)
     with monkeypatch.context() as patch:
-        before_stage(Stage.PLANT, lambda: mig_stage(tiny_runs.load(path, *BRIEF, "mig.top_k=3")), patch)
+        before_stage(
+            Stage.PLANT,
+            lambda: mig_stage(tiny_runs.load(path, *BRIEF, "mig.top_k=3")),
+            patch,
+        )
         with pytest.raises(DataError, match="no longer the token ranking of the run"):
             train_run(tiny_runs.load(path, *BRIEF))
 
 
 def write_encoder(folder: Path, seed: int) -> None:
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    AutoModel.from_config(BertConfig(vocab_size=30522, initializer_range=0.5, **sizes)).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(resolve_pretrained("packaged:all-MiniLM-L6-v2")).save_pretrained(folder)
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    AutoModel.from_config(
+        BertConfig(vocab_size=30522, initializer_range=0.5, **sizes)
+    ).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(
+        resolve_pretrained("packaged:all-MiniLM-L6-v2")
+    ).save_pretrained(folder)
 
 
 def test_an_encoder_whose_folder_has_other_weights_is_another_one(tmp_path):
     write_encoder(tmp_path / "encoder", 1)
-    path, encoder = tiny_runs.write_config(tmp_path), f"model.encoder.name={tmp_path / 'encoder'}"
-    settings = (*BRIEF, encoder, "model.encoder.from_config=null", "data.tokenizer=null")
+    path, encoder = (
+        tiny_runs.write_config(tmp_path),
+        f"model.encoder.name={tmp_path / 'encoder'}",
+    )
+    settings = (
+        *BRIEF,
+        encoder,
+        "model.encoder.from_config=null",
+        "data.tokenizer=null",
+    )
     first = train_run(tiny_runs.load(path, *settings))
     write_encoder(tmp_path / "encoder", 2)
-    with pytest.raises(ConfigError, match="this run is finished, and its encoder has changed since"):
+    with pytest.raises(
+        ConfigError, match="this run is finished, and its encoder has changed since"
+    ):
         train_run(tiny_runs.load(path, *settings))
-    with pytest.raises(CheckpointError, match="its encoder, in another folder, has changed"):
+    with pytest.raises(
+        CheckpointError, match="its encoder, in another folder, has changed"
+    ):
         xmtc.Model.from_pretrained(first / "model", device="cpu")
     beside = train_run(tiny_runs.load(path, *settings, "name=beside"))
-    alone = train_run(tiny_runs.load(path, *settings, "name=alone", f"data.corpus={tmp_path / 'other'}"))
+    alone = train_run(
+        tiny_runs.load(
+            path, *settings, "name=alone", f"data.corpus={tmp_path / 'other'}"
+        )
+    )
     heads = [load_file(run / "model" / "head.safetensors") for run in (beside, alone)]
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[1])

@@ -15,11 +15,20 @@ SCORERS = (
     "[{kind: linear, penalty: 0.3}, {kind: word_neighbours, neighbours: 5}, {kind: label_text}, "
     "{kind: state_neighbours, neighbours: 5}]"
 )
-BERT = {"model_type": "bert", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+}
 MODEL = {
     "encoder": {
         "kind": "hugging_face",
-        "from_config": {**BERT, "num_attention_heads": 2, "max_position_embeddings": 64},
+        "from_config": {
+            **BERT,
+            "num_attention_heads": 2,
+            "max_position_embeddings": 64,
+        },
     },
     "head": {"kind": "label_attention", "width": 16, "heads": 2},
     "overlap": 4,
@@ -42,7 +51,10 @@ def with_bare_documents(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param((f"model.scorers={SCORERS}", "finetune.sampled_labels=2"), id="scorers, planted, sampled labels"),
+        pytest.param(
+            (f"model.scorers={SCORERS}", "finetune.sampled_labels=2"),
+            id="scorers, planted, sampled labels",
+        ),
         pytest.param(
             (*tiny_runs.RANDOM_START, "finetune.mining={candidates: 2, uniform: 1}"),
             id="mined labels",
@@ -51,11 +63,21 @@ def with_bare_documents(folder: Path) -> Path:
 )
 def test_a_run_trains_and_counts_them(tmp_path, overrides):
     torch.set_num_threads(1)
-    settings = ("plant.batch_size=3", "plant.epochs=1", "finetune.batch_size=3", "finetune.phases=[{epochs: 1}]")
+    settings = (
+        "plant.batch_size=3",
+        "plant.epochs=1",
+        "finetune.batch_size=3",
+        "finetune.phases=[{epochs: 1}]",
+    )
     config = tiny_runs.load(with_bare_documents(tmp_path), *settings, *overrides)
     run = train_run(config)
     metrics = RunResults.load(run, "dev").metrics
     assert (metrics["docs"], metrics["docs_with_labels"]) == (16, 10)
     assert 0 < metrics["ndcg@5"] <= 1
-    assert "6 of 16 documents have no gold labels" in (run / "eval" / "dev" / "report.html").read_text()
-    xmtc.Model.from_pretrained(run / "model", device="cpu").predict(["lawery lawing"], top_k=2)
+    assert (
+        "6 of 16 documents have no gold labels"
+        in (run / "eval" / "dev" / "report.html").read_text()
+    )
+    xmtc.Model.from_pretrained(run / "model", device="cpu").predict(
+        ["lawery lawing"], top_k=2
+    )

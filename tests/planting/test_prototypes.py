@@ -41,7 +41,9 @@ def batch(labels: list[list[int]], seed: int) -> Batch:
         rows_P=rows,
         labels_P=torch.tensor([label for own in labels for label in own]),
         weight_B=torch.ones(len(labels)),
-        hidden_BTD=torch.randn(len(labels), TOKENS, WIDTH, generator=torch.Generator().manual_seed(seed)),
+        hidden_BTD=torch.randn(
+            len(labels), TOKENS, WIDTH, generator=torch.Generator().manual_seed(seed)
+        ),
     )
 
 
@@ -61,21 +63,34 @@ def test_rows_are_shrunk_differences_of_mean_contexts() -> None:
             gold = set(zip(one.rows_P.tolist(), one.labels_P.tolist(), strict=True))
             for column, label in enumerate(here.tolist()):
                 for row in range(len(one.mask_BT)):
-                    (positive if (row, label) in gold else negative)[label].append(contexts[row, column])
-    variance = np.stack([c for found in (*positive.values(), *negative.values()) for c in found]).var(0)
+                    (positive if (row, label) in gold else negative)[label].append(
+                        contexts[row, column]
+                    )
+    variance = np.stack(
+        [c for found in (*positive.values(), *negative.values()) for c in found]
+    ).var(0)
     responses = sums.rows(lambda value: value)
     rows, response = responses.rows_LP, responses.negative_L
     for label in range(4):
         count = len(positive[label])
         gap = np.mean(positive[label], 0) - np.mean(negative[label], 0)
         np.testing.assert_allclose(
-            rows[label].numpy(), count / (count + SHRINKAGE) * gap / variance, rtol=1e-3, atol=1e-4
+            rows[label].numpy(),
+            count / (count + SHRINKAGE) * gap / variance,
+            rtol=1e-3,
+            atol=1e-4,
         )
-        np.testing.assert_allclose(response[label].item(), rows[label].numpy() @ np.mean(negative[label], 0), rtol=1e-3)
+        np.testing.assert_allclose(
+            response[label].item(),
+            rows[label].numpy() @ np.mean(negative[label], 0),
+            rtol=1e-3,
+        )
     assert rows[4].abs().sum() == 0  # no training document: nothing is invented
 
 
-def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> None:
+def test_planted_rows_separate_their_documents_and_start_negatives_at_the_prior() -> (
+    None
+):
     model, prior = classifier(), torch.full((LABELS,), -3.0)
     plant_prototypes(model, lambda sums: BATCHES, prior, LabelShard(model))
     gaps = []

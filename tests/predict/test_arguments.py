@@ -20,13 +20,19 @@ CONTAINERS = {
     "deque": deque,
     "iterator": iter,
     "generator": lambda texts: (text for text in texts),
-    "keys": lambda texts: [*dict.fromkeys(texts)] if len(set(texts)) == len(texts) else texts,
-    "Series": lambda texts: pd.Series(texts, dtype=object, index=range(7, 7 + len(texts))),
+    "keys": lambda texts: (
+        [*dict.fromkeys(texts)] if len(set(texts)) == len(texts) else texts
+    ),
+    "Series": lambda texts: pd.Series(
+        texts, dtype=object, index=range(7, 7 + len(texts))
+    ),
     "string Series": lambda texts: pd.Series(texts, dtype="string"),
     "Index": lambda texts: pd.Index(texts, dtype=object),
     "object array": lambda texts: np.array(texts, dtype=object),
     "Arrow": lambda texts: pa.array(texts, pa.string()),
-    "chunked Arrow": lambda texts: pa.chunked_array([texts[:1], texts[1:]], pa.large_string()),
+    "chunked Arrow": lambda texts: pa.chunked_array(
+        [texts[:1], texts[1:]], pa.large_string()
+    ),
     "dictionary Arrow": lambda texts: pa.array(texts, pa.string()).dictionary_encode(),
 }
 valid_texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=5)
@@ -43,11 +49,21 @@ def test_a_numpy_array_of_strings_reads_as_a_list():
 
 
 no_string = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.binary(), st.lists(st.text()), st.just(math.nan)
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.binary(),
+    st.lists(st.text()),
+    st.just(math.nan),
 )
 
 
-@given(valid_texts, no_string, st.sampled_from(["list", "tuple", "generator", "object array"]))
+@given(
+    valid_texts,
+    no_string,
+    st.sampled_from(["list", "tuple", "generator", "object array"]),
+)
 def test_an_item_that_is_no_string_is_named_by_its_place(texts, wrong, kind):
     items = [*texts, wrong]
     container = CONTAINERS[kind](items)
@@ -101,7 +117,11 @@ def test_one_text_is_a_string(wrong):
 
 def test_one_label_may_stand_alone():
     assert as_labels("law") == ["law"]
-    assert as_labels({"law", "fish"}) == as_labels(frozenset(["fish", "law"])) == ["fish", "law"]
+    assert (
+        as_labels({"law", "fish"})
+        == as_labels(frozenset(["fish", "law"]))
+        == ["fish", "law"]
+    )
     with pytest.raises(DataError, match="label 1 is a int"):
         as_labels(["law", 3])
 
@@ -116,7 +136,11 @@ def test_limits_are_in_range_or_refused(value):
             as_count(value, "top_k")
     if value in ("tuned", None):
         assert as_threshold(value) == (value or 0.0)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+    elif (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= 1
+    ):
         assert as_threshold(value) == value
     else:
         with pytest.raises(ConfigError, match=r"^threshold="):
@@ -133,6 +157,9 @@ def test_a_rule_ends_where_its_text_ends():
 
 def test_a_text_that_no_document_is_as_long_as_is_refused():
     long = "a" * (LONGEST_DOCUMENT + 1)
-    with pytest.raises(DataError, match=r"text 1 has 10,000,001 characters, more than 10,000,000: divide it"):
+    with pytest.raises(
+        DataError,
+        match=r"text 1 has 10,000,001 characters, more than 10,000,000: divide it",
+    ):
         as_texts(["short", long])
     assert as_texts([long[:-1]]) == [long[:-1]]

@@ -35,8 +35,12 @@ def test_a_run_stands_for_its_model(whole, model: xmtc.Model) -> None:
 
 def test_a_copy_is_the_same_model(model: xmtc.Model, tmp_path: Path) -> None:
     assert model.save(tmp_path / "copy") == tmp_path / "copy"
-    assert xmtc.Model.from_pretrained(tmp_path / "copy", device="cpu").predict(TEXTS) == model.predict(TEXTS)
-    assert (tmp_path / "copy" / "smoke.json").read_bytes() == (model.folder / "smoke.json").read_bytes()
+    assert xmtc.Model.from_pretrained(tmp_path / "copy", device="cpu").predict(
+        TEXTS
+    ) == model.predict(TEXTS)
+    assert (tmp_path / "copy" / "smoke.json").read_bytes() == (
+        model.folder / "smoke.json"
+    ).read_bytes()
     model.save(tmp_path / "copy")
     (tmp_path / "copy" / "mine.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"mine\.txt is not an exported model's"):
@@ -45,7 +49,9 @@ def test_a_copy_is_the_same_model(model: xmtc.Model, tmp_path: Path) -> None:
         model.save(model.folder)
 
 
-def test_a_model_without_a_folder_cannot_be_copied(model: xmtc.Model, tmp_path: Path) -> None:
+def test_a_model_without_a_folder_cannot_be_copied(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     bare = xmtc.Model(load_model(model.folder), model.scorer.device)
     with pytest.raises(ConfigError, match="not loaded from a folder"):
         bare.save(tmp_path / "copy")
@@ -53,7 +59,9 @@ def test_a_model_without_a_folder_cannot_be_copied(model: xmtc.Model, tmp_path: 
 
 def test_a_model_says_what_it_is(model: xmtc.Model) -> None:
     said = repr(model)
-    assert said.startswith(f"<xmtc.Model '{model.info.name}': {len(model.labels)} labels, ")
+    assert said.startswith(
+        f"<xmtc.Model '{model.info.name}': {len(model.labels)} labels, "
+    )
     page = model._repr_html_()
     assert "decides by" in page
     assert f"{model.info.dev['ndcg@5']:.3f}" in page
@@ -74,7 +82,10 @@ def test_predictions_are_a_flat_table(model: xmtc.Model, tmp_path: Path) -> None
 
 
 def test_bars_hold_no_markup_of_labels() -> None:
-    labels = [Prediction("<b>x", 0.75, "<script>alert(1)</script>", (), True), Prediction("y", 0.0, "y")]
+    labels = [
+        Prediction("<b>x", 0.75, "<script>alert(1)</script>", (), True),
+        Prediction("y", 0.0, "y"),
+    ]
     page = PredictedTexts([Predictions(labels, Expected(1, 1, 1))])._repr_html_()
     assert "<script>" not in page
     assert "width:75.0%" in page
@@ -83,12 +94,18 @@ def test_bars_hold_no_markup_of_labels() -> None:
     assert "<b>&lt;script&gt;" in Predictions(labels, Expected(1, 1, 1))._repr_html_()
 
 
-def test_a_table_of_the_command_is_that_of_python(whole, model: xmtc.Model, xmtc, tmp_path: Path) -> None:
+def test_a_table_of_the_command_is_that_of_python(
+    whole, model: xmtc.Model, xmtc, tmp_path: Path
+) -> None:
     texts = [part for text in TEXTS for part in ("--text", text)]
     lines = xmtc("predict", whole.run, *texts, "--top-k", 2)
-    table = xmtc("predict", whole.run, *texts, "--top-k", 2, "--csv", tmp_path / "found.csv")
+    table = xmtc(
+        "predict", whole.run, *texts, "--top-k", 2, "--csv", tmp_path / "found.csv"
+    )
     assert (lines.code, table.code, table.out) == (0, 0, "")
     printed = [json.loads(line) for line in lines.out.splitlines()]
-    rows = [(str(line["text"]), one["label"]) for line in printed for one in line["labels"]]
+    rows = [
+        (str(line["text"]), one["label"]) for line in printed for one in line["labels"]
+    ]
     read = pd.read_csv(tmp_path / "found.csv", dtype=str)
     assert list(zip(read["doc_id"], read["label"], strict=True)) == rows

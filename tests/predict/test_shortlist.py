@@ -40,18 +40,24 @@ def flat(tmp_path_factory) -> Path:
 
 def shortlist_of(model: xmtc.Model, size: int) -> ShortlistScores:
     classifier = model.scorer.classifier
-    index = LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), IndexConfig())
+    index = LabelIndex(
+        LabelVectors.of(classifier.head, classifier.calibration), IndexConfig()
+    )
     return ShortlistScores(classifier, size, index)
 
 
-def scores(model: xmtc.Model, shortlist: int | None, top_k: int) -> list[dict[str, float]]:
+def scores(
+    model: xmtc.Model, shortlist: int | None, top_k: int
+) -> list[dict[str, float]]:
     found = model.predict(TEXTS, top_k, shortlist=shortlist)
     return [{p.label: p.score for p in one} for one in found]
 
 
 def batch_of(model: xmtc.Model):
     documents = model.scorer.tokenise(TEXTS)
-    return model.scorer.collator(documents)(MicroBatch(np.arange(len(TEXTS)), np.ones(len(TEXTS), np.float32)))
+    return model.scorer.collator(documents)(
+        MicroBatch(np.arange(len(TEXTS)), np.ones(len(TEXTS), np.float32))
+    )
 
 
 def test_a_flat_head_loses_nothing(flat):
@@ -71,16 +77,22 @@ def test_the_models_index_is_opened_and_none_is_built(flat, monkeypatch):
 
 def test_shortlisted_labels_get_their_exact_scores_best_first(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
-    for exact, found in zip(scores(model, None, LABELS), scores(model, 9, 20), strict=True):
+    for exact, found in zip(
+        scores(model, None, LABELS), scores(model, 9, 20), strict=True
+    ):
         assert len(found) == 9
         assert list(found.values()) == sorted(found.values(), reverse=True)
-        assert found == pytest.approx({label: exact[label] for label in found}, abs=1e-5)
+        assert found == pytest.approx(
+            {label: exact[label] for label in found}, abs=1e-5
+        )
 
 
 def test_recall_is_the_share_of_the_exact_best_that_was_found(directory):
     model = xmtc.Model.from_pretrained(directory, device="cpu")
     exact, found = scores(model, None, 4), scores(model, 9, 9)
-    wanted = np.mean([len(set(a) & set(b)) / 4 for a, b in zip(exact, found, strict=True)])
+    wanted = np.mean(
+        [len(set(a) & set(b)) / 4 for a, b in zip(exact, found, strict=True)]
+    )
     model.scorer.classifier.eval()
     assert shortlist_of(model, 9).recall([batch_of(model)], 4) == pytest.approx(wanted)
     assert shortlist_of(model, LABELS - 1).recall([batch_of(model)], 4) > 0.7
@@ -104,33 +116,53 @@ def test_a_shortlist_of_all_labels_is_refused(directory, size):
 
 
 def test_labels_that_exclude_each_other_need_all_logits(tmp_path):
-    model = xmtc.Model.from_pretrained(export(tmp_path / "model", task="single_label"), device="cpu")
+    model = xmtc.Model.from_pretrained(
+        export(tmp_path / "model", task="single_label"), device="cpu"
+    )
     with pytest.raises(ConfigError, match="softmax needs every logit"):
         model.predict(TEXTS, 3, shortlist=5)
 
 
 def test_a_scoring_job_takes_a_shortlist(directory, tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "in.parquet")
-    settings = Settings(top_k=4, shortlist=9, bfloat16=False, columns=text_columns(["text"], None))
-    job = make_job(directory, [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
+    settings = Settings(
+        top_k=4, shortlist=9, bfloat16=False, columns=text_columns(["text"], None)
+    )
+    job = make_job(
+        directory, [str(tmp_path / "in.parquet")], tmp_path / "out", settings
+    )
     score_local(job, device="cpu", workers=1)
     rows = pq.read_table(next((tmp_path / "out").glob("part-*.parquet"))).to_pylist()
     model = xmtc.Model.from_pretrained(directory, device="cpu")
     for row, wanted in zip(rows, scores(model, 9, 4), strict=True):
-        assert dict(zip(row["labels"], row["scores"], strict=True)) == pytest.approx(wanted, abs=1e-5)
+        assert dict(zip(row["labels"], row["scores"], strict=True)) == pytest.approx(
+            wanted, abs=1e-5
+        )
 
 
 def test_a_job_for_some_labels_takes_no_shortlist(directory, tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "in.parquet")
-    settings = Settings(top_k=4, shortlist=6, include=("L00", "L02"), columns=text_columns(["text"], None))
-    job = make_job(directory, [str(tmp_path / "in.parquet")], tmp_path / "out", settings)
+    settings = Settings(
+        top_k=4,
+        shortlist=6,
+        include=("L00", "L02"),
+        columns=text_columns(["text"], None),
+    )
+    job = make_job(
+        directory, [str(tmp_path / "in.parquet")], tmp_path / "out", settings
+    )
     with pytest.raises(ConfigError, match="include already limits the labels"):
         score_local(job, device="cpu", workers=1)
 
 
 def test_evidence_is_not_taken_from_a_shortlist(directory, tmp_path):
     pq.write_table(pa.table({"text": TEXTS}), tmp_path / "in.parquet")
-    job = make_job(directory, [str(tmp_path / "in.parquet")], tmp_path / "out", Settings(shortlist=9, evidence=True))
+    job = make_job(
+        directory,
+        [str(tmp_path / "in.parquet")],
+        tmp_path / "out",
+        Settings(shortlist=9, evidence=True),
+    )
     with pytest.raises(ConfigError, match="--shortlist and --evidence"):
         score_local(job, device="cpu", workers=1)
 
@@ -149,13 +181,17 @@ def test_training_evaluates_through_a_shortlist(tmp_path):
     assert 0.5 < metrics["shortlist_recall@5"] <= 1
     assert metrics.get("macro_auc") is None
     recall = json.loads((run / "model" / "index.json").read_text())["recall"]
-    on_dev = json.loads((run / "eval" / "dev" / "metrics.json").read_text())["shortlist_recall@5"]
+    on_dev = json.loads((run / "eval" / "dev" / "metrics.json").read_text())[
+        "shortlist_recall@5"
+    ]
     assert (recall["share"], recall["best"], recall["shortlist"]) == (on_dev, 5, 5)
     evaluate_run(run)
     again = json.loads((run / "eval" / "test" / "metrics.json").read_text())
     assert again["shortlist_recall@5"] == metrics["shortlist_recall@5"]
     assert "the shortlist holds" in (run / "eval" / "test" / "report.html").read_text()
-    predicted = pq.read_table(run / "eval" / "test" / "predictions.parquet").column("labels")
+    predicted = pq.read_table(run / "eval" / "test" / "predictions.parquet").column(
+        "labels"
+    )
     assert all(len(labels) == 5 for labels in predicted.to_pylist())
 
 

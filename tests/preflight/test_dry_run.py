@@ -21,9 +21,15 @@ from xmtc.run.config import RunConfig
 
 @pytest.fixture
 def pretrained(tmp_path, monkeypatch) -> Path:
-    speeds = Speeds(core_s=0.1, encode_s={48: 0.5}, head=HeadSpeed(train_s=0.1, step_s=0.1, score_s=0.1))
+    speeds = Speeds(
+        core_s=0.1,
+        encode_s={48: 0.5},
+        head=HeadSpeed(train_s=0.1, step_s=0.1, score_s=0.1),
+    )
     monkeypatch.setattr(module, "speeds_of", lambda *_: speeds)
-    return tiny_runs.write_config(tmp_path, model={"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}})
+    return tiny_runs.write_config(
+        tmp_path, model={"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}}
+    )
 
 
 def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
@@ -55,26 +61,54 @@ def test_a_dry_run_assumes_no_source(tmp_path, content, words) -> None:
         dry_run(tiny_runs.load(path))
 
 
-def test_a_dry_run_with_a_price_gives_hours_and_costs_by_card(tmp_path, capsys, monkeypatch) -> None:
+def test_a_dry_run_with_a_price_gives_hours_and_costs_by_card(
+    tmp_path, capsys, monkeypatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     bag = {"kind": "bag", "embedding": {"width": 8}}
-    dry_run(tiny_runs.load(tiny_runs.write_config(tmp_path, model={"encoder": bag})), 2.5)
+    dry_run(
+        tiny_runs.load(tiny_runs.write_config(tmp_path, model={"encoder": bag})), 2.5
+    )
     assert "the backbone has no products" in capsys.readouterr().out
-    shape = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    encoder = {"kind": "hugging_face", "name": "x", "from_config": shape | {"intermediate_size": 128}}
-    dry_run(tiny_runs.load(tiny_runs.write_config(tmp_path, model={"encoder": encoder})), 2.5)
+    shape = {
+        "model_type": "bert",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    encoder = {
+        "kind": "hugging_face",
+        "name": "x",
+        "from_config": shape | {"intermediate_size": 128},
+    }
+    dry_run(
+        tiny_runs.load(tiny_runs.write_config(tmp_path, model={"encoder": encoder})),
+        2.5,
+    )
     printed = capsys.readouterr().out
     assert "H200" in printed
     assert "assumed" in printed
     assert "T4" not in printed, "it has no instructions for bfloat16"
 
 
-def test_what_it_says_of_an_unknown_card_can_be_pasted(tmp_path, monkeypatch, capsys) -> None:
+def test_what_it_says_of_an_unknown_card_can_be_pasted(
+    tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     path = tiny_runs.write_config(tmp_path)
-    config = tiny_runs.load(path, "distributed.workers=1", "distributed.gpus_per_worker=1")
+    config = tiny_runs.load(
+        path, "distributed.workers=1", "distributed.gpus_per_worker=1"
+    )
     print_estimate(config, estimate(config, Size()))
-    advice = next(line for line in capsys.readouterr().out.splitlines() if "the card is unknown" in line)
-    (override,) = (word.rstrip(",") for word in shlex.split(advice) if word.startswith("distributed."))
+    advice = next(
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "the card is unknown" in line
+    )
+    (override,) = (
+        word.rstrip(",")
+        for word in shlex.split(advice)
+        if word.startswith("distributed.")
+    )
     pasted = load_config(RunConfig, path, [override])
     assert pasted.distributed.resources_per_worker == {"accelerator_type:A100": 0.001}

@@ -34,7 +34,10 @@ class CostSection(Section):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return [RunResults.load(make_run(folder, name, documents=60, labels=30)) for name in ("one", "two")]
+    return [
+        RunResults.load(make_run(folder, name, documents=60, labels=30))
+        for name in ("one", "two")
+    ]
 
 
 @pytest.fixture
@@ -45,13 +48,21 @@ def install(monkeypatch):
         module = types.ModuleType("other_package")
         module.__dict__["section"] = section
         monkeypatch.setitem(sys.modules, "other_package", module)
-        point = importlib.metadata.EntryPoint("cost", "other_package:section", "xmtc.report_sections")
-        monkeypatch.setattr(members, "entry_points", lambda group: (point,) if group == point.group else ())
+        point = importlib.metadata.EntryPoint(
+            "cost", "other_package:section", "xmtc.report_sections"
+        )
+        monkeypatch.setattr(
+            members,
+            "entry_points",
+            lambda group: (point,) if group == point.group else (),
+        )
 
     return install
 
 
-@pytest.mark.parametrize("given", [CostSection, CostSection()], ids=["class", "instance"])
+@pytest.mark.parametrize(
+    "given", [CostSection, CostSection()], ids=["class", "instance"]
+)
 def test_an_installed_section_is_on_the_page(install, runs, tmp_path, given):
     install(given)
     write_report(runs, tmp_path / "report.html")
@@ -60,8 +71,13 @@ def test_an_installed_section_is_on_the_page(install, runs, tmp_path, given):
     assert '<section id="cost"><h2>Cost of one &amp; others</h2>' in page
     assert "<p>Prices are &lt;made up&gt;.</p>" in page
     assert "&lt;price&gt;" in page
-    assert page.index('id="labels"') < page.index('id="cost"') < page.index('id="setup"')
-    assert pd.read_csv(tmp_path / "report_tables" / "cost.csv")["run"].tolist() == ["one", "two"]
+    assert (
+        page.index('id="labels"') < page.index('id="cost"') < page.index('id="setup"')
+    )
+    assert pd.read_csv(tmp_path / "report_tables" / "cost.csv")["run"].tolist() == [
+        "one",
+        "two",
+    ]
 
 
 def test_a_section_without_what_it_needs_is_left_out(install, runs, tmp_path):

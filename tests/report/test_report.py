@@ -29,65 +29,109 @@ from xmtc.report.write import write_page, write_report
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return [make_run(folder, "planted", documents=200, skill=2.7), make_run(folder, "random", documents=200, skill=2.2)]
+    return [
+        make_run(folder, "planted", documents=200, skill=2.7),
+        make_run(folder, "random", documents=200, skill=2.2),
+    ]
 
 
 def test_one_page_with_summary_and_tables(runs, tmp_path):
     write_report([RunResults.load(runs[0])], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    for heading in ("At a glance", "All metrics", "By label frequency", "Curves", "Training", "Labels", "Setup"):
+    for heading in (
+        "At a glance",
+        "All metrics",
+        "By label frequency",
+        "Curves",
+        "Training",
+        "Labels",
+        "Setup",
+    ):
         assert f"<h2>{heading}" in page
     assert "src=" not in page
     assert "http" not in page.replace("http-equiv", "")
     assert "Comparison" not in page
     assert "| P@1 |" in (tmp_path / "report_tables" / "summary.md").read_text()
     table = pd.read_csv(tmp_path / "report_tables" / "frequency.csv")
-    assert table.equals(pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(table.dtypes))
+    assert table.equals(
+        pd.read_parquet(tmp_path / "report_tables" / "frequency.parquet").astype(
+            table.dtypes
+        )
+    )
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_the_stage_that_writes_the_page_has_no_state_in_it(runs, tmp_path):
     stages = {"finetune": {"state": "done"}, "report": {"state": "running"}}
     run = RunResults.load(runs[0])
-    write_report([replace(run, record={**run.record, "stages": stages})], tmp_path / "report.html")
-    setup = pd.read_csv(tmp_path / "report_tables" / "provenance.csv", index_col=0)["planted"]
+    write_report(
+        [replace(run, record={**run.record, "stages": stages})],
+        tmp_path / "report.html",
+    )
+    setup = pd.read_csv(tmp_path / "report_tables" / "provenance.csv", index_col=0)[
+        "planted"
+    ]
     assert setup.filter(like="stage ").to_dict() == {"stage finetune": "done"}
 
 
-@pytest.mark.parametrize(("state", "warned"), [("pending", True), ("failed", True), ("done", False)])
-def test_figures_from_before_the_end_of_training_are_called_so(runs, tmp_path, state, warned):
+@pytest.mark.parametrize(
+    ("state", "warned"), [("pending", True), ("failed", True), ("done", False)]
+)
+def test_figures_from_before_the_end_of_training_are_called_so(
+    runs, tmp_path, state, warned
+):
     run = RunResults.load(runs[0])
-    record = {**run.record, "stages": {"finetune": {"state": "running"}, "evaluate": {"state": state}}}
-    write_report([run, replace(run, name="cut", record=record)], tmp_path / "report.html")
-    assert ("Training of cut has not ended" in (tmp_path / "report.html").read_text()) == warned
+    record = {
+        **run.record,
+        "stages": {"finetune": {"state": "running"}, "evaluate": {"state": state}},
+    }
+    write_report(
+        [run, replace(run, name="cut", record=record)], tmp_path / "report.html"
+    )
+    assert (
+        "Training of cut has not ended" in (tmp_path / "report.html").read_text()
+    ) == warned
 
 
 def test_a_label_with_a_bar_stays_in_its_cell_of_the_summary(tmp_path):
     table = Table("t", ["label", "share"], [["fish|cod", "1.0"]], in_summary=True)
     write_page(tmp_path / "page.html", "Drift", "2 documents.", [table])
-    assert r"| fish\|cod | 1.0 |" in (tmp_path / "page_tables" / "summary.md").read_text()
+    assert (
+        r"| fish\|cod | 1.0 |" in (tmp_path / "page_tables" / "summary.md").read_text()
+    )
 
 
 def test_a_bar_of_the_report_releases_the_documents_that_it_says(runs, tmp_path):
     write_report([RunResults.load(runs[0])], tmp_path / "report.html")
     table = pd.read_csv(tmp_path / "report_tables" / "bars.csv")
-    bars = json.loads((runs[0] / "eval" / "test" / "details.json").read_text())["release"]["bars"]
+    bars = json.loads((runs[0] / "eval" / "test" / "details.json").read_text())[
+        "release"
+    ]["bars"]
     for name, known in bars.items():
         assert (table[f"expected_{name}>="] <= known[3::4]).all()
-        assert table[f"expected_{name}>="].to_numpy() == pytest.approx(np.array(known[3::4]), abs=1e-4)
+        assert table[f"expected_{name}>="].to_numpy() == pytest.approx(
+            np.array(known[3::4]), abs=1e-4
+        )
 
 
 def test_two_runs_are_compared_in_pairs(runs, tmp_path):
     write_report([RunResults.load(run) for run in runs], tmp_path / "report.html")
-    table = pd.read_csv(tmp_path / "report_tables" / "differences.csv").set_index("metric")
-    values = [json.loads((run / "eval" / "test" / "metrics.json").read_text())["ndcg@5"] for run in runs]
+    table = pd.read_csv(tmp_path / "report_tables" / "differences.csv").set_index(
+        "metric"
+    )
+    values = [
+        json.loads((run / "eval" / "test" / "metrics.json").read_text())["ndcg@5"]
+        for run in runs
+    ]
     assert float(table.loc["nDCG@5", "difference, points"].split()[0]) == pytest.approx(
         100 * (values[1] - values[0]), abs=0.006
     )
     changes = pd.read_csv(tmp_path / "report_tables" / "changes.csv")
     points = changes["change, points"]
     assert points.is_monotonic_decreasing
-    assert points.tolist() == pytest.approx((changes["F1 of the run"] - changes["F1 of planted"]).tolist(), abs=0.11)
+    assert points.tolist() == pytest.approx(
+        (changes["F1 of the run"] - changes["F1 of planted"]).tolist(), abs=0.11
+    )
     assert (changes["documents"] >= 5).all()
     settings = pd.read_csv(tmp_path / "report_tables" / "settings.csv")
     assert settings["setting"].tolist() == ["name", "plant.epochs"]
@@ -95,7 +139,9 @@ def test_two_runs_are_compared_in_pairs(runs, tmp_path):
 
 def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
     other = make_run(tmp_path, "other", documents=100)
-    write_report([RunResults.load(runs[0]), RunResults.load(other)], tmp_path / "report.html")
+    write_report(
+        [RunResults.load(runs[0]), RunResults.load(other)], tmp_path / "report.html"
+    )
     page = (tmp_path / "report.html").read_text()
     assert "Not compared in pairs: other: its documents" in page
     words = "nothing shows that other was evaluated on the documents of planted"
@@ -107,18 +153,28 @@ def test_runs_of_other_documents_are_shown_but_not_paired(runs, tmp_path):
 
 def ranked_labels(folder):
     """The labels of the tables of best and of worst labels."""
-    return [pd.read_csv(folder / "report_tables" / f"{which}_labels.csv") for which in ("best", "worst")]
+    return [
+        pd.read_csv(folder / "report_tables" / f"{which}_labels.csv")
+        for which in ("best", "worst")
+    ]
 
 
 def with_support(run, support_L):
     """The run with other numbers of documents of its labels."""
     column = run.per_label.column_names.index("support")
-    return replace(run, per_label=run.per_label.set_column(column, "support", pa.array(support_L)))
+    return replace(
+        run, per_label=run.per_label.set_column(column, "support", pa.array(support_L))
+    )
 
 
 @pytest.mark.parametrize("documents", [149, 2000])
-def test_no_label_is_among_the_best_and_the_worst_and_all_have_enough_documents(tmp_path, documents):
-    write_report([RunResults.load(make_run(tmp_path, "run", documents=documents))], tmp_path / "report.html")
+def test_no_label_is_among_the_best_and_the_worst_and_all_have_enough_documents(
+    tmp_path, documents
+):
+    write_report(
+        [RunResults.load(make_run(tmp_path, "run", documents=documents))],
+        tmp_path / "report.html",
+    )
     best, worst = ranked_labels(tmp_path)
     assert len(best) == len(worst) == 10
     assert not set(best["label"]) & set(worst["label"])
@@ -127,7 +183,9 @@ def test_no_label_is_among_the_best_and_the_worst_and_all_have_enough_documents(
 
 
 @pytest.mark.parametrize(("ranked", "in_each"), [(7, 3), (2, 1), (1, 0), (0, 0)])
-def test_few_labels_are_shared_between_the_best_and_the_worst(runs, tmp_path, ranked, in_each):
+def test_few_labels_are_shared_between_the_best_and_the_worst(
+    runs, tmp_path, ranked, in_each
+):
     run = RunResults.load(runs[0])
     support_L = np.where(np.arange(len(run.per_label)) < ranked, 9, 4)
     write_report([with_support(run, support_L)], tmp_path / "report.html")
@@ -137,25 +195,45 @@ def test_few_labels_are_shared_between_the_best_and_the_worst(runs, tmp_path, ra
         assert [len(labels) for labels in ranked_labels(tmp_path)] == [in_each, in_each]
 
 
-def test_the_page_opens_with_three_numbers_in_words_and_a_picture_and_folds_its_tables(runs, tmp_path):
+def test_the_page_opens_with_three_numbers_in_words_and_a_picture_and_folds_its_tables(
+    runs, tmp_path
+):
     run = RunResults.load(runs[0])
     write_report([run], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    opening = page[page.index('<section id="overview">') : page.index('<section id="headline">')]
+    opening = page[
+        page.index('<section id="overview">') : page.index('<section id="headline">')
+    ]
     assert opening.count('<div class="figure">') == 3
     assert opening.count('<svg class="chart"') == 1
     assert "<table" not in opening
-    assert f"Of 100 documents, about {100 * run.metrics['p@1']:.0f} get a right label" in opening
-    assert f"Of 100 labels that documents have, about {100 * run.metrics['micro_recall']:.0f} are predicted" in opening
+    assert (
+        f"Of 100 documents, about {100 * run.metrics['p@1']:.0f} get a right label"
+        in opening
+    )
+    assert (
+        f"Of 100 labels that documents have, about {100 * run.metrics['micro_recall']:.0f} are predicted"
+        in opening
+    )
     assert "labels with &gt;50" in opening
     assert page.count('<details class="folded">') == page.count('<div class="scroll"')
 
 
-def test_rare_and_frequent_labels_are_compared_only_where_both_have_documents(runs, tmp_path):
+def test_rare_and_frequent_labels_are_compared_only_where_both_have_documents(
+    runs, tmp_path
+):
     run = RunResults.load(runs[0])
-    bins = {name: {**row, "docs": row["docs"] if name == ">50" else 3} for name, row in run.metrics["bins"].items()}
-    write_report([replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html")
-    assert "Fewer than two groups of labels have 5 or more documents" in (tmp_path / "report.html").read_text()
+    bins = {
+        name: {**row, "docs": row["docs"] if name == ">50" else 3}
+        for name, row in run.metrics["bins"].items()
+    }
+    write_report(
+        [replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html"
+    )
+    assert (
+        "Fewer than two groups of labels have 5 or more documents"
+        in (tmp_path / "report.html").read_text()
+    )
 
 
 def test_only_the_evaluation_is_needed(runs, tmp_path):
@@ -174,7 +252,9 @@ def test_label_names_cannot_break_out_of_the_page():
 
 def test_labels_of_runs_join_by_name(runs):
     columns = label_columns([RunResults.load(run) for run in runs])
-    frame = pd.read_parquet(runs[1] / "eval" / "test" / "per_label.parquet").set_index("label")
+    frame = pd.read_parquet(runs[1] / "eval" / "test" / "per_label.parquet").set_index(
+        "label"
+    )
     assert columns["runs"][1]["tp"] == frame.loc[columns["labels"], "tp"].tolist()
     assert columns["total"] == len(frame)
 
@@ -198,10 +278,20 @@ def single_label_run(folder, name, classes, documents=60, seed=0):
 
 
 def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
-    runs = [single_label_run(tmp_path, "topics", 3), single_label_run(tmp_path, "others", 3, seed=1)]
+    runs = [
+        single_label_run(tmp_path, "topics", 3),
+        single_label_run(tmp_path, "others", 3, seed=1),
+    ]
     write_report(runs, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    for words in ("Confusion matrix", "best label", "accuracy = micro-F1", "macro-recall", "Accuracy@k", "Reliability"):
+    for words in (
+        "Confusion matrix",
+        "best label",
+        "accuracy = micro-F1",
+        "macro-recall",
+        "Accuracy@k",
+        "Reliability",
+    ):
         assert words in page
     for words in ("P@", "R@", "nDCG", "F1 by threshold", "Precision and recall"):
         assert words not in page, "a constant, or another name of the accuracy"
@@ -209,11 +299,18 @@ def test_a_single_label_task_shows_what_has_a_meaning_there(tmp_path):
     assert differences["metric"][0] == "accuracy = micro-F1"
 
 
-@pytest.mark.parametrize(("groups", "there"), [((">50",), False), (("1-5", ">50"), True)])
+@pytest.mark.parametrize(
+    ("groups", "there"), [((">50",), False), (("1-5", ">50"), True)]
+)
 def test_groups_of_classes_are_left_out_where_there_is_one(tmp_path, groups, there):
     run = single_label_run(tmp_path, "topics", 3)
-    bins = {name: {**row, "labels": 3 if name in groups else 0} for name, row in run.metrics["bins"].items()}
-    write_report([replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html")
+    bins = {
+        name: {**row, "labels": 3 if name in groups else 0}
+        for name, row in run.metrics["bins"].items()
+    }
+    write_report(
+        [replace(run, metrics={**run.metrics, "bins": bins})], tmp_path / "report.html"
+    )
     assert ("By label frequency" in (tmp_path / "report.html").read_text()) is there
 
 
@@ -221,14 +318,22 @@ def test_a_run_counts_its_own_documents_of_a_label(runs, tmp_path):
     other = make_run(tmp_path, "other", documents=100)
     columns = label_columns([RunResults.load(run) for run in (*runs, other)])
     frames = [
-        pd.read_parquet(run / "eval" / "test" / "per_label.parquet").set_index("label").loc[columns["labels"]]
+        pd.read_parquet(run / "eval" / "test" / "per_label.parquet")
+        .set_index("label")
+        .loc[columns["labels"]]
         for run in (runs[0], other)
     ]
     assert columns["support"] == frames[0]["support"].tolist()
-    assert [run["support"] for run in columns["runs"]] == [0, 0, frames[1]["support"].tolist()]
+    assert [run["support"] for run in columns["runs"]] == [
+        0,
+        0,
+        frames[1]["support"].tolist(),
+    ]
 
 
-def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compared(runs, tmp_path):
+def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compared(
+    runs, tmp_path
+):
     base, same = (RunResults.load(run) for run in runs)
     assert compare.caveats([base, same]) == []
     table = base.per_label.to_pandas()
@@ -237,20 +342,41 @@ def test_runs_with_other_labels_or_counts_say_so_and_their_groups_are_not_compar
     more = table.assign(train_count=table["train_count"].where(~rare, 8))
     other = replace(base, name="more", per_label=pa.Table.from_pandas(more))
     (sentence,) = compare.caveats([base, other])
-    assert "more: labels have other numbers of training documents than in planted" in sentence
+    assert (
+        "more: labels have other numbers of training documents than in planted"
+        in sentence
+    )
     metrics = {row[0] for row in compare.paired_differences([base, other])[0].rows}
     assert "macro-F1 of labels with >50 training documents" in metrics
-    assert not metrics & {f"macro-F1 of labels with {name} training documents" for name in ("6-10", "11-50")}
+    assert not metrics & {
+        f"macro-F1 of labels with {name} training documents"
+        for name in ("6-10", "11-50")
+    }
     fewer = replace(base, name="fewer", per_label=pa.Table.from_pandas(table[~rare]))
-    assert f"{rare.sum()} are only in planted and 0 only in fewer" in compare.caveats([base, fewer])[0]
+    assert (
+        f"{rare.sum()} are only in planted and 0 only in fewer"
+        in compare.caveats([base, fewer])[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("damaged", "content", "message"),
     [
-        ("eval/test/per_label.parquet", b"PAR1cut", r"per_label\.parquet: cannot be read as Parquet"),
-        ("eval/test/per_label.parquet", None, r"per_label\.parquet: cannot be read as Parquet: no such file; evaluate"),
-        ("eval/test/replicates.parquet", b"PAR1cut", r"replicates\.parquet: cannot be read as Parquet"),
+        (
+            "eval/test/per_label.parquet",
+            b"PAR1cut",
+            r"per_label\.parquet: cannot be read as Parquet",
+        ),
+        (
+            "eval/test/per_label.parquet",
+            None,
+            r"per_label\.parquet: cannot be read as Parquet: no such file; evaluate",
+        ),
+        (
+            "eval/test/replicates.parquet",
+            b"PAR1cut",
+            r"replicates\.parquet: cannot be read as Parquet",
+        ),
         ("eval/test/metrics.json", b"{}", r"metrics\.json: no 'docs'"),
         ("config.yaml", b"a: [", r"config\.yaml: damaged"),
         ("config.yaml", b"words", r"config\.yaml: damaged"),
@@ -291,10 +417,18 @@ def test_what_cannot_be_reported_is_named(runs, tmp_path):
 
 @pytest.mark.parametrize("value", [0.0, 5.0, 1e-9, 1e12])
 def test_charts_hold_constant_and_extreme_values(value):
-    chart = line_chart([Series("a", [1, 2], [value, math.nan])], Axis("x"), Axis("y"), "a chart")
+    chart = line_chart(
+        [Series("a", [1, 2], [value, math.nan])], Axis("x"), Axis("y"), "a chart"
+    )
     assert isinstance(chart, Markup)
     assert "nan" not in chart
-    bars = bar_chart(["<g>"], [Bars("a", [None]), Bars("b", [value], 1, [[value, value]])], "x", Axis("y"), "b")
+    bars = bar_chart(
+        ["<g>"],
+        [Bars("a", [None]), Bars("b", [value], 1, [[value, value]])],
+        "x",
+        Axis("y"),
+        "b",
+    )
     assert "&lt;g&gt;" in bars
     assert "<g>" not in bars
 

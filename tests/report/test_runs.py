@@ -32,7 +32,9 @@ def metrics(run, split="test"):
 
 def test_what_only_training_can_measure_is_kept(run):
     before = metrics(run)
-    assert all(before[key] is not None for key in ("micro_auc", "macro_auc", "micro_auc_error"))
+    assert all(
+        before[key] is not None for key in ("micro_auc", "macro_auc", "micro_auc_error")
+    )
     evaluate_run(run)
     after = metrics(run)
     assert after.pop("threshold_tuned_here") is False
@@ -43,21 +45,30 @@ def test_what_only_training_can_measure_is_kept(run):
 def test_a_split_that_cannot_be_evaluated_again_is_named(run, capsys, missing):
     (run / "eval" / "test" / missing).unlink()
     evaluate_run(run)
-    assert f"warning: test: not evaluated again: {run / 'eval' / 'test'} has no {missing}" in capsys.readouterr().err
+    assert (
+        f"warning: test: not evaluated again: {run / 'eval' / 'test'} has no {missing}"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("folder", ["model", "eval", "nowhere"])
 def test_what_is_not_a_run_has_no_predictions(run, folder):
-    with pytest.raises(DataError, match=rf"{folder}: no predictions there .*; give a finished run"):
+    with pytest.raises(
+        DataError, match=rf"{folder}: no predictions there .*; give a finished run"
+    ):
         evaluate_run(run / folder)
 
 
 def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
-    config = tiny_runs.load(run / "config.yaml", "data.limit.train=20", f"data.corpus={tmp_path / 'corpus'}")
+    config = tiny_runs.load(
+        run / "config.yaml", "data.limit.train=20", f"data.corpus={tmp_path / 'corpus'}"
+    )
     prepare_stage(config)
     text = (run / "config.yaml").read_text()
     corpus = next(line for line in text.splitlines() if line.startswith("  corpus: "))
-    (run / "config.yaml").write_text(text.replace(corpus, f"  corpus: {tmp_path / 'corpus'}"))
+    (run / "config.yaml").write_text(
+        text.replace(corpus, f"  corpus: {tmp_path / 'corpus'}")
+    )
     before = (run / "eval" / "test" / "metrics.json").read_bytes()
     with pytest.raises(DataError, match=r"corpus: .*tiny"):
         evaluate_run(run)
@@ -66,7 +77,9 @@ def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
 
 def test_one_run_given_twice_is_shown_once(run, tmp_path, capsys):
     report_runs([run, run], tmp_path / "report.html")
-    assert "1 of the runs were given before; each is shown once" in capsys.readouterr().err
+    assert (
+        "1 of the runs were given before; each is shown once" in capsys.readouterr().err
+    )
     assert "<h2>Comparison" not in (tmp_path / "report.html").read_text()
 
 
@@ -94,7 +107,13 @@ def test_another_decision_needs_no_training(run):
         [one._replace(predicted=True) for one in labels] for labels in asked
     ]
     details = json.loads((run / "eval" / "test" / "details.json").read_text())
-    assert [row["rule"] for row in details["rules"]] == ["top_k=2", "micro", "macro", "samples", "precision=0.9"]
+    assert [row["rule"] for row in details["rules"]] == [
+        "top_k=2",
+        "micro",
+        "macro",
+        "samples",
+        "precision=0.9",
+    ]
     page = (run / "eval" / "test" / "report.html").read_text()
     assert "What each rule gives" in page
     assert "Released documents: recall" in page
@@ -103,22 +122,36 @@ def test_another_decision_needs_no_training(run):
         decide(model, rule)
         assert xmtc.Model.from_pretrained(model).decision.rule == rule
     evaluate_run(run)
-    found = [json.loads((run / "eval" / "dev" / name).read_text()) for name in ("metrics.json", "details.json")]
-    assert found[0]["macro_f1"] == pytest.approx(found[1]["rules"][0]["macro_f1"])  # each half by the other
+    found = [
+        json.loads((run / "eval" / "dev" / name).read_text())
+        for name in ("metrics.json", "details.json")
+    ]
+    assert found[0]["macro_f1"] == pytest.approx(
+        found[1]["rules"][0]["macro_f1"]
+    )  # each half by the other
     with pytest.raises(ConfigError, match="not a rule"):
         as_rule("best")
 
 
 @pytest.mark.parametrize("per_label", [False, True])
 def test_a_threshold_that_was_edited_is_the_one_in_use(run, per_label):
-    edited = {"rule": "macro" if per_label else "micro", "global": 0.5, "per_label": [0.5] * 6 if per_label else None}
+    edited = {
+        "rule": "macro" if per_label else "micro",
+        "global": 0.5,
+        "per_label": [0.5] * 6 if per_label else None,
+    }
     (run / "model" / "thresholds.json").write_text(json.dumps(edited))
     evaluate_run(run)
     for split in ("dev", "test"):
         folder = run / "eval" / split
-        measured, (first, *others) = metrics(run, split), json.loads((folder / "details.json").read_text())["rules"]
+        measured, (first, *others) = (
+            metrics(run, split),
+            json.loads((folder / "details.json").read_text())["rules"],
+        )
         scores = pd.read_parquet(folder / "predictions.parquet")["scores"]
-        assert first["predicted_per_doc"] == pytest.approx(np.mean([(one >= 0.5).sum() for one in scores]))
+        assert first["predicted_per_doc"] == pytest.approx(
+            np.mean([(one >= 0.5).sum() for one in scores])
+        )
         assert first["micro_f1"] == pytest.approx(measured["micro_f1"])
         assert first["rule"] == edited["rule"] not in {row["rule"] for row in others}
 

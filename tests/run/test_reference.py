@@ -35,7 +35,9 @@ def fields(shape: Shape, path: str = "") -> Iterator[tuple[str, Shape]]:
 
 def test_every_field_is_documented() -> None:
     every = fields(with_inherited_words(Shape.of(RunConfig)))
-    undocumented = {path for path, shape in every if not shape.schema.get("description")}
+    undocumented = {
+        path for path, shape in every if not shape.schema.get("description")
+    }
     assert {path for path in undocumented if not path.endswith(".kind")} == set()
 
 
@@ -51,11 +53,15 @@ def test_the_columns_that_are_asked_for_are_those_that_are_read(name: str) -> No
     path = ROOT / "configs" / name
     columns = load_config(RunConfig, path).data.source.columns
     for text in (path.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")):
-        assert re.findall(r"columns (\w+) and (\w+)", text) == [(columns.text, columns.labels)]
+        assert re.findall(r"columns (\w+) and (\w+)", text) == [
+            (columns.text, columns.labels)
+        ]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_every_shipped_configuration_loads_and_survives_its_snapshot(path: Path, tmp_path: Path) -> None:
+def test_every_shipped_configuration_loads_and_survives_its_snapshot(
+    path: Path, tmp_path: Path
+) -> None:
     config = load_config(RunConfig, path)
     resolved = tmp_path / "config.yaml"
     resolved.write_text(dump_yaml(config), encoding="utf-8")

@@ -38,22 +38,49 @@ def test_resolved_yaml_loads_to_an_equal_config(tmp_path: Path) -> None:
 
 
 def test_hash_depends_on_every_part() -> None:
-    assert config_hash(CONFIG) == config_hash(TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5))
+    assert config_hash(CONFIG) == config_hash(
+        TrackConfig(sinks=(TensorBoardConfig(),), checkpoint_every_minutes=1e-5)
+    )
     other = replace(CONFIG, keep_last=3)
-    assert len({config_hash(CONFIG), config_hash(other), config_hash(CONFIG, "a"), config_hash(CONFIG, {"a": 1})}) == 4
+    assert (
+        len(
+            {
+                config_hash(CONFIG),
+                config_hash(other),
+                config_hash(CONFIG, "a"),
+                config_hash(CONFIG, {"a": 1}),
+            }
+        )
+        == 4
+    )
 
 
 def test_differences_name_the_nested_key() -> None:
     before = {"a": 1, "b": {"c": [1], "d": 2}, "gone": 0}
     after = {"a": 1, "b": {"c": [1, 2], "d": 2}, "new": "x"}
-    assert list(changed_settings(before, after)) == ["b.c: [1] -> [1, 2]", "gone: 0 -> null", 'new: null -> "x"']
+    assert list(changed_settings(before, after)) == [
+        "b.c: [1] -> [1, 2]",
+        "gone: 0 -> null",
+        'new: null -> "x"',
+    ]
 
 
 def test_stages_go_from_pending_to_done_and_are_skipped_then(tmp_path: Path) -> None:
-    with RunState.open(tmp_path / "run", CONFIG, stages=("mig", "plant"), seeds={"seed": 13}, world_size=2) as run:
+    with RunState.open(
+        tmp_path / "run",
+        CONFIG,
+        stages=("mig", "plant"),
+        seeds={"seed": 13},
+        world_size=2,
+    ) as run:
         assert len(run.record.sessions) == 1
         with run.stage("mig", "aa"):
-            assert json.loads((tmp_path / "run/run.json").read_text())["stages"]["mig"]["state"] == "running"
+            assert (
+                json.loads((tmp_path / "run/run.json").read_text())["stages"]["mig"][
+                    "state"
+                ]
+                == "running"
+            )
         run.set_fingerprint("corpus", "cc")
     with RunState.open(tmp_path / "run", CONFIG, stages=("mig", "plant")) as run:
         assert len(run.record.sessions) == 2
@@ -78,7 +105,9 @@ def test_stages_go_from_pending_to_done_and_are_skipped_then(tmp_path: Path) -> 
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_a_failed_stage_is_written_down_without_foreign_text(tmp_path: Path, error: BaseException, words: str) -> None:
+def test_a_failed_stage_is_written_down_without_foreign_text(
+    tmp_path: Path, error: BaseException, words: str
+) -> None:
     with RunState.open(tmp_path, CONFIG) as run:
         with pytest.raises(type(error)), run.stage("plant", "aa"):
             raise error
@@ -110,10 +139,16 @@ def test_tracking_may_change_in_a_run_that_continues(tmp_path: Path) -> None:
         RunState.open(tmp_path, replace(changed, seed=2))
 
 
-def test_a_run_that_trained_nothing_leaves_its_name_to_another_configuration(tmp_path: Path) -> None:
+def test_a_run_that_trained_nothing_leaves_its_name_to_another_configuration(
+    tmp_path: Path,
+) -> None:
     changed = replace(CONFIG, keep_last=5)
     with RunState.open(tmp_path, CONFIG, stages=("prepare", "mig", "finetune")) as run:
-        for name, state in (("prepare", "done"), ("mig", "done"), ("finetune", "failed")):
+        for name, state in (
+            ("prepare", "done"),
+            ("mig", "done"),
+            ("finetune", "failed"),
+        ):
             run.set_stage(name, StageRecord(state=state, fingerprint="a"))
     with RunState.open(tmp_path, changed, stages=("prepare", "mig", "finetune")) as run:
         assert [stage.state for stage in run.record.stages.values()] == ["pending"] * 3
@@ -125,7 +160,10 @@ def test_a_run_that_trained_nothing_leaves_its_name_to_another_configuration(tmp
 
 
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
-    with RunState.open(tmp_path, CONFIG), pytest.raises(ConfigError, match="another process is at work"):
+    with (
+        RunState.open(tmp_path, CONFIG),
+        pytest.raises(ConfigError, match="another process is at work"),
+    ):
         RunState.open(tmp_path, CONFIG)
     RunState.open(tmp_path, CONFIG).close()
 
@@ -157,7 +195,9 @@ def test_a_damaged_record_says_so(tmp_path: Path, text: str) -> None:
         RunState.open(tmp_path, CONFIG)
 
 
-def test_atomic_write_keeps_the_old_file_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atomic_write_keeps_the_old_file_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "file"
     write_text(target, "old")
 
@@ -179,11 +219,15 @@ def test_versions_and_commit() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_run_that_is_removed_meanwhile_is_not_brought_back(tmp_path: Path, again: bool) -> None:
+def test_a_run_that_is_removed_meanwhile_is_not_brought_back(
+    tmp_path: Path, again: bool
+) -> None:
     with RunState.open(tmp_path / "run", CONFIG, stages=("mig",)) as run:
         shutil.rmtree(tmp_path / "run")
         other = RunState.open(tmp_path / "run", CONFIG) if again else None
-        with pytest.raises(StorageError, match="removed or replaced while this run worked"):
+        with pytest.raises(
+            StorageError, match="removed or replaced while this run worked"
+        ):
             run.set_fingerprint("corpus", "cc")
     if other is None:
         assert not (tmp_path / "run").exists()

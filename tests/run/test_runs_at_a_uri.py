@@ -45,12 +45,20 @@ def place(tmp_path_factory) -> Iterator[Place]:
             folder,
             plant={"parts": []},
             storage={"cache": str(folder / "first"), "retry_minutes": 0.01},
-            track={"directory": RUNS, "log_every_steps": 1, "checkpoint_every_steps": 3},
+            track={
+                "directory": RUNS,
+                "log_every_steps": 1,
+                "checkpoint_every_steps": 3,
+            },
         )
         text = config.read_text()
         for split in ("train", "dev", "test"):
-            Remote(f"s3://{BUCKET}/source").upload(folder / f"{split}.jsonl", f"{split}.jsonl")
-            text = text.replace(f"{folder / split}.jsonl", f"s3://{BUCKET}/source/{split}.jsonl")
+            Remote(f"s3://{BUCKET}/source").upload(
+                folder / f"{split}.jsonl", f"{split}.jsonl"
+            )
+            text = text.replace(
+                f"{folder / split}.jsonl", f"s3://{BUCKET}/source/{split}.jsonl"
+            )
             (folder / f"{split}.jsonl").unlink()
         config.write_text(text.replace(str(folder / "corpus"), CORPUS))
         found = Place(server, folder, config)
@@ -60,22 +68,42 @@ def place(tmp_path_factory) -> Iterator[Place]:
 
 def test_everything_is_there(place):
     there = names(f"{RUNS}/tiny")
-    for name in ("run.json", "config.yaml", "metrics.jsonl", "model/config.json", "eval/test/report.html"):
+    for name in (
+        "run.json",
+        "config.yaml",
+        "metrics.jsonl",
+        "model/config.json",
+        "eval/test/report.html",
+    ):
         assert name in there
-    steps = {name.split("/")[1] for name in there if name.startswith("checkpoints/step_")}
+    steps = {
+        name.split("/")[1] for name in there if name.startswith("checkpoints/step_")
+    }
     assert steps == {"step_00000018", "step_00000020"}, "keep_last holds there too"
     assert not [name for name in there if name.endswith((".tmp", ".part", ".lock"))]
     words = {"words.json", "words.safetensors"}
-    assert {"manifest.json", "labels.arrow", "train/00000.arrow", "tokenizer/tokenizer.json"} | words <= names(CORPUS)
+    assert {
+        "manifest.json",
+        "labels.arrow",
+        "train/00000.arrow",
+        "tokenizer/tokenizer.json",
+    } | words <= names(CORPUS)
 
 
 def test_another_machine_finds_everything_done(place, monkeypatch, capsys):
-    monkeypatch.setattr("xmtc.pipeline.run_workers", lambda *_: pytest.fail("trains again"))
-    monkeypatch.setattr("xmtc.data.prepare._Work.build", lambda *_: pytest.fail("prepares again"))
+    monkeypatch.setattr(
+        "xmtc.pipeline.run_workers", lambda *_: pytest.fail("trains again")
+    )
+    monkeypatch.setattr(
+        "xmtc.data.prepare._Work.build", lambda *_: pytest.fail("prepares again")
+    )
     run = train_run(place.load(place.cache("second")))
     assert "finetune: already done, skipped" in capsys.readouterr().err
     assert run.is_relative_to(place.folder / "second")
-    assert json.loads((run / "run.json").read_text())["stages"]["report"]["state"] == "done"
+    assert (
+        json.loads((run / "run.json").read_text())["stages"]["report"]["state"]
+        == "done"
+    )
 
 
 def stop_at(step: int, action, monkeypatch) -> None:
@@ -103,11 +131,15 @@ def test_another_machine_resumes_from_the_newest_checkpoint(place, monkeypatch, 
     run = train_run(place.load("name=moved", place.cache("another")))
     said = capsys.readouterr().err
     assert "resuming after step 6/20" in said
-    assert losses(run, "finetune") == losses(place.folder / first_run(place), "finetune")
+    assert losses(run, "finetune") == losses(
+        place.folder / first_run(place), "finetune"
+    )
 
 
 def first_run(place: Place) -> Path:
-    return next((place.folder / "first" / "runs").glob("*/tiny")).relative_to(place.folder)
+    return next((place.folder / "first" / "runs").glob("*/tiny")).relative_to(
+        place.folder
+    )
 
 
 def test_a_lost_server_ends_the_run_which_then_resumes(place, monkeypatch, capsys):
@@ -119,12 +151,21 @@ def test_a_lost_server_ends_the_run_which_then_resumes(place, monkeypatch, capsy
         finally:
             place.server.start()
     local = place.folder / first_run(place).with_name("cut")
-    assert (local / "checkpoints" / "step_00000009" / "manifest.json").exists(), "what is done is kept here"
+    assert (local / "checkpoints" / "step_00000009" / "manifest.json").exists(), (
+        "what is done is kept here"
+    )
     assert "checkpoints/step_00000009/manifest.json" not in names(f"{RUNS}/cut")
     run = train_run(place.load("name=cut"))
     assert "resuming after step 9/20" in capsys.readouterr().err
-    assert losses(run, "finetune") == losses(place.folder / first_run(place), "finetune")
-    assert json.loads(Remote(f"{RUNS}/cut").read("run.json") or b"")["stages"]["report"]["state"] == "done"
+    assert losses(run, "finetune") == losses(
+        place.folder / first_run(place), "finetune"
+    )
+    assert (
+        json.loads(Remote(f"{RUNS}/cut").read("run.json") or b"")["stages"]["report"][
+            "state"
+        ]
+        == "done"
+    )
 
 
 def test_a_run_that_another_machine_has_resumed_is_refused(place, monkeypatch):
@@ -143,13 +184,23 @@ def test_a_corpus_without_manifest_is_none_and_is_made_again(place):
     manifest = corpus.read("manifest.json")
     corpus.remove("manifest.json")
     made = prepare_stage(place.load(place.cache("third")))
-    assert (made.path / "manifest.json").read_bytes() == manifest == corpus.read("manifest.json")
+    assert (
+        (made.path / "manifest.json").read_bytes()
+        == manifest
+        == corpus.read("manifest.json")
+    )
 
 
-def test_a_place_that_cannot_be_written_is_found_before_the_corpus_is_made(place, monkeypatch):
-    config = place.load(place.cache("unwritable"), "data.corpus=s3://nobodys-bucket/corpus")
+def test_a_place_that_cannot_be_written_is_found_before_the_corpus_is_made(
+    place, monkeypatch
+):
+    config = place.load(
+        place.cache("unwritable"), "data.corpus=s3://nobodys-bucket/corpus"
+    )
     monkeypatch.setattr("xmtc.pipeline.prepare_corpus", lambda *_: pytest.fail("made"))
-    with pytest.raises(StorageError, match=r"s3://nobodys-bucket/corpus/\S+: writing failed"):
+    with pytest.raises(
+        StorageError, match=r"s3://nobodys-bucket/corpus/\S+: writing failed"
+    ):
         prepare_stage(config)
 
 
@@ -174,11 +225,26 @@ def test_commands_take_uris(place, monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "200")
     assert "finetune  done" in xmtc("status", f"{RUNS}/tiny")
-    assert '"labels"' in xmtc("predict", f"{RUNS}/tiny/model", "--text", "lawery and fishing")
+    assert '"labels"' in xmtc(
+        "predict", f"{RUNS}/tiny/model", "--text", "lawery and fishing"
+    )
     source, scores = f"s3://{BUCKET}/source", f"s3://{BUCKET}/scores"
     for _ in range(2):
-        xmtc("score", f"{RUNS}/tiny/model", f"{source}/dev.jsonl", f"{source}/te*.jsonl", "-o", scores, "--id", "id")
-    assert names(scores) >= {"_manifest.json", "_rejected.parquet", "part-00000-00000.parquet"}
+        xmtc(
+            "score",
+            f"{RUNS}/tiny/model",
+            f"{source}/dev.jsonl",
+            f"{source}/te*.jsonl",
+            "-o",
+            scores,
+            "--id",
+            "id",
+        )
+    assert names(scores) >= {
+        "_manifest.json",
+        "_rejected.parquet",
+        "part-00000-00000.parquet",
+    }
     page = place.folder / "report.html"
     xmtc("report", f"{RUNS}/tiny", "-o", str(page))
     assert page.stat().st_size > 10_000

@@ -42,25 +42,44 @@ def write_all(folder):
 
 def test_a_source_says_its_columns():
     columns = ColumnsConfig(id="id", text=("title", "text"), labels="l")
-    assert document_columns(CsvConfig(files=SplitFilesConfig(train="a.csv"), columns=columns)) == TRAINED_ON
+    assert (
+        document_columns(
+            CsvConfig(files=SplitFilesConfig(train="a.csv"), columns=columns)
+        )
+        == TRAINED_ON
+    )
     assert document_columns(PydocsConfig()) is None
 
 
 def test_every_structured_file_is_read_as_in_training(tmp_path):
     for name in write_all(tmp_path):
-        found = texts_to_predict(tmp_path / name, text_columns(None, None, TRAINED_ON), TRAINED_ON)
-        assert found == [({"id": row["id"]}, text) for row, text in zip(ROWS, TEXTS, strict=True)], name
-    folder = texts_to_predict(tmp_path, text_columns(None, None, TRAINED_ON), TRAINED_ON)
+        found = texts_to_predict(
+            tmp_path / name, text_columns(None, None, TRAINED_ON), TRAINED_ON
+        )
+        assert found == [
+            ({"id": row["id"]}, text) for row, text in zip(ROWS, TEXTS, strict=True)
+        ], name
+    folder = texts_to_predict(
+        tmp_path, text_columns(None, None, TRAINED_ON), TRAINED_ON
+    )
     assert sorted(text for _, text in folder) == sorted(5 * TEXTS)
-    other = texts_to_predict(tmp_path / "rows.csv", text_columns(["text"], "title", TRAINED_ON), TRAINED_ON)
+    other = texts_to_predict(
+        tmp_path / "rows.csv", text_columns(["text"], "title", TRAINED_ON), TRAINED_ON
+    )
     assert [text for _, text in other] == [row["text"] for row in ROWS]
-    without = texts_to_predict(tmp_path / "rows.csv", text_columns(["text"], None), None)
-    assert [place for place, _ in without] == [{"id": f"rows.csv:{n}"} for n in (1, 2, 3)]
+    without = texts_to_predict(
+        tmp_path / "rows.csv", text_columns(["text"], None), None
+    )
+    assert [place for place, _ in without] == [
+        {"id": f"rows.csv:{n}"} for n in (1, 2, 3)
+    ]
 
 
 def test_several_columns_are_one_field_of_a_model_that_has_one(tmp_path):
     path = tmp_path / write_all(tmp_path)[0]
-    found = texts_to_predict(path, text_columns(["title", "text"], None, DocumentColumns()), None)
+    found = texts_to_predict(
+        path, text_columns(["title", "text"], None, DocumentColumns()), None
+    )
     assert [field_parts(text, 1) for _, text in found] == [[text] for text in TEXTS]
     with pytest.raises(DataError, match="a document has 2 fields, but the model has 3"):
         field_parts(found[0][1], 3)
@@ -69,39 +88,83 @@ def test_several_columns_are_one_field_of_a_model_that_has_one(tmp_path):
 def test_a_model_remembers_its_columns_and_labels_files_by_them(whole, xmtc, tmp_path):
     model = whole.run / "model"
     assert read_info(model).columns == DocumentColumns(id="id", text=("text",))
-    rows = [json.loads(line) for line in (whole.folder / "dev.jsonl").read_text().splitlines()]
-    said = [json.loads(line) for line in xmtc("predict", model, "--input", whole.folder / "dev.jsonl").out.splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (whole.folder / "dev.jsonl").read_text().splitlines()
+    ]
+    said = [
+        json.loads(line)
+        for line in xmtc(
+            "predict", model, "--input", whole.folder / "dev.jsonl"
+        ).out.splitlines()
+    ]
     assert [row["id"] for row in said] == [row["id"] for row in rows]
-    expected = package.Model.from_pretrained(model).predict([row["text"] for row in rows])
-    assert [row["labels"][0]["label"] for row in said] == [best[0].label for best in expected]
+    expected = package.Model.from_pretrained(model).predict(
+        [row["text"] for row in rows]
+    )
+    assert [row["labels"][0]["label"] for row in said] == [
+        best[0].label for best in expected
+    ]
 
-    assert xmtc("score", model, whole.folder / "dev.jsonl", "-o", tmp_path / "scored").code == 0
+    assert (
+        xmtc("score", model, whole.folder / "dev.jsonl", "-o", tmp_path / "scored").code
+        == 0
+    )
     scored = pq.read_table(next((tmp_path / "scored").glob("part-*.parquet")))
     assert scored["doc_id"].to_pylist() == [row["id"] for row in rows]
     (tmp_path / "no_id.jsonl").write_text('{"text": "fishing"}\n')
-    assert xmtc("score", model, tmp_path / "no_id.jsonl", "-o", tmp_path / "scored2").code == 0
+    assert (
+        xmtc("score", model, tmp_path / "no_id.jsonl", "-o", tmp_path / "scored2").code
+        == 0
+    )
     scored = pq.read_table(next((tmp_path / "scored2").glob("part-*.parquet")))
     assert scored["doc_id"].to_pylist() == ["no_id.jsonl:1"]
-    assert xmtc("explain", model, "--input", whole.folder / "dev.jsonl", "--doc-id", rows[3]["id"]).code == 0
+    assert (
+        xmtc(
+            "explain",
+            model,
+            "--input",
+            whole.folder / "dev.jsonl",
+            "--doc-id",
+            rows[3]["id"],
+        ).code
+        == 0
+    )
 
 
 def test_ids_and_categories_are_found_where_the_first_object_has_none(tmp_path, caplog):
-    path, trained_on = tmp_path / "a.jsonl", DocumentColumns(id="nr", text=("text",), categories=("type",))
-    path.write_text('{"text": "cod", "nr": "", "x": 1}\n{"text": "fish", "nr": 7, "type": "Law"}\n')
-    assert [row.doc_id for row in read_inputs([str(path)], text_columns(None, None, trained_on), trained_on)] == [
+    path, trained_on = (
+        tmp_path / "a.jsonl",
+        DocumentColumns(id="nr", text=("text",), categories=("type",)),
+    )
+    path.write_text(
+        '{"text": "cod", "nr": "", "x": 1}\n{"text": "fish", "nr": 7, "type": "Law"}\n'
+    )
+    assert [
+        row.doc_id
+        for row in read_inputs(
+            [str(path)], text_columns(None, None, trained_on), trained_on
+        )
+    ] == [
         "a.jsonl:1",
         "7",
     ]
     assert not caplog.records
     path.write_text('{"text": "cod"}\n{"text": "fish", "nr": 7}\n')
-    first, second = read_inputs([str(path)], text_columns(None, None, trained_on), trained_on)
+    first, second = read_inputs(
+        [str(path)], text_columns(None, None, trained_on), trained_on
+    )
     assert ("no column 'nr'" in first.reason, second.doc_id) == (True, "7")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.jsonl", '{"text": "fish"}\n{"body": "Mrs Smith"}\n', "a.jsonl:2: no column 'text'"),
+        (
+            "a.jsonl",
+            '{"text": "fish"}\n{"body": "Mrs Smith"}\n',
+            "a.jsonl:2: no column 'text'",
+        ),
         ("a.jsonl", '{"text": "fish"}\nMrs Smith\n', "a.jsonl:2: malformed JSON"),
         ("a.json", '["Mrs Smith"]', "a.json:1: a JSON list, not an object"),
         ("a.csv", "body,x\nMrs Smith,2\n", "no column 'text'"),
@@ -117,7 +180,12 @@ def test_a_file_of_another_structure_is_refused_without_its_text(
 ):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     (tmp_path / name).write_text(content)
-    outcome = xmtc("predict", whole.run / "model", "--input", "-" if name == "-" else tmp_path / name)
+    outcome = xmtc(
+        "predict",
+        whole.run / "model",
+        "--input",
+        "-" if name == "-" else tmp_path / name,
+    )
     assert (outcome.code, outcome.out) == (1, "")
     assert words in outcome.err
     assert "Mrs Smith" not in outcome.err
@@ -136,8 +204,16 @@ def test_a_pattern_of_a_uri_means_what_it_means_on_a_disk(tmp_path, pattern):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
         remote.upload(path, name)
-    here = [file.path.removeprefix(f"{tmp_path}/in/") for file in input_files([f"{tmp_path}/in/{pattern}"])]
-    there = [file.path.removeprefix("memory://patterns/") for file in input_files([f"memory://patterns/{pattern}"])]
-    copies = fetch(f"memory://patterns/{pattern}", StorageConfig(cache=str(tmp_path / "cache")))
+    here = [
+        file.path.removeprefix(f"{tmp_path}/in/")
+        for file in input_files([f"{tmp_path}/in/{pattern}"])
+    ]
+    there = [
+        file.path.removeprefix("memory://patterns/")
+        for file in input_files([f"memory://patterns/{pattern}"])
+    ]
+    copies = fetch(
+        f"memory://patterns/{pattern}", StorageConfig(cache=str(tmp_path / "cache"))
+    )
     assert here == there
     assert len(input_files([str(copies)])) == len(here)

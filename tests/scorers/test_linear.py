@@ -12,7 +12,9 @@ from xmtc.scorers.gram import gram, kernel
 from xmtc.scorers.linear import Linear, pruned
 
 
-def dense_weights(columns_NP: np.ndarray, labels_NL: np.ndarray, penalty: float) -> np.ndarray:
+def dense_weights(
+    columns_NP: np.ndarray, labels_NL: np.ndarray, penalty: float
+) -> np.ndarray:
     gram_PP = columns_NP.T @ columns_NP + penalty * np.eye(columns_NP.shape[1])
     return np.linalg.solve(gram_PP, columns_NP.T @ labels_NL)
 
@@ -24,7 +26,9 @@ def test_products_are_those_of_dense_matrices() -> None:
     np.testing.assert_allclose(gram(words), whole.T @ whole, atol=1e-4)
     np.testing.assert_allclose(kernel(words), whole @ whole.T, atol=1e-4)
     halves = [words[:30], words[30:]]
-    np.testing.assert_allclose(sum(gram(half) for half in halves), whole.T @ whole, atol=1e-4)
+    np.testing.assert_allclose(
+        sum(gram(half) for half in halves), whole.T @ whole, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("documents", [20, 80])
@@ -36,7 +40,9 @@ def test_scores_are_those_of_the_closed_form(documents: int) -> None:
     weights = dense_weights(columns, cases.labels_NL.toarray(), 0.1)
     np.testing.assert_allclose(scorer.weights_WL.toarray(), weights, atol=2e-4)
     features, _ = unseen(vocabulary)
-    ids = np.tile(np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(features), 1))
+    ids = np.tile(
+        np.arange(cases.labels_NL.shape[1], dtype=np.int32), (len(features), 1)
+    )
     expected = features.words.together().toarray() @ weights
     np.testing.assert_allclose(scorer.score(features).at(ids), expected, atol=1e-3)
 
@@ -64,7 +70,10 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     scorer = Linear.fit(cases, LinearConfig())
     scorer.save(tmp_path)
     features, _ = unseen(vocabulary)
-    before, after = scorer.score(features).top(3), Linear.load(tmp_path).score(features).top(3)
+    before, after = (
+        scorer.score(features).top(3),
+        Linear.load(tmp_path).score(features).top(3),
+    )
     np.testing.assert_array_equal(before.label_ids_NK, after.label_ids_NK)
     np.testing.assert_array_equal(before.scores_NK, after.scores_NK)
 
@@ -72,19 +81,27 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_fit_is_the_same_twice() -> None:
     cases, _ = training()
     first, second = (Linear.fit(cases, LinearConfig()) for _ in range(2))
-    np.testing.assert_array_equal(first.weights_WL.toarray(), second.weights_WL.toarray())
+    np.testing.assert_array_equal(
+        first.weights_WL.toarray(), second.weights_WL.toarray()
+    )
 
 
 def test_log_odds_are_a_change_of_units_of_the_columns() -> None:
     """Ridge over scaled columns, expressed in the unscaled ones; the log-odds by their plain formula."""
     cases, _ = training(80)
     scorer = Linear.fit(cases, LinearConfig(prune=0, penalty=0.1, weighting="log_odds"))
-    words, labels = cases.features.words.together().toarray().astype(np.float64), cases.labels_NL.toarray()
+    words, labels = (
+        cases.features.words.together().toarray().astype(np.float64),
+        cases.labels_NL.toarray(),
+    )
     scale = np.zeros(words.shape[1])
     for term in range(words.shape[1]):
         for label in range(labels.shape[1]):
             has, of = words[:, term] > 0, labels[:, label]
-            inside, outside = (has[of].sum() + 1) / (of.sum() + 2), (has[~of].sum() + 1) / ((~of).sum() + 2)
+            inside, outside = (
+                (has[of].sum() + 1) / (of.sum() + 2),
+                (has[~of].sum() + 1) / ((~of).sum() + 2),
+            )
             scale[term] = max(scale[term], abs(np.log(inside / outside)))
     scale /= np.sqrt(np.square(words * scale).sum() / len(words))
     expected = scale[:, None] * dense_weights(words * scale, labels, 0.1)

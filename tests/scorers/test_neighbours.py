@@ -10,7 +10,12 @@ from scorer_cases import label_names, states_of, training, unseen
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
 from xmtc.scorers.base import Features
-from xmtc.scorers.config import LabelEmbeddingsConfig, LabelTextConfig, StateNeighboursConfig, WordNeighboursConfig
+from xmtc.scorers.config import (
+    LabelEmbeddingsConfig,
+    LabelTextConfig,
+    StateNeighboursConfig,
+    WordNeighboursConfig,
+)
 from xmtc.scorers.label_embeddings import LabelEmbeddings
 from xmtc.scorers.label_text import LabelText, names_of_labels
 from xmtc.scorers.regrouping import Regrouping
@@ -54,8 +59,12 @@ def test_states_vote_as_by_brute_force(monkeypatch, *, exact: bool) -> None:
     assert features.states_ND is not None
     scorer = StateNeighbours.fit(cases, StateNeighboursConfig(neighbours=10))
     mean = cases.features.states_ND.mean(axis=0)
-    cosines = centred(features.states_ND, mean) @ centred(cases.features.states_ND, mean).T
-    expected = votes(cosines, cases.labels_NL.toarray(), 10, lambda c: np.exp(20 * (c - 1)))
+    cosines = (
+        centred(features.states_ND, mean) @ centred(cases.features.states_ND, mean).T
+    )
+    expected = votes(
+        cosines, cases.labels_NL.toarray(), 10, lambda c: np.exp(20 * (c - 1))
+    )
     found = scorer.score(features).at(np.tile(ALL, (len(features), 1)))
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
@@ -80,7 +89,10 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
         else StateNeighbours.fit(cases, StateNeighboursConfig(neighbours=10))
     )
     scorer.save(tmp_path)
-    before, after = scorer.score(features).top(3), type(scorer).load(tmp_path).score(features).top(3)
+    before, after = (
+        scorer.score(features).top(3),
+        type(scorer).load(tmp_path).score(features).top(3),
+    )
     np.testing.assert_array_equal(before.label_ids_NK, after.label_ids_NK)
     np.testing.assert_allclose(before.scores_NK, after.scores_NK, atol=1e-6)
 
@@ -100,25 +112,44 @@ def test_label_texts_find_labels_whose_words_the_document_has(tmp_path: Path) ->
 
 def test_a_label_is_found_by_any_of_its_names(tmp_path: Path) -> None:
     cases, vocabulary = training()
-    table = LabelTable(["a", "b", "c"], ["w3", "w20 w21", "c"], np.ones(3, np.int64), None, [("w5 w6", "w6"), (), ()])
+    table = LabelTable(
+        ["a", "b", "c"],
+        ["w3", "w20 w21", "c"],
+        np.ones(3, np.int64),
+        None,
+        [("w5 w6", "w6"), (), ()],
+    )
     names = names_of_labels(table, vocabulary)
     assert names.texts == ["w3", "w5 w6", "w6", "w20 w21", "c"]
     scorer = LabelText.fit(replace(cases, names=names), LabelTextConfig())
     assert scorer.labels == 3
     features = Features(vocabulary.words(["w6", "w5 w6 w20", "w21 w3"]))
     apart = replace(names, owners_W=np.arange(5))
-    single = LabelText.fit(replace(cases, names=apart), LabelTextConfig()).products(features).toarray()
+    single = (
+        LabelText.fit(replace(cases, names=apart), LabelTextConfig())
+        .products(features)
+        .toarray()
+    )
     expected = np.stack([single[:, :3].max(1), single[:, 3], single[:, 4]], axis=1)
     np.testing.assert_allclose(scorer.products(features).toarray(), expected)
     reasons, _, none = scorer.contributions(features.take(slice(1, 2)), [0, 1, 2])
-    assert [vocabulary.terms[reason.number] for reason in reasons] in (["w5", "w6"], ["w6", "w5"])
+    assert [vocabulary.terms[reason.number] for reason in reasons] in (
+        ["w5", "w6"],
+        ["w6", "w5"],
+    )
     assert sum(reason.value for reason in reasons) == pytest.approx(expected[1, 0])
     assert none == []
     scorer.save(tmp_path)
-    np.testing.assert_allclose(LabelText.load(tmp_path).products(features).toarray(), expected)
-    fewer = scorer.regrouped(Regrouping.without(3, [1])).extended(label_names(["w21"], vocabulary))
+    np.testing.assert_allclose(
+        LabelText.load(tmp_path).products(features).toarray(), expected
+    )
+    fewer = scorer.regrouped(Regrouping.without(3, [1])).extended(
+        label_names(["w21"], vocabulary)
+    )
     assert fewer.labels == 3
-    np.testing.assert_allclose(fewer.products(features).toarray()[:, :2], expected[:, [0, 2]])
+    np.testing.assert_allclose(
+        fewer.products(features).toarray()[:, :2], expected[:, [0, 2]]
+    )
     assert fewer.products(features).toarray()[:, 2].nonzero()[0].tolist() == [2]
 
 
@@ -132,44 +163,78 @@ def embedded(table: LabelTable) -> tuple[LabelEmbeddings, Features, np.ndarray]:
     assert features.states_ND is not None
     queries = centred(features.states_ND, cases.features.states_ND.mean(axis=0))
     cosines = queries @ centred(names.states_WD, names.states_WD.mean(axis=0)).T
-    return LabelEmbeddings.fit(replace(cases, names=names), LabelEmbeddingsConfig()), features, cosines
+    return (
+        LabelEmbeddings.fit(replace(cases, names=names), LabelEmbeddingsConfig()),
+        features,
+        cosines,
+    )
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_labels_are_as_similar_as_the_best_of_their_names(monkeypatch, tmp_path: Path, *, exact: bool) -> None:
+def test_labels_are_as_similar_as_the_best_of_their_names(
+    monkeypatch, tmp_path: Path, *, exact: bool
+) -> None:
     monkeypatch.setattr("xmtc.scorers.vectors.MAX_EXACT", 100 if exact else 0)
-    table = LabelTable(["a", "b", "c"], ["a1", "b1", "c1"], np.ones(3, np.int64), None, [("a2", "a3"), (), ("c2",)])
+    table = LabelTable(
+        ["a", "b", "c"],
+        ["a1", "b1", "c1"],
+        np.ones(3, np.int64),
+        None,
+        [("a2", "a3"), (), ("c2",)],
+    )
     scorer, features, cosines = embedded(table)
-    expected = np.maximum(np.stack([cosines[:, :3].max(1), cosines[:, 3], cosines[:, 4:].max(1)], axis=1), 0)
+    expected = np.maximum(
+        np.stack([cosines[:, :3].max(1), cosines[:, 3], cosines[:, 4:].max(1)], axis=1),
+        0,
+    )
     scorer.save(tmp_path)
     for one in (scorer, LabelEmbeddings.load(tmp_path)):
         scored = one.score(features)
-        found = scored.at(np.tile(np.array([0, 1, 2, -1], np.int32), (len(features), 1)))
+        found = scored.at(
+            np.tile(np.array([0, 1, 2, -1], np.int32), (len(features), 1))
+        )
         np.testing.assert_allclose(found[:, :3], expected, atol=1e-5)
         assert not found[:, 3].any()
         best = scored.top(2)
-        np.testing.assert_allclose(best.scores_NK, -np.sort(-expected, axis=1)[:, :2], atol=1e-5)
+        np.testing.assert_allclose(
+            best.scores_NK, -np.sort(-expected, axis=1)[:, :2], atol=1e-5
+        )
         kept = best.label_ids_NK >= 0
         rows = np.nonzero(kept)[0]
-        np.testing.assert_allclose(expected[rows, best.label_ids_NK[kept]], best.scores_NK[kept], atol=1e-5)
+        np.testing.assert_allclose(
+            expected[rows, best.label_ids_NK[kept]], best.scores_NK[kept], atol=1e-5
+        )
 
 
 def test_the_reason_is_the_name_that_is_most_similar() -> None:
-    table = LabelTable(["a", "b"], ["a1", "b1"], np.ones(2, np.int64), None, [("a2", "a3"), ()])
+    table = LabelTable(
+        ["a", "b"], ["a1", "b1"], np.ones(2, np.int64), None, [("a2", "a3"), ()]
+    )
     scorer, features, cosines = embedded(table)
     (reason,), (other,) = scorer.contributions(features.take(slice(2, 3)), [0, 1])
-    assert (reason.source, reason.name) == ("name", ["a1", "a2", "a3"][cosines[2, :3].argmax()])
+    assert (reason.source, reason.name) == (
+        "name",
+        ["a1", "a2", "a3"][cosines[2, :3].argmax()],
+    )
     assert reason.value == pytest.approx(max(0, cosines[2, :3].max()), abs=1e-5)
     assert other.name == "b1"
 
 
 def test_names_of_merged_and_new_labels_count() -> None:
-    table = LabelTable(["a", "b", "c"], ["a1", "b1", "c1"], np.ones(3, np.int64), None, [("a2",), (), ()])
+    table = LabelTable(
+        ["a", "b", "c"],
+        ["a1", "b1", "c1"],
+        np.ones(3, np.int64),
+        None,
+        [("a2",), (), ()],
+    )
     scorer, features, cosines = embedded(table)
     _, vocabulary = training()
     ids = np.tile(np.arange(2, dtype=np.int32), (len(features), 1))
     merged = scorer.regrouped(Regrouping.merging(3, [[0, 2]]))
-    expected = np.maximum(np.stack([cosines[:, [0, 1, 3]].max(1), cosines[:, 2]], axis=1), 0)
+    expected = np.maximum(
+        np.stack([cosines[:, [0, 1, 3]].max(1), cosines[:, 2]], axis=1), 0
+    )
     np.testing.assert_allclose(merged.score(features).at(ids), expected, atol=1e-5)
     assert merged.texts == ["a1", "a2", "c1", "b1"]
     longer = merged.extended(label_names(["d", "e"], vocabulary))
@@ -178,6 +243,10 @@ def test_names_of_merged_and_new_labels_count() -> None:
 
 
 def test_documents_without_states_are_refused() -> None:
-    scorer, features, _ = embedded(LabelTable(["a"], ["a1"], np.ones(1, np.int64), None, [("a2",)]))
-    with pytest.raises(DataError, match="label_embeddings needs pooled states of width 6"):
+    scorer, features, _ = embedded(
+        LabelTable(["a"], ["a1"], np.ones(1, np.int64), None, [("a2",)])
+    )
+    with pytest.raises(
+        DataError, match="label_embeddings needs pooled states of width 6"
+    ):
         scorer.score(replace(features, states_ND=None))

@@ -33,12 +33,16 @@ DOCUMENTS = (20, 80)  # fewer and more than columns: the dual form and the prima
 
 def fit_all() -> list[np.ndarray]:
     cases = [training(documents)[0] for documents in DOCUMENTS]
-    scorers = [Linear.fit(one, CONFIG) for one in cases] + [RankedWords.fit(cases[0], RankedWordsConfig())]
+    scorers = [Linear.fit(one, CONFIG) for one in cases] + [
+        RankedWords.fit(cases[0], RankedWordsConfig())
+    ]
     return [scorer.weights_WL.toarray() for scorer in scorers]
 
 
 def fit_on_ranks() -> list[np.ndarray]:
-    linear.LABELS_AT_ONCE = ranked_words.LABELS_AT_ONCE = 2  # labels: both ranks solve some
+    linear.LABELS_AT_ONCE = ranked_words.LABELS_AT_ONCE = (
+        2  # labels: both ranks solve some
+    )
     return fit_all()
 
 
@@ -54,7 +58,11 @@ def run_scorers(path) -> str:
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True, exist_ok=True)
     with (
-        patch.object(WordNeighboursConfig, "fit", side_effect=DataError("these documents have no words")),
+        patch.object(
+            WordNeighboursConfig,
+            "fit",
+            side_effect=DataError("these documents have no words"),
+        ),
         pytest.raises(DataError, match="no words"),  # only the first rank fits it
     ):
         run_stage("scorers", config, paths)
@@ -75,7 +83,14 @@ def test_a_fused_run_on_two_workers_measures_what_one_process_measures(tmp_path)
     for split in ("dev", "test"):
         ours, theirs = (
             json.loads((root / "eval" / split / "metrics.json").read_text())
-            for root in (RunPaths.of(tiny_runs.load(path, "name=shared")).root, paths.root)
+            for root in (
+                RunPaths.of(tiny_runs.load(path, "name=shared")).root,
+                paths.root,
+            )
         )
         for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-3), (split, name, shared)
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-3), (
+                split,
+                name,
+                shared,
+            )

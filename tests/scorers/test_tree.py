@@ -19,14 +19,19 @@ def fitted():
 def test_the_best_label_is_a_right_one(fitted) -> None:
     scorer, (features, gold) = fitted
     best = scorer.score(features).top(3)
-    assert np.mean([gold[row, ids[0]] for row, ids in enumerate(best.label_ids_NK)]) > 0.7
+    assert (
+        np.mean([gold[row, ids[0]] for row, ids in enumerate(best.label_ids_NK)]) > 0.7
+    )
     assert (best.scores_NK <= 1).all()
 
 
 def test_saved_and_loaded(fitted, tmp_path: Path) -> None:
     scorer, (features, _) = fitted
     scorer.save(tmp_path)
-    before, after = scorer.score(features).top(3), Tree.load(tmp_path).score(features).top(3)
+    before, after = (
+        scorer.score(features).top(3),
+        Tree.load(tmp_path).score(features).top(3),
+    )
     np.testing.assert_array_equal(before.label_ids_NK, after.label_ids_NK)
     np.testing.assert_allclose(before.scores_NK, after.scores_NK, atol=1e-6)
 

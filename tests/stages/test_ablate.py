@@ -39,7 +39,12 @@ def test_every_scorer_is_left_out_timed_and_added_to_the_report(run, tmp_path):
         for metric in ("ndcg@5", "macro_f1"):
             interval = contribution.intervals[metric]
             assert interval.low <= interval.high
-        timed = contribution.name in {"linear", "word_neighbours", "state_neighbours", "head"}
+        timed = contribution.name in {
+            "linear",
+            "word_neighbours",
+            "state_neighbours",
+            "head",
+        }
         assert (contribution.milliseconds is not None) == timed
     assert result.encoder_ms is not None
     adds = [contribution.adds["ndcg@5"] for contribution in result.contributions]
@@ -49,7 +54,9 @@ def test_every_scorer_is_left_out_timed_and_added_to_the_report(run, tmp_path):
     assert set(content["alone"]) == set(content["names"])
     fused = content["fused"]["ndcg@5"]
     for contribution in result.contributions:
-        assert fused - content["without"][contribution.name]["ndcg@5"] == pytest.approx(contribution.adds["ndcg@5"])
+        assert fused - content["without"][contribution.name]["ndcg@5"] == pytest.approx(
+            contribution.adds["ndcg@5"]
+        )
     report_runs([run], tmp_path / "report.html", "dev")
     assert "without linear" in (tmp_path / "report.html").read_text()
     assert RunResults.load(run, "dev").scorers == content
@@ -57,14 +64,21 @@ def test_every_scorer_is_left_out_timed_and_added_to_the_report(run, tmp_path):
 
 def test_the_printed_configuration_is_one_and_lacks_what_adds_nothing(run, tmp_path):
     config = configuration_of(run)
-    without_head = yaml.safe_load(configuration_without(config, ["word_neighbours", "head"]))
+    without_head = yaml.safe_load(
+        configuration_without(config, ["word_neighbours", "head"])
+    )
     assert without_head["model"]["head"] == {"kind": "none"}
     text = configuration_without(config, ["word_neighbours"])
     model = yaml.safe_load(text)["model"]
-    assert model == {"scorers": [{"kind": "linear", "penalty": 0.3}, {"kind": "state_neighbours"}]}
+    assert model == {
+        "scorers": [{"kind": "linear", "penalty": 0.3}, {"kind": "state_neighbours"}]
+    }
     (tmp_path / "smaller.yaml").write_text(f"base: {run / 'config.yaml'}\n{text}\n")
     smaller = load_config(RunConfig, tmp_path / "smaller.yaml")
-    assert [scorer.kind for scorer in smaller.model.scorers] == ["linear", "state_neighbours"]
+    assert [scorer.kind for scorer in smaller.model.scorers] == [
+        "linear",
+        "state_neighbours",
+    ]
 
 
 def test_the_command_prints_a_row_for_each(run, xmtc):
@@ -76,7 +90,10 @@ def test_the_command_prints_a_row_for_each(run, xmtc):
 
 def test_a_scorer_adds_nothing_unless_an_interval_lies_above_zero():
     def contribution(low):
-        intervals = {"ndcg@5": Difference(-0.1, 0.1, 1.0), "macro_f1": Difference(low, 0.2, 0.5)}
+        intervals = {
+            "ndcg@5": Difference(-0.1, 0.1, 1.0),
+            "macro_f1": Difference(low, 0.2, 0.5),
+        }
         return Contribution("linear", {}, intervals, 1.0)
 
     assert contribution(-0.01).adds_nothing

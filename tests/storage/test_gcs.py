@@ -22,7 +22,9 @@ pytest.importorskip("gcsfs")
 pytest.importorskip("gcp_storage_emulator")
 
 # What gcsfs does with files above 1 MB; as an error it would end the upload.
-pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Sending a large body directly:ResourceWarning"
+)
 
 PLACE = f"gs://{BUCKET}"
 
@@ -44,9 +46,15 @@ def impatient(monkeypatch) -> None:
 
 
 def test_changes_travel_both_ways_and_once(server, tmp_path):
-    one, two = (Mirror(tmp_path / name, Remote(f"{PLACE}/both")) for name in ("one", "two"))
+    one, two = (
+        Mirror(tmp_path / name, Remote(f"{PLACE}/both")) for name in ("one", "two")
+    )
     (one.local / "sub").mkdir(parents=True)
-    for name, content in (("a", b"1"), ("empty", b""), ("sub/b", bytes(6_000_000))):  # more than goes in one request
+    for name, content in (
+        ("a", b"1"),
+        ("empty", b""),
+        ("sub/b", bytes(6_000_000)),
+    ):  # more than goes in one request
         (one.local / name).write_bytes(content)
     one.push()
     two.pull()
@@ -65,7 +73,11 @@ def test_changes_travel_both_ways_and_once(server, tmp_path):
     assert not one.remote.is_file()
     one.remove("")
     assert names(f"{PLACE}/both") == set()
-    assert (one.remote.list(), one.remote.read("a"), one.remote.stamp("a")) == ({}, None, None)
+    assert (one.remote.list(), one.remote.read("a"), one.remote.stamp("a")) == (
+        {},
+        None,
+        None,
+    )
 
 
 def test_a_server_that_comes_back_is_waited_for_and_one_that_stays_away_is_named(
@@ -77,7 +89,9 @@ def test_a_server_that_comes_back_is_waited_for_and_one_that_stays_away_is_named
         with pytest.raises(StorageError, match=r"gs://.*/a: .*\d+ s"):
             Remote(f"{PLACE}/away", retry_s=0.1).upload(tmp_path / "a", "a")
     finally:
-        clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: server.start())
+        clock = SimpleNamespace(
+            monotonic=time.monotonic, sleep=lambda seconds: server.start()
+        )
         monkeypatch.setattr("xmtc.storage.remote.time", clock)
     with caplog.at_level(logging.WARNING, "xmtc"):
         Remote(f"{PLACE}/away", retry_s=60).upload(tmp_path / "a", "a")
@@ -93,9 +107,14 @@ def test_permanent_errors_are_raised_without_retries(server, tmp_path, monkeypat
         Remote("gs://nobodys-bucket/x", retry_s=60).upload(tmp_path / "a", "a")
     remote = Remote(f"{PLACE}/denied", retry_s=60)
     for status in (401, 403):
-        refuse = lambda *_, status=status: validate_response(status, "Anonymous caller is not allowed", "b/x/o")  # noqa: E731
+
+        def refuse(*_, status=status):
+            validate_response(status, "Anonymous caller is not allowed", "b/x/o")
+
         monkeypatch.setattr(remote._fs, "put_file", refuse)
-        with pytest.raises(StorageError, match=r"writing failed .*client's credentials .*gcloud's") as found:
+        with pytest.raises(
+            StorageError, match=r"writing failed .*client's credentials .*gcloud's"
+        ) as found:
             remote.upload(tmp_path / "a", "a")
         assert is_denied(found.value.__cause__)
 
@@ -109,7 +128,11 @@ def config(server, tmp_path_factory) -> Path:
         folder,
         plant={"parts": []},
         storage={"cache": str(folder / "first"), "retry_minutes": 0.001},
-        track={"directory": f"{PLACE}/runs", "log_every_steps": 1, "checkpoint_every_steps": 3},
+        track={
+            "directory": f"{PLACE}/runs",
+            "log_every_steps": 1,
+            "checkpoint_every_steps": 3,
+        },
     )
     text = config.read_text()
     for split in ("train", "dev", "test"):
@@ -119,7 +142,9 @@ def config(server, tmp_path_factory) -> Path:
     return config
 
 
-def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(config, server, impatient, tmp_path, monkeypatch):
+def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(
+    config, server, impatient, tmp_path, monkeypatch
+):
     log = Tracker.log
 
     def log_and_stop(self, stage, at, *args, **kwargs):
@@ -136,7 +161,9 @@ def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(config, serve
     assert sorted(tiny_runs.losses(run, "finetune")) == list(range(1, 21))
     there = names(f"{PLACE}/runs/tiny")
     assert {"run.json", "model/config.json", "eval/test/report.html"} <= there
-    assert {name.split("/")[1] for name in there if name.startswith("checkpoints/step_")} == {
+    assert {
+        name.split("/")[1] for name in there if name.startswith("checkpoints/step_")
+    } == {
         "step_00000018",
         "step_00000020",
     }

@@ -84,7 +84,10 @@ def spy(method, names: list[str], position: int):
 
 
 def test_what_marks_a_whole_travels_last_and_goes_first(uri, tmp_path, monkeypatch):
-    folder = fill(tmp_path / "run", **{"run.json": "r", "step__manifest.json": "m", "step__z": "z", "step__a": "a"})
+    folder = fill(
+        tmp_path / "run",
+        **{"run.json": "r", "step__manifest.json": "m", "step__z": "z", "step__a": "a"},
+    )
     fill(folder, **{".lock": "", "x.tmp": "", ".writing__a": ""})
     order: list[str] = []
     monkeypatch.setattr(Remote, "upload", spy(Remote.upload, order, 2))
@@ -137,11 +140,17 @@ def test_a_file_damaged_there_is_named_and_nothing_is_left_here(uri, tmp_path):
     assert list((tmp_path / "two").iterdir()) == []
 
 
-def test_a_server_that_comes_back_is_waited_for(server, uri, tmp_path, caplog, monkeypatch):
+def test_a_server_that_comes_back_is_waited_for(
+    server, uri, tmp_path, caplog, monkeypatch
+):
     mirror = Mirror(fill(tmp_path / "one", a="1"), Remote(uri, retry_s=60))
     server.stop()
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: server.start())
-    monkeypatch.setattr("xmtc.storage.remote.time", clock)  # it comes back during the first pause
+    clock = SimpleNamespace(
+        monotonic=time.monotonic, sleep=lambda seconds: server.start()
+    )
+    monkeypatch.setattr(
+        "xmtc.storage.remote.time", clock
+    )  # it comes back during the first pause
     with caplog.at_level(logging.WARNING, "xmtc"):
         mirror.push()
     assert names(uri) == {"a"}
@@ -164,16 +173,23 @@ def test_a_server_that_stays_away_ends_with_what_to_do(server, uri, tmp_path):
 def test_permanent_errors_are_raised_without_retries(server, tmp_path):
     started = time.monotonic()
     with pytest.raises(StorageError, match="s3://no-such-bucket/x/a: "):
-        Mirror(fill(tmp_path / "one", a="1"), Remote("s3://no-such-bucket/x", retry_s=60)).push()
+        Mirror(
+            fill(tmp_path / "one", a="1"), Remote("s3://no-such-bucket/x", retry_s=60)
+        ).push()
     assert time.monotonic() - started < 20
     with pytest.raises(ConfigError, match="nosuch://x/y: "):
         Remote("nosuch://x/y")
 
 
 def test_a_web_server_that_takes_no_files_is_not_tried_again(tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    )
     Thread(target=server.serve_forever, daemon=True).start()
-    remote, started = Remote(f"http://127.0.0.1:{server.server_port}/x", retry_s=60), time.monotonic()
+    remote, started = (
+        Remote(f"http://127.0.0.1:{server.server_port}/x", retry_s=60),
+        time.monotonic(),
+    )
     for do, words in (
         (partial(remote.write, "a", b"x"), "writing failed .*501"),
         (partial(remote.remove, "a"), "deleting"),
@@ -195,7 +211,10 @@ class Denies(SimpleHTTPRequestHandler):
 def test_a_web_server_that_denies_or_is_away_has_not_nothing_there():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Denies)
     Thread(target=server.serve_forever, daemon=True).start()
-    remote, started = Remote(f"http://127.0.0.1:{server.server_port}/x.csv", retry_s=60), time.monotonic()
+    remote, started = (
+        Remote(f"http://127.0.0.1:{server.server_port}/x.csv", retry_s=60),
+        time.monotonic(),
+    )
     with pytest.raises(StorageError, match=r"looking at failed .*403"):
         remote.is_file()
     assert time.monotonic() - started < 20
@@ -205,7 +224,9 @@ def test_a_web_server_that_denies_or_is_away_has_not_nothing_there():
         Remote(remote.uri, retry_s=1).is_file()
 
 
-@pytest.mark.parametrize("uri", ["s3:", "gs:", "zip:///no.zip", "ftp://127.0.0.1:9/a.csv"])
+@pytest.mark.parametrize(
+    "uri", ["s3:", "gs:", "zip:///no.zip", "ftp://127.0.0.1:9/a.csv"]
+)
 def test_addresses_of_nothing_are_named(uri):
     with pytest.raises(StorageError, match=f"^'?{uri}[:']"):
         fetch(f"{uri}//")
@@ -216,7 +237,11 @@ def test_copies_are_told_apart_and_keep_their_names(tmp_path):
     path = storage.path("runs", "s3://b/a/x/")
     assert path == storage.path("runs", "s3://b/a/x")
     assert path.name == "x"
-    assert path != storage.path("runs", "s3://b/a-/x") != storage.path("runs", "s3://b/A/x")
+    assert (
+        path
+        != storage.path("runs", "s3://b/a-/x")
+        != storage.path("runs", "s3://b/A/x")
+    )
 
 
 def write_part(folder: Path) -> None:
@@ -226,42 +251,75 @@ def write_part(folder: Path) -> None:
 
 def credentials() -> dict[str, str]:
     """Of this process, for the ranks: what starts them was itself started before the server."""
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return {
+        name: value for name, value in os.environ.items() if name.startswith("AWS_")
+    }
 
 
-def save_on_a_disk_of_its_own(folder: Path, uri: str, environment: dict[str, str]) -> list[bool]:
+def save_on_a_disk_of_its_own(
+    folder: Path, uri: str, environment: dict[str, str]
+) -> list[bool]:
     """Rank 0 and 1 on one disk, rank 2 on another, as on two nodes."""
     os.environ.update(environment)
     rank, _ = rank_and_world_size()
     local = folder / f"node{rank // 2}"
-    store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
+    store = CheckpointStore(
+        local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5))
+    )
     for step in (10, 20):
         store.save(step, {"step": step}, write_part)
     return [is_leader(local)]
 
 
-def resume_on_a_disk_of_its_own(folder: Path, uri: str, environment: dict[str, str]) -> tuple[int, list[str]]:
+def resume_on_a_disk_of_its_own(
+    folder: Path, uri: str, environment: dict[str, str]
+) -> tuple[int, list[str]]:
     os.environ.update(environment)
     rank, _ = rank_and_world_size()
     local = folder / f"node{rank // 2}"
-    store = CheckpointStore(local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5)))
+    store = CheckpointStore(
+        local / "checkpoints", 1, Mirror(local, Remote(uri, retry_s=5))
+    )
     found = store.latest()
     assert found is not None
     return found.state["step"], sorted(p.name for p in found.path.iterdir())
 
 
 def test_checkpoints_of_nodes_without_a_common_disk(uri, tmp_path):
-    led = run_gloo(save_on_a_disk_of_its_own, 3, tmp_path / "save", tmp_path / "first", uri, credentials())
+    led = run_gloo(
+        save_on_a_disk_of_its_own,
+        3,
+        tmp_path / "save",
+        tmp_path / "first",
+        uri,
+        credentials(),
+    )
     assert led == [[True], [False], [True]]
     whole = {"manifest.json", "part0", "part1", "part2"}
     assert names(uri) == {f"checkpoints/step_00000020/{name}" for name in whole}
-    assert {p.name for p in (tmp_path / "first/node1/checkpoints/step_00000020").iterdir()} == {
+    assert {
+        p.name for p in (tmp_path / "first/node1/checkpoints/step_00000020").iterdir()
+    } == {
         "manifest.json",
         "part2",
     }
-    resumed = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "same", tmp_path / "first", uri, credentials())
+    resumed = run_gloo(
+        resume_on_a_disk_of_its_own,
+        3,
+        tmp_path / "same",
+        tmp_path / "first",
+        uri,
+        credentials(),
+    )
     assert resumed == [(20, sorted(whole))] * 3
-    elsewhere = run_gloo(resume_on_a_disk_of_its_own, 3, tmp_path / "resume", tmp_path / "second", uri, credentials())
+    elsewhere = run_gloo(
+        resume_on_a_disk_of_its_own,
+        3,
+        tmp_path / "resume",
+        tmp_path / "second",
+        uri,
+        credentials(),
+    )
     assert elsewhere == [(20, sorted(whole))] * 3
 
 
@@ -273,7 +331,9 @@ def write_text(text: str):
 
 
 def test_a_checkpoint_damaged_here_comes_back_from_there(uri, tmp_path):
-    store = CheckpointStore(tmp_path / "run" / "checkpoints", 2, Mirror(tmp_path / "run", Remote(uri)))
+    store = CheckpointStore(
+        tmp_path / "run" / "checkpoints", 2, Mirror(tmp_path / "run", Remote(uri))
+    )
     (store.save(10, {}, write_text("ten")) / "state").write_text("TEN")
     found = store.latest()
     assert found is not None
@@ -290,8 +350,13 @@ def test_an_upload_that_was_cut_short_is_no_checkpoint(server, uri, tmp_path):
             store.save(20, {}, write_text("twenty"))
     finally:
         server.start()
-    remote.upload(local / "checkpoints" / "step_00000020" / "state", "checkpoints/step_00000020/state")
-    elsewhere = CheckpointStore(tmp_path / "new" / "checkpoints", 2, Mirror(tmp_path / "new", remote)).latest()
+    remote.upload(
+        local / "checkpoints" / "step_00000020" / "state",
+        "checkpoints/step_00000020/state",
+    )
+    elsewhere = CheckpointStore(
+        tmp_path / "new" / "checkpoints", 2, Mirror(tmp_path / "new", remote)
+    ).latest()
     assert elsewhere is not None
     assert elsewhere.step == 10
     here = CheckpointStore(local / "checkpoints", 2, Mirror(local, remote)).latest()
@@ -301,7 +366,9 @@ def test_an_upload_that_was_cut_short_is_no_checkpoint(server, uri, tmp_path):
 
 
 def test_both_copies_damaged_is_skipped(uri, tmp_path, caplog):
-    store = CheckpointStore(tmp_path / "run" / "checkpoints", 2, Mirror(tmp_path / "run", Remote(uri)))
+    store = CheckpointStore(
+        tmp_path / "run" / "checkpoints", 2, Mirror(tmp_path / "run", Remote(uri))
+    )
     store.save(10, {}, write_text("ten"))
     bad = store.save(20, {}, write_text("twenty")) / "state"
     bad.write_text("TWENTY")

@@ -43,8 +43,12 @@ class Browser:
         self._ids = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         command = [binary, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._loop.run_until_complete(self._connect(_port(profile / "DevToolsActivePort")))
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._loop.run_until_complete(
+            self._connect(_port(profile / "DevToolsActivePort"))
+        )
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -52,15 +56,21 @@ class Browser:
         self._session = aiohttp.ClientSession()
         async with self._session.get(f"http://127.0.0.1:{port}/json") as answer:
             page = next(t for t in await answer.json() if t["type"] == "page")
-        self._socket = await self._session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=1 << 27)
+        self._socket = await self._session.ws_connect(
+            page["webSocketDebuggerUrl"], max_msg_size=1 << 27
+        )
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call the protocol and wait for its answer."""
-        return self._loop.run_until_complete(asyncio.wait_for(self._call(method, parameters), 60))
+        return self._loop.run_until_complete(
+            asyncio.wait_for(self._call(method, parameters), 60)
+        )
 
     async def _call(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         number = next(self._ids)
-        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        await self._socket.send_json(
+            {"id": number, "method": method, "params": parameters}
+        )
         while True:
             message = await self._socket.receive_json()
             if message.get("id") == number:
@@ -72,34 +82,59 @@ class Browser:
         method, parameters = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
             self.errors.append(str(parameters["exceptionDetails"]))
-        if method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
+        if method == "Runtime.consoleAPICalled" and parameters["type"] in (
+            "error",
+            "warning",
+        ):
             self.errors.append(str(parameters["args"]))
-        if method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+        if method == "Log.entryAdded" and parameters["entry"]["level"] in (
+            "error",
+            "warning",
+        ):
             self.errors.append(str(parameters["entry"]))
         if method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
 
-    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self,
+        page: Path | str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+    ) -> None:
         """Load a file or an address."""
         address = page if isinstance(page, str) else page.as_uri()
         self.errors.clear()
         self.requests.clear()
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 600,
+        }
         self.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         motion = {"name": "prefers-reduced-motion", "value": "reduce"}
         self.call("Emulation.setEmulatedMedia", features=[scheme, motion])
         self.call("Page.navigate", url=address)
-        self.wait(f"document.readyState === 'complete' && location.href === '{address}'")
+        self.wait(
+            f"document.readyState === 'complete' && location.href === '{address}'"
+        )
 
     def back(self) -> None:
         """Return to the page before, as its button does; a script that does so may end before it answers."""
         history = self.call("Page.getNavigationHistory")
-        self.call("Page.navigateToHistoryEntry", entryId=history["entries"][history["currentIndex"] - 1]["id"])
+        self.call(
+            "Page.navigateToHistoryEntry",
+            entryId=history["entries"][history["currentIndex"] - 1]["id"],
+        )
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -122,7 +157,14 @@ class Browser:
         """A key, such as Tab (9), Enter (13), End (35)."""
         text = "\r" if key == "Enter" else ""
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                text=text,
+            )
 
     def type(self, text: str) -> None:
         """Type into what has the focus."""

@@ -8,7 +8,9 @@ from xmtc.data.labels import LabelTable
 from xmtc.scorers.predictions import SparsePredictions
 
 
-def gold_and_scores(documents: int = 300, labels: int = 40, seed: int = 0) -> tuple[sparse.csr_array, NDArray]:
+def gold_and_scores(
+    documents: int = 300, labels: int = 40, seed: int = 0
+) -> tuple[sparse.csr_array, NDArray]:
     """Boolean gold (N, L), every document with a label, and distinct informative scores in 0…1."""
     rng = np.random.default_rng(seed)
     prior = 1 / np.arange(1, labels + 1)
@@ -20,15 +22,21 @@ def gold_and_scores(documents: int = 300, labels: int = 40, seed: int = 0) -> tu
 
 def label_table(labels: int = 40, seed: int = 0) -> LabelTable:
     """Labels with train counts from 0 to 100, names, no parents."""
-    counts = np.sort(np.random.default_rng(seed).choice([0, 1, 3, 5, 6, 10, 11, 50, 51, 100], labels))[::-1]
+    counts = np.sort(
+        np.random.default_rng(seed).choice([0, 1, 3, 5, 6, 10, 11, 50, 51, 100], labels)
+    )[::-1]
     names = [f"label {i}" for i in range(labels)]
-    return LabelTable([f"L{i:03d}" for i in range(labels)], names, counts.astype(np.int64))
+    return LabelTable(
+        [f"L{i:03d}" for i in range(labels)], names, counts.astype(np.int64)
+    )
 
 
 def best(scores_NL: NDArray[np.floating], k: int) -> SparsePredictions:
     """The k best of each row of a score table (N, L); of equal scores, the lower label id first."""
     ids = np.argsort(-scores_NL, axis=1, kind="stable")[:, :k].astype(np.int32)
-    return SparsePredictions(ids, np.take_along_axis(scores_NL, ids, axis=1).astype(np.float32))
+    return SparsePredictions(
+        ids, np.take_along_axis(scores_NL, ids, axis=1).astype(np.float32)
+    )
 
 
 def whole(scores_NL: NDArray[np.floating]) -> SparsePredictions:

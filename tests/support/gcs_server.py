@@ -36,7 +36,9 @@ class GcsServer:
     def start(self) -> None:
         from gcp_storage_emulator.server import RequestHandler
 
-        self._server = _Quiet(("127.0.0.1", self.port), partial(RequestHandler, self._storage))
+        self._server = _Quiet(
+            ("127.0.0.1", self.port), partial(RequestHandler, self._storage)
+        )
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:

@@ -14,10 +14,21 @@ import torch.multiprocessing as multiprocessing
 # Imported once, by the server that all processes are forked from. The first optimizer step imports `torch._dynamo`, and
 # DeepSpeed's start all that compiles.
 TORCH = ["torch._dynamo", "torch._inductor.compile_fx"]
-PRELOADED = ["xmtc.distributed.strategies.base", "xmtc.training.fine_tuning", "xmtc.planting.ranking_objective", *TORCH]
+PRELOADED = [
+    "xmtc.distributed.strategies.base",
+    "xmtc.training.fine_tuning",
+    "xmtc.planting.ranking_objective",
+    *TORCH,
+]
 
 
-def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args: Any, timeout_s: float = 120) -> list:
+def run_gloo(
+    function: Callable[..., Any],
+    world_size: int,
+    folder: Path,
+    *args: Any,
+    timeout_s: float = 120,
+) -> list:
     """Call `function(*args)` in `world_size` fresh processes that form a gloo group.
 
     Args:
@@ -35,13 +46,24 @@ def run_gloo(function: Callable[..., Any], world_size: int, folder: Path, *args:
     (folder / "store").unlink(missing_ok=True)
     multiprocessing.set_forkserver_preload(PRELOADED)
     multiprocessing.start_processes(
-        _worker, (function, world_size, folder, args, timeout_s), nprocs=world_size, start_method="forkserver"
+        _worker,
+        (function, world_size, folder, args, timeout_s),
+        nprocs=world_size,
+        start_method="forkserver",
     )
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(world_size)]
+    return [
+        torch.load(folder / f"rank{rank}.pt", weights_only=False)
+        for rank in range(world_size)
+    ]
 
 
 def _worker(
-    rank: int, function: Callable[..., Any], world_size: int, folder: Path, args: tuple[Any, ...], timeout_s: float
+    rank: int,
+    function: Callable[..., Any],
+    world_size: int,
+    folder: Path,
+    args: tuple[Any, ...],
+    timeout_s: float,
 ) -> None:
     torch.set_num_threads(1)
     gc.freeze()  # DeepSpeed collects garbage often; what was imported is none, and a collection would copy its pages

@@ -15,7 +15,18 @@ from torch.utils._pytree import tree_leaves
 
 from xmtc.data.collate import Batch
 
-READS = {"item", "tolist", "__bool__", "__float__", "__int__", "cpu", "numpy", "nonzero", "unique", "masked_select"}
+READS = {
+    "item",
+    "tolist",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "cpu",
+    "numpy",
+    "nonzero",
+    "unique",
+    "masked_select",
+}
 
 
 class HostWaits(TorchFunctionMode):
@@ -31,36 +42,66 @@ class HostWaits(TorchFunctionMode):
         self.waits: Counter[str] = Counter()
         self.mixed: set[str] = set()
         self._backward = False
-        self._storages: dict[int, Tensor] = {}  # keeps the tensors alive, so that no other gets their memory
+        self._storages: dict[
+            int, Tensor
+        ] = {}  # keeps the tensors alive, so that no other gets their memory
 
     def place(self, *tensors: Tensor) -> None:
         """Play that these are on the device."""
-        dense = [tensor for tensor in tensors if not tensor.is_sparse and tensor.numel()]
-        self._storages |= {tensor.untyped_storage().data_ptr(): tensor for tensor in dense}
+        dense = [
+            tensor for tensor in tensors if not tensor.is_sparse and tensor.numel()
+        ]
+        self._storages |= {
+            tensor.untyped_storage().data_ptr(): tensor for tensor in dense
+        }
 
     def place_model(self, model: nn.Module) -> None:
         """Play that a model, with its label rows, is on the device."""
         self.place(*model.parameters(), *model.buffers())
         for module in model.modules():
-            self.place(*(value for value in vars(module).values() if isinstance(value, nn.Parameter)))
+            self.place(
+                *(
+                    value
+                    for value in vars(module).values()
+                    if isinstance(value, nn.Parameter)
+                )
+            )
 
     def moved(self, batch: Batch) -> Batch:
         """Copy a batch to the device."""
-        tensors = {f.name: value.clone() for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)}
+        tensors = {
+            f.name: value.clone()
+            for f in fields(batch)
+            if isinstance(value := getattr(batch, f.name), Tensor)
+        }
         self.place(*tensors.values())
         return replace(batch, **tensors, original=batch)
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor is on the device, as all gradients are; a sparse tensor is one."""
-        return self._backward or tensor.is_sparse or tensor.untyped_storage().data_ptr() in self._storages
+        return (
+            self._backward
+            or tensor.is_sparse
+            or tensor.untyped_storage().data_ptr() in self._storages
+        )
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
         if name == "backward":  # its own functions are to be seen too
             return self._run_backward(args[0])
-        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.numel()]
+        given = [
+            x
+            for x in tree_leaves((args, kwargs))
+            if isinstance(x, Tensor) and x.numel()
+        ]
         there = [x for x in given if self.holds(x)]
-        if name == "to" and not there and any(isinstance(x, torch.device) for x in tree_leaves((args, kwargs))):
+        if (
+            name == "to"
+            and not there
+            and any(isinstance(x, torch.device) for x in tree_leaves((args, kwargs)))
+        ):
             return self._copied(args[0], kwargs)
         found = function(*args, **kwargs)
         if there:
@@ -72,8 +113,18 @@ class HostWaits(TorchFunctionMode):
     def _run_backward(self, loss: Tensor) -> None:
         ones, self._backward = torch.ones_like(loss), True
         with self:
-            run = torch.autograd.Variable._execution_engine.run_backward  # all above it would come back here
-            run((loss,), (ones,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+            run = (
+                torch.autograd.Variable._execution_engine.run_backward
+            )  # all above it would come back here
+            run(
+                (loss,),
+                (ones,),
+                False,
+                False,
+                (),
+                allow_unreachable=True,
+                accumulate_grad=True,
+            )
         self._backward = False
 
     def _copied(self, tensor: Tensor, kwargs: Any) -> Tensor:
@@ -83,8 +134,12 @@ class HostWaits(TorchFunctionMode):
         return copy
 
     def _note(self, name: str, args: Any, others: list[Tensor]) -> None:
-        indexed = name in ("__getitem__", "__setitem__") and any(_is_mask(x) for x in tree_leaves(args[1]))
-        self.waits[name] += name in READS or (indexed and not (name == "__setitem__" and not _is_tensor(args[2])))
+        indexed = name in ("__getitem__", "__setitem__") and any(
+            _is_mask(x) for x in tree_leaves(args[1])
+        )
+        self.waits[name] += name in READS or (
+            indexed and not (name == "__setitem__" and not _is_tensor(args[2]))
+        )
         if others and name not in ("to", "copy_", "__get__", "__set__"):
             self.mixed.add(name)
 

@@ -35,7 +35,9 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def commit_of(self, repository: str) -> str:
-        return hashlib.sha1(repr(sorted(self.repositories[repository].items())).encode()).hexdigest()
+        return hashlib.sha1(
+            repr(sorted(self.repositories[repository].items())).encode()
+        ).hexdigest()
 
 
 class Requests(BaseHTTPRequestHandler):
@@ -66,9 +68,20 @@ class Requests(BaseHTTPRequestHandler):
             self.answer(404, X_Error_Code="RepoNotFound")
         elif api and "tree" in parts:
             files = self.server.repositories[repository].items()
-            self.answer_json([{"type": "file", "path": p, "size": len(b), "oid": sha(b)} for p, b in files])
+            self.answer_json(
+                [
+                    {"type": "file", "path": p, "size": len(b), "oid": sha(b)}
+                    for p, b in files
+                ]
+            )
         elif api:
-            self.answer_json({"id": repository, "sha": self.server.commit_of(repository), "siblings": []})
+            self.answer_json(
+                {
+                    "id": repository,
+                    "sha": self.server.commit_of(repository),
+                    "siblings": [],
+                }
+            )
         else:
             self.file(repository, parts[3], "/".join(parts[4:]))
 
@@ -88,7 +101,9 @@ class Requests(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = (
-            self.rfile.read(int(self.headers["Content-Length"])) if "Content-Length" in self.headers else self.chunks()
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if "Content-Length" in self.headers
+            else self.chunks()
         )
         parts = urlsplit(self.path).path.strip("/").split("/")
         if self.server.killing is not None and self.server.killing[0] in parts:
@@ -99,16 +114,37 @@ class Requests(BaseHTTPRequestHandler):
         elif parts[1] == "repos":
             self.create(json.loads(body))
         elif parts[1] == "validate-yaml":
-            wrong = re.findall(r'^base_model: "?([^"\n]*:[^"\n]*|/[^"\n]*)', json.loads(body)["content"], re.M)
-            errors = [{"message": f'"base_model" with value "{name}" is not valid.'} for name in wrong]
-            self.answer(400 if errors else 200, json.dumps({"warnings": [], "errors": errors}).encode())
+            wrong = re.findall(
+                r'^base_model: "?([^"\n]*:[^"\n]*|/[^"\n]*)',
+                json.loads(body)["content"],
+                re.M,
+            )
+            errors = [
+                {"message": f'"base_model" with value "{name}" is not valid.'}
+                for name in wrong
+            ]
+            self.answer(
+                400 if errors else 200,
+                json.dumps({"warnings": [], "errors": errors}).encode(),
+            )
         elif parts[4] == "preupload":
             files = json.loads(body)["files"]
             self.answer_json(
-                {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+                {
+                    "files": [
+                        {
+                            "path": f["path"],
+                            "uploadMode": "regular",
+                            "shouldIgnore": False,
+                        }
+                        for f in files
+                    ]
+                }
             )
         else:
-            self.commit("/".join(parts[2:4]), [json.loads(line) for line in body.splitlines()])
+            self.commit(
+                "/".join(parts[2:4]), [json.loads(line) for line in body.splitlines()]
+            )
 
     def chunks(self) -> bytes:
         body = b""
@@ -133,7 +169,9 @@ class Requests(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif operation["key"] == "deletedFile":
                 del files[value["path"]]
-        self.answer_json({"commitUrl": f"{self.server.url}/{repository}/commit/1", "commitOid": "1"})
+        self.answer_json(
+            {"commitUrl": f"{self.server.url}/{repository}/commit/1", "commitOid": "1"}
+        )
 
 
 def sha(body: bytes) -> str:

@@ -11,9 +11,13 @@ import pytest
 class _InlinePool:
     def __init__(self, **_: object) -> None: ...
 
-    def __call__(self, tasks: Iterable[tuple[Callable[..., Any], Any, Any]]) -> Iterator[Any]:
+    def __call__(
+        self, tasks: Iterable[tuple[Callable[..., Any], Any, Any]]
+    ) -> Iterator[Any]:
         for function, arguments, options in tasks:
-            yield pickle.loads(cloudpickle.dumps(function))(*pickle.loads(pickle.dumps(arguments)), **options)
+            yield pickle.loads(cloudpickle.dumps(function))(
+                *pickle.loads(pickle.dumps(arguments)), **options
+            )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 
 
 def closure(requirements: Iterable[str]) -> set[str]:
@@ -18,7 +20,11 @@ def closure(requirements: Iterable[str]) -> set[str]:
     seen: set[tuple[str, str]] = set()
     while todo:
         one = todo.pop()
-        for extra in {"", *one.extras} if one.marker is None or one.marker.evaluate({"extra": ""}) else ():
+        for extra in (
+            {"", *one.extras}
+            if one.marker is None or one.marker.evaluate({"extra": ""})
+            else ()
+        ):
             if (key := (canonicalize_name(one.name), extra)) in seen:
                 continue
             seen.add(key)
@@ -34,7 +40,10 @@ def link(folder: Path, distributions: Iterable[str]) -> Path:
     folder.mkdir(parents=True)
     for name in distributions:
         found = importlib.metadata.distribution(name)
-        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+        for top in {file.parts[0] for file in found.files or ()} - {
+            "..",
+            "__pycache__",
+        }:
             if not (folder / top).is_symlink():
                 (folder / top).symlink_to(Path(str(found.locate_file(top))))
     return folder

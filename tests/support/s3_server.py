@@ -24,7 +24,9 @@ class S3Server:
         self.start()
 
     def start(self) -> None:
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
+        self._server = ThreadedMotoServer(
+            ip_address="127.0.0.1", port=self.port, verbose=False
+        )
         self._server.start()
 
     def stop(self) -> None:
@@ -55,7 +57,9 @@ def s3(home: Path) -> Iterator[S3Server]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_MAX_ATTEMPTS", "1")  # the patience that is tested is ours
         patch.setenv("NO_PROXY", "127.0.0.1")
-        urlopen(f"{server.url}/moto-api/reset", data=b"")  # what an earlier server of this process held
+        urlopen(
+            f"{server.url}/moto-api/reset", data=b""
+        )  # what an earlier server of this process held
         fs = fsspec.filesystem("s3", skip_instance_cache=True)
         fs.mkdir(BUCKET)
         try:

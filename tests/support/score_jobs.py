@@ -17,7 +17,12 @@ FP32 = Settings(top_k=5, bfloat16=False, block_rows=3, columns=COLUMNS)
 
 def write_rows(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"id": f"d{i}", "text": TEXTS[i % 4]}) + "\n" for i in range(rows)))
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"d{i}", "text": TEXTS[i % 4]}) + "\n"
+            for i in range(rows)
+        )
+    )
     return path
 
 
@@ -28,7 +33,9 @@ def score(model, source, output, settings=FP32, **options):
 
 def read_output(output):
     manifest = json.loads((output / "_manifest.json").read_text())
-    return pa.concat_tables([pq.read_table(output / part["path"]) for part in manifest["parts"]])
+    return pa.concat_tables(
+        [pq.read_table(output / part["path"]) for part in manifest["parts"]]
+    )
 
 
 def contents(output):

@@ -23,7 +23,9 @@ def texts_and_labels(documents: int, seed: int) -> tuple[list[str], sparse.csr_a
 
 
 def states_of(documents: int, seed: int) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=(documents, WIDTH)).astype(np.float32)
+    return (
+        np.random.default_rng(seed).normal(size=(documents, WIDTH)).astype(np.float32)
+    )
 
 
 def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
@@ -36,9 +38,16 @@ def training(documents: int = 60, seed: int = 0) -> tuple[Training, Vocabulary]:
 
 def label_names(names: list[str], vocabulary: Vocabulary) -> LabelNames:
     """One name of each label, with random states."""
-    return LabelNames(names, np.arange(len(names)), label_words(names, vocabulary), states_of(len(names), len(names)))
+    return LabelNames(
+        names,
+        np.arange(len(names)),
+        label_words(names, vocabulary),
+        states_of(len(names), len(names)),
+    )
 
 
-def unseen(vocabulary: Vocabulary, documents: int = 9, seed: int = 5) -> tuple[Features, sparse.csr_array]:
+def unseen(
+    vocabulary: Vocabulary, documents: int = 9, seed: int = 5
+) -> tuple[Features, sparse.csr_array]:
     texts, labels = texts_and_labels(documents, seed)
     return Features(vocabulary.words(texts), states_of(documents, seed)), labels

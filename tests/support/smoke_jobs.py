@@ -22,7 +22,11 @@ FIRST_STEP_BEYOND_A_CHECKPOINT = 6  # checkpoints are made every 4 steps
 
 
 def overrides(folder: Path, *more: str) -> list[str]:
-    return [f"data.corpus={folder / 'corpus'}", f"track.directory={folder / 'runs'}", *more]
+    return [
+        f"data.corpus={folder / 'corpus'}",
+        f"track.directory={folder / 'runs'}",
+        *more,
+    ]
 
 
 class Job:
@@ -35,12 +39,23 @@ class Job:
         prefix: a command before the command, such as `ip netns exec NAME`.
     """
 
-    def __init__(self, folder: Path, name: str, *more: str, prefix: Sequence[str] = ()) -> None:
-        self.run, self.log = folder / "runs" / name, folder / f"{name}-{time.time_ns()}.log"
+    def __init__(
+        self, folder: Path, name: str, *more: str, prefix: Sequence[str] = ()
+    ) -> None:
+        self.run, self.log = (
+            folder / "runs" / name,
+            folder / f"{name}-{time.time_ns()}.log",
+        )
         arguments = ["train", str(CONFIG), *overrides(folder, f"name={name}", *more)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [*prefix, sys.executable, "-c", "from xmtc.cli import main; main()", *arguments],
+                [
+                    *prefix,
+                    sys.executable,
+                    "-c",
+                    "from xmtc.cli import main; main()",
+                    *arguments,
+                ],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_COLOR_PREFIX": "0"},
@@ -55,7 +70,10 @@ class Job:
 
     def wait_for_a_checkpoint(self, stage: str) -> None:
         """Until the stage has got beyond its first checkpoint."""
-        while self.process.poll() is None and self.steps(stage) < FIRST_STEP_BEYOND_A_CHECKPOINT:
+        while (
+            self.process.poll() is None
+            and self.steps(stage) < FIRST_STEP_BEYOND_A_CHECKPOINT
+        ):
             time.sleep(0.005)
         assert self.process.poll() is None, self.log.read_text()[-5000:]
 
@@ -75,7 +93,11 @@ class Job:
         try:
             code = self.process.wait(timeout_s)
         finally:
-            family = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+            family = (
+                psutil.Process(self.process.pid).children(recursive=True)
+                if self.process.poll() is None
+                else []
+            )
             for process in (self.process, *family):
                 process.kill()
         return code, self.log.read_text()
@@ -83,9 +105,14 @@ class Job:
 
 def assert_same(run: Path, undisturbed: Path) -> None:
     """The same loss at every step, and the same metrics in the end."""
-    assert tiny_runs.losses(run, "finetune") == pytest.approx(tiny_runs.losses(undisturbed, "finetune"), rel=1e-5)
+    assert tiny_runs.losses(run, "finetune") == pytest.approx(
+        tiny_runs.losses(undisturbed, "finetune"), rel=1e-5
+    )
     assert len(tiny_runs.losses(run, "finetune")) == STEPS
-    ours, theirs = (json.loads((r / "eval" / "test" / "metrics.json").read_text()) for r in (run, undisturbed))
+    ours, theirs = (
+        json.loads((r / "eval" / "test" / "metrics.json").read_text())
+        for r in (run, undisturbed)
+    )
     for name in ("ndcg@5", "map", "micro_f1", "macro_f1"):
         assert ours[name] == pytest.approx(theirs[name], abs=1e-5)
 

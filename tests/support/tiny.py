@@ -28,7 +28,8 @@ ENCODERS = {
     "bert": _SHAPE,
     "roberta": _SHAPE | {"max_position_embeddings": 66, "type_vocab_size": 1},
     "deberta": _RELATIVE,
-    "deberta-v2": _RELATIVE | {"norm_rel_ebd": "layer_norm", "position_buckets": 16, "share_att_key": True},
+    "deberta-v2": _RELATIVE
+    | {"norm_rel_ebd": "layer_norm", "position_buckets": 16, "share_att_key": True},
     "modernbert": _SHAPE,
 }
 DECODERS = {
@@ -47,7 +48,9 @@ def tiny(family: str, **overrides: Any) -> dict[str, Any]:
     return {"model_type": family} | FAMILIES[family] | overrides
 
 
-def whole_documents(lengths: list[int], *, positives: list[tuple[int, int]] | None = None, seed: int = 0) -> Batch:
+def whole_documents(
+    lengths: list[int], *, positives: list[tuple[int, int]] | None = None, seed: int = 0
+) -> Batch:
     """Documents that are their own windows."""
     generator = torch.Generator().manual_seed(seed)
     ids_BT = torch.randint(5, VOCAB, (len(lengths), max(lengths)), generator=generator)

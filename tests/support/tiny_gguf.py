@@ -18,7 +18,14 @@ WORDS = ("heart", "lung", "kidney", "pain", "fever", "cough")
 
 def write_tiny_gguf(path: Path) -> LlamaModel:
     """Write the file, and return the model whose weights it holds."""
-    tokens = ["<unk>", "<s>", "</s>", "▁", *(f"▁{word}" for word in WORDS), *"abcdefghijklmnopqrstuvwxyz"]
+    tokens = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "▁",
+        *(f"▁{word}" for word in WORDS),
+        *"abcdefghijklmnopqrstuvwxyz",
+    ]
     model = _model(len(tokens))
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
@@ -45,7 +52,10 @@ def write_tiny_gguf(path: Path) -> LlamaModel:
     for name, tensor in model.state_dict().items():
         heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(name.split(".")[-2])
         gguf_name = names.get_name(f"model.{name}", try_suffixes=(".weight",))
-        writer.add_tensor(gguf_name, (tensor if heads is None else _interleaved(tensor, heads)).numpy())
+        writer.add_tensor(
+            gguf_name,
+            (tensor if heads is None else _interleaved(tensor, heads)).numpy(),
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

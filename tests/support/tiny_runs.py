@@ -16,7 +16,24 @@ from xmtc.run.directory import RunPaths, Stage
 from xmtc.stages.run_stage import run_stage
 
 LABELS = ["law", "fish", "heart", "trade", "school", "steel"]
-FILLER = ["the", "of", "and", "to", "in", "that", "was", "for", "with", "as", "by", "on", "at", "from", "this", "which"]
+FILLER = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "that",
+    "was",
+    "for",
+    "with",
+    "as",
+    "by",
+    "on",
+    "at",
+    "from",
+    "this",
+    "which",
+]
 
 
 RANDOM_START = ("plant.parts=[]",)
@@ -45,7 +62,9 @@ def write_config(folder: Path, **sections: Any) -> Path:
     """Data files and a configuration file in `folder`; `sections` replace whole top-level ones."""
     source = {"kind": "jsonl", "columns": {"id": "id"}, "files": {}}
     for split, first, n in (("train", 0, 60), ("dev", 60, 16), ("test", 76, 16)):
-        source["files"][split] = str(write_jsonl(folder / f"{split}.jsonl", documents(n, first=first)))
+        source["files"][split] = str(
+            write_jsonl(folder / f"{split}.jsonl", documents(n, first=first))
+        )
     tree: dict[str, Any] = {
         "name": "tiny",
         "data": {
@@ -68,7 +87,12 @@ def write_config(folder: Path, **sections: Any) -> Path:
                 },
                 "dropout": 0.0,
             },
-            "head": {"kind": "label_attention", "width": 16, "heads": 2, "dropout": 0.0},
+            "head": {
+                "kind": "label_attention",
+                "width": 16,
+                "heads": 2,
+                "dropout": 0.0,
+            },
             "overlap": 4,
         },
         "plant": {
@@ -82,7 +106,10 @@ def write_config(folder: Path, **sections: Any) -> Path:
         "finetune": {
             "batch_size": 12,
             "tokens_per_micro_batch": 300,
-            "phases": [{"epochs": 2}, {"epochs": 2, "encoder_layers": 1, "encoder_learning_rate": 1e-3}],
+            "phases": [
+                {"epochs": 2},
+                {"epochs": 2, "encoder_layers": 1, "encoder_learning_rate": 1e-3},
+            ],
             "optimizer": {"learning_rate": 5e-3},
             "patience": 0,
         },
@@ -109,7 +136,10 @@ def pretrained(folder: Path) -> tuple[str, str]:
     )
     for part in (tokenizer, BertModel(shape)):
         part.save_pretrained(folder / "bert")
-    return f"model.encoder={{name: {folder / 'bert'}, from_config: null}}", "data.tokenizer=null"
+    return (
+        f"model.encoder={{name: {folder / 'bert'}, from_config: null}}",
+        "data.tokenizer=null",
+    )
 
 
 def load(path: Path, *overrides: str) -> RunConfig:
@@ -126,7 +156,10 @@ def finetune(path: Path, *overrides: str) -> Path:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def losses(run: Path, stage: str) -> dict[int, float]:

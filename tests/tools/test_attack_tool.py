@@ -14,10 +14,16 @@ from bad_input_cases.trained import add_extras
 def site(whole, tmp_path, monkeypatch) -> Site:
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
     (tmp_path / "tiny").mkdir()
-    return add_extras(Site(whole.run, whole.config, whole.folder / "corpus", tmp_path / "tiny"))
+    return add_extras(
+        Site(whole.run, whole.config, whole.folder / "corpus", tmp_path / "tiny")
+    )
 
 
-SAMPLE = [("links", "score"), ("input changes", "score, overwritten"), ("input changes", "score, replaced")]
+SAMPLE = [
+    ("links", "score"),
+    ("input changes", "score, overwritten"),
+    ("input changes", "score, replaced"),
+]
 
 
 def test_a_sample_of_the_attacks_holds(site, tmp_path):

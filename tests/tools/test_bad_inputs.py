@@ -16,15 +16,26 @@ from bad_inputs import all_cases
 def site(whole, tmp_path, monkeypatch) -> Site:
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
     shutil.copytree(whole.folder, tmp_path / "tiny")
-    return add_extras(Site(whole.run, whole.config, whole.folder / "corpus", tmp_path / "tiny"))
+    return add_extras(
+        Site(whole.run, whole.config, whole.folder / "corpus", tmp_path / "tiny")
+    )
 
 
 def test_no_case_of_the_sample_is_silent_hangs_or_ends_in_a_traceback(site):
     cases = all_cases(site)
     assert len(cases) > 1_000
-    sample = random.Random(3).sample([case for case in cases if case.kind != "refused writes"], 30)
-    ends = [(run_case(case, site.folder / "cases" / str(n)), case) for n, case in enumerate(sample)]
-    bad = [(end, case.kind, case.entry, case.name, said[-300:]) for (end, said), case in ends if end in OUTCOMES[2:]]
+    sample = random.Random(3).sample(
+        [case for case in cases if case.kind != "refused writes"], 30
+    )
+    ends = [
+        (run_case(case, site.folder / "cases" / str(n)), case)
+        for n, case in enumerate(sample)
+    ]
+    bad = [
+        (end, case.kind, case.entry, case.name, said[-300:])
+        for (end, said), case in ends
+        if end in OUTCOMES[2:]
+    ]
     assert bad == []
     assert Counter(end for (end, _), _ in ends)["answered"] > 5
 
@@ -40,7 +51,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("entry", "refusal"), REFUSED)
-def test_a_refused_write_is_reported_and_the_same_command_then_succeeds(site, entry, refusal):
-    (case,) = (case for case in refused_write_cases(site) if case.entry == entry and case.name.startswith(refusal))
+def test_a_refused_write_is_reported_and_the_same_command_then_succeeds(
+    site, entry, refusal
+):
+    (case,) = (
+        case
+        for case in refused_write_cases(site)
+        if case.entry == entry and case.name.startswith(refusal)
+    )
     end, said = run_case(case, site.folder / "refused")
     assert end == "answered", said

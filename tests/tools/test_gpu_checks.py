@@ -32,7 +32,13 @@ sys.exit(gpu.main(["--only", "zero,mining,missed,broken"]))
 
 def test_a_check_without_its_modules_leaves_the_others_alone() -> None:
     program = PROGRAM.format(hidden=HIDDEN)
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     *_, zero, mining, missed, broken = done.stdout.splitlines()
     assert zero.split(maxsplit=1)[0] == "zero"
     assert "not possible: import of deepspeed" in zero
@@ -51,7 +57,10 @@ def test_a_step_of_a_large_decoder_does_not_wait(capsys):
 
 
 def test_a_step_that_waits_names_the_operation(monkeypatch, capsys):
-    monkeypatch.setattr("xmtc.models.kernels.sdpa.attend", lambda keys, values, mask, *_, **__: bool(mask.all()))
+    monkeypatch.setattr(
+        "xmtc.models.kernels.sdpa.attend",
+        lambda keys, values, mask, *_, **__: bool(mask.all()),
+    )
     assert fake_step.main(["--layers", "1", "--tokens", "64", "--labels", "100"]) == 1
     assert "local_scalar_dense" in json.loads(capsys.readouterr().out)["waits_at"]
 
@@ -62,5 +71,11 @@ def test_floors_are_the_oldest_versions_of_all_but_pytorch():
         "quantize": [],
         "docs": ["mkdocs>=1"],
     }
-    found = floors.floors({"dependencies": ["torch>=2.13", "peft>=0.1"], "optional-dependencies": extras})
-    assert found == ["peft==0.1", "ray[data]==2.5", "deepspeed==0.1; sys_platform == 'linux'"]
+    found = floors.floors(
+        {"dependencies": ["torch>=2.13", "peft>=0.1"], "optional-dependencies": extras}
+    )
+    assert found == [
+        "peft==0.1",
+        "ray[data]==2.5",
+        "deepspeed==0.1; sys_platform == 'linux'",
+    ]

@@ -19,7 +19,8 @@ def arguments(tmp_path):
     folder = tmp_path / "data" / "gnd_tib"
     folder.mkdir(parents=True)
     pq.write_table(
-        pa.table({"type": kinds, "title": [str(row) for row in range(len(kinds))]}), folder / "train.parquet"
+        pa.table({"type": kinds, "title": [str(row) for row in range(len(kinds))]}),
+        folder / "train.parquet",
     )
     return argparse.Namespace(data=tmp_path / "data", work=tmp_path / "work")
 
@@ -43,4 +44,7 @@ def test_balanced_set_is_the_same_every_time(arguments):
 
 
 def test_other_sets_are_read_where_they_are(arguments):
-    assert light.source_file(light.SOURCES["gnd_type"], arguments) == arguments.data / "gnd_tib/train.parquet"
+    assert (
+        light.source_file(light.SOURCES["gnd_type"], arguments)
+        == arguments.data / "gnd_tib/train.parquet"
+    )

@@ -10,7 +10,11 @@ import pytest
 
 import quality
 
-TOPICS = {"fish": "cod herring quota vessel", "milk": "dairy farm butter price", "steel": "iron tariff furnace import"}
+TOPICS = {
+    "fish": "cod herring quota vessel",
+    "milk": "dairy farm butter price",
+    "steel": "iron tariff furnace import",
+}
 
 
 @pytest.fixture
@@ -20,28 +24,48 @@ def data(tmp_path):
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for split, size in ("train", 60), ("dev", 24):
-        labels = [sorted(rng.choice(list(TOPICS), size=rng.integers(1, 3), replace=False)) for _ in range(size)]
-        texts = [" ".join(rng.permutation(" ".join(TOPICS[one] for one in some).split())) for some in labels]
+        labels = [
+            sorted(rng.choice(list(TOPICS), size=rng.integers(1, 3), replace=False))
+            for _ in range(size)
+        ]
+        texts = [
+            " ".join(rng.permutation(" ".join(TOPICS[one] for one in some).split()))
+            for some in labels
+        ]
         ids = [f"{split}{row}" for row in range(size)]
-        pq.write_table(pa.table({"doc_id": ids, "text": texts, "labels": labels}), folder / f"{split}.parquet")
-    pq.write_table(pa.table({"label": list(TOPICS), "name": list(TOPICS.values())}), folder / "labels.parquet")
+        pq.write_table(
+            pa.table({"doc_id": ids, "text": texts, "labels": labels}),
+            folder / f"{split}.parquet",
+        )
+    pq.write_table(
+        pa.table({"label": list(TOPICS), "name": list(TOPICS.values())}),
+        folder / "labels.parquet",
+    )
     return tmp_path / "data"
 
 
 def run(monkeypatch, capsys, *arguments: str) -> list[dict]:
     monkeypatch.setattr(sys, "argv", ["quality.py", *arguments])
     quality.main()
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    return [
+        json.loads(line)
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("{")
+    ]
 
 
-def test_every_system_is_measured_and_compared_with_the_tree(data, tmp_path, monkeypatch, capsys):
+def test_every_system_is_measured_and_compared_with_the_tree(
+    data, tmp_path, monkeypatch, capsys
+):
     pytest.importorskip("omikuji")
     cache = str(tmp_path / "cache")
     lines = run(
         monkeypatch, capsys, str(data), "--sets", "codiesp", "--trees", "parabel", "--cache", cache,
         "--resamples", "20",
     )  # fmt: skip
-    found = {line["system"]: line for line in lines if "ndcg@5" in line and "system" in line}
+    found = {
+        line["system"]: line for line in lines if "ndcg@5" in line and "system" in line
+    }
     alone = ["ridge 0.1", "ridge 0.5", "word neighbours", "label text"]
     assert found.keys() == {
         "fused", *alone, *(f"without {name}" for name in alone), "without co-occurrence",
@@ -50,7 +74,9 @@ def test_every_system_is_measured_and_compared_with_the_tree(data, tmp_path, mon
     assert found["ridge 0.1"]["p@1"] == 100
     differences = {line["difference"]: line for line in lines if "difference" in line}
     value, low, high = differences["fused − parabel"]["ndcg@5"]
-    assert value == pytest.approx(found["fused"]["ndcg@5"] - found["parabel"]["ndcg@5"], abs=0.02)
+    assert value == pytest.approx(
+        found["fused"]["ndcg@5"] - found["parabel"]["ndcg@5"], abs=0.02
+    )
     assert low <= value <= high
 
 

@@ -103,7 +103,8 @@ def test_a_terminal_gets_bars_with_eta_and_lines_above_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0:00"), (59.6, "1:00"), (3725, "1:02:05"), (float("inf"), "-:--")]
+    ("seconds", "words"),
+    [(0.4, "0:00"), (59.6, "1:00"), (3725, "1:02:05"), (float("inf"), "-:--")],
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
@@ -121,7 +122,11 @@ def test_throughput_counts_since_the_last_read() -> None:
         clock.now += 3
     meter.add(documents=8, tokens=2000)
     first = meter.read()
-    assert (first["perf/docs_per_s"], first["perf/tokens_per_s"], first["time/data_wait_frac"]) == (2, 500, 0.25)
+    assert (
+        first["perf/docs_per_s"],
+        first["perf/tokens_per_s"],
+        first["time/data_wait_frac"],
+    ) == (2, 500, 0.25)
     assert 0.01 < first["mem/peak_gib"] < 1000
     clock.now += 2
     meter.add(documents=1, tokens=10)

@@ -11,7 +11,9 @@ def read_after(seconds: float, work: Work) -> dict[str, float]:
 
 
 def test_operations_become_a_rate_of_each_device_and_its_share():
-    metrics = read_after(2.0, Work(operations_per_token=4e9, workers=2, tflop_per_s=10.0))
+    metrics = read_after(
+        2.0, Work(operations_per_token=4e9, workers=2, tflop_per_s=10.0)
+    )
     assert metrics["perf/tflop_per_s"] == 1.0
     assert metrics["perf/mfu"] == 0.1
 

@@ -31,22 +31,41 @@ from xmtc.training.objective import Position
 def path(tmp_path_factory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("callbacks")
-    settings = {"batch_size": 12, "tokens_per_micro_batch": 300, "optimizer": {"learning_rate": 5e-3}, "patience": 0}
-    phases = [{"epochs": 1}, {"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3}]
+    settings = {
+        "batch_size": 12,
+        "tokens_per_micro_batch": 300,
+        "optimizer": {"learning_rate": 5e-3},
+        "patience": 0,
+    }
+    phases = [
+        {"epochs": 1},
+        {"epochs": 1, "encoder_layers": 1, "encoder_learning_rate": 1e-3},
+    ]
     return tiny_runs.write_config(
         folder,
         plant={"parts": []},
         finetune=settings | {"phases": phases, "dev_documents": 8},
-        track={"directory": str(folder / "runs"), "log_every_steps": 1, "checkpoint_every_steps": 3},
+        track={
+            "directory": str(folder / "runs"),
+            "log_every_steps": 1,
+            "checkpoint_every_steps": 3,
+        },
     )
 
 
-def train(path: Path, name: str, *overrides: str, stage: Literal["plant", "finetune"] = "finetune") -> Path:
+def train(
+    path: Path,
+    name: str,
+    *overrides: str,
+    stage: Literal["plant", "finetune"] = "finetune",
+) -> Path:
     """One stage, without the bookkeeping of a whole run."""
     return train_stage(tiny_runs.load(path, f"name={name}", *overrides), stage)
 
 
-def train_stage(config: RunConfig, stage: Literal["plant", "finetune"] = "finetune") -> Path:
+def train_stage(
+    config: RunConfig, stage: Literal["plant", "finetune"] = "finetune"
+) -> Path:
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True, exist_ok=True)
     mig_stage(config)
@@ -65,16 +84,23 @@ def context(tmp_path: Path, rank: int = 0) -> StageContext:
 def test_a_callback_twice_is_refused(path) -> None:
     with pytest.raises(ConfigError, match="callbacks: profiler"):
         tiny_runs.load(path, "finetune.callbacks=[{kind: profiler}, {kind: profiler}]")
-    with pytest.raises(ConfigError, match=r"plant\.callbacks\.0\.kind: 'profile'.*'profiler'"):
+    with pytest.raises(
+        ConfigError, match=r"plant\.callbacks\.0\.kind: 'profile'.*'profiler'"
+    ):
         tiny_runs.load(path, "plant.callbacks=[{kind: profile}]")
 
 
 def test_the_profiler_writes_a_trace(path) -> None:
     profiler = "callbacks=[{kind: profiler}]"
-    root = train(path, "profiled", f"finetune.{profiler}", "finetune.phases=[{epochs: 3}]")
+    root = train(
+        path, "profiled", f"finetune.{profiler}", "finetune.phases=[{epochs: 3}]"
+    )
     (trace,) = (root / "profile").iterdir()
     assert trace.name == "finetune_steps_11-13.json"
-    assert any("aten::" in event.get("name", "") for event in json.loads(trace.read_text())["traceEvents"])
+    assert any(
+        "aten::" in event.get("name", "")
+        for event in json.loads(trace.read_text())["traceEvents"]
+    )
 
 
 def test_a_stage_that_ends_early_leaves_the_trace_of_what_there_was(tmp_path) -> None:
@@ -86,7 +112,9 @@ def test_a_stage_that_ends_early_leaves_the_trace_of_what_there_was(tmp_path) ->
     assert not (tmp_path / "profile").exists()
     profiler.end()
     profiler.end()
-    assert [file.name for file in (tmp_path / "profile").iterdir()] == ["finetune_steps_31-31.json"]
+    assert [file.name for file in (tmp_path / "profile").iterdir()] == [
+        "finetune_steps_31-31.json"
+    ]
 
 
 def test_other_ranks_do_not_profile(tmp_path) -> None:
@@ -133,9 +161,15 @@ class RecorderConfig(CallbackSettings):
 @pytest.fixture
 def installed(monkeypatch) -> Iterator[None]:
     """A package that adds a callback, from its entry point on."""
-    point = importlib.metadata.EntryPoint("recorder", f"{__name__}:RecorderConfig", "xmtc.callbacks")
-    monkeypatch.setattr(members, "entry_points", lambda group: (point,) if group == point.group else ())
-    monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: RecorderConfig)
+    point = importlib.metadata.EntryPoint(
+        "recorder", f"{__name__}:RecorderConfig", "xmtc.callbacks"
+    )
+    monkeypatch.setattr(
+        members, "entry_points", lambda group: (point,) if group == point.group else ()
+    )
+    monkeypatch.setattr(
+        importlib.metadata.EntryPoint, "load", lambda self: RecorderConfig
+    )
     caches = (adapter.cache_clear, Shape.of.cache_clear)
     for clear in caches:
         clear()
@@ -150,9 +184,15 @@ def installed(monkeypatch) -> Iterator[None]:
 def test_a_callback_of_another_package_follows_the_loop(path) -> None:
     CALLS.clear()
     config = tiny_runs.load(path, "name=recorded", "finetune.phases=[{epochs: 1}]")
-    config = replace(config, finetune=replace(config.finetune, callbacks=(RecorderConfig(),)))
+    config = replace(
+        config, finetune=replace(config.finetune, callbacks=(RecorderConfig(),))
+    )
     loaded = tiny_runs.load(path, "finetune.callbacks=[{kind: recorder}]")
     assert loaded.finetune.callbacks == config.finetune.callbacks
     root = train_stage(config)
-    assert [call.split(" of")[0] for call in CALLS] == ["phase", *(f"step {i}" for i in range(1, 6)), "end"]
+    assert [call.split(" of")[0] for call in CALLS] == [
+        "phase",
+        *(f"step {i}" for i in range(1, 6)),
+        "end",
+    ]
     assert (root / "checkpoints" / "step_00000005" / "recorder.txt").read_text() == "6"

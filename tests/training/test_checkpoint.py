@@ -41,12 +41,17 @@ def test_round_trip_and_keep_last(tmp_path):
     store = CheckpointStore(tmp_path / "checkpoints", keep_last=2)
     assert store.latest() is None
     for step in (10, 20, 30):
-        path = store.save(step, {"epoch": 1, "best": 0.1 + 0.2}, write_payload(str(step)))
+        path = store.save(
+            step, {"epoch": 1, "best": 0.1 + 0.2}, write_payload(str(step))
+        )
     found = store.latest()
     assert found is not None
     assert (found.path, found.step, found.world_size) == (path, 30, 1)
     assert found.state == {"epoch": 1, "best": 0.1 + 0.2}
-    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step_00000020", "step_00000030"]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
+        "step_00000020",
+        "step_00000030",
+    ]
 
 
 def truncate(path: Path) -> None:
@@ -104,10 +109,16 @@ def test_resume_behind_a_damaged_checkpoint_replaces_it(tmp_path):
     flip(store.save(30, {}, write_payload("30")))
     store = CheckpointStore(tmp_path, keep_last=2)
     store.save(15, {}, write_payload("15"))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000010", "step_00000015"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "step_00000010",
+        "step_00000015",
+    ]
     store.save(20, {}, write_payload("20"))
     store.save(20, {"again": True}, write_payload("20"))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000015", "step_00000020"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "step_00000015",
+        "step_00000020",
+    ]
     found = store.latest()
     assert found is not None
     assert found.state == {"again": True}
@@ -174,7 +185,12 @@ except CheckpointError as error:
 
 def test_operating_system_refuses_the_bytes(tmp_path):
     """A real failure in the middle of a file: a limit on file size, since no test can fill the disk."""
-    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "trainable-00000-of-00001.safetensors" in done.stdout
     assert "about 789,504 are needed" in done.stdout
     assert verify(tmp_path / "step_00000010").step == 10
@@ -189,7 +205,8 @@ def test_weights_are_written_whole_or_not_at_all(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(
-            CheckpointError, match=r"best\.safetensors could not be written \(rank 0: .*free disk space"
+            CheckpointError,
+            match=r"best\.safetensors could not be written \(rank 0: .*free disk space",
         ):
             write_weights(path, {"w": torch.ones(100_000)}, here=True)
     finally:
@@ -198,7 +215,9 @@ def test_weights_are_written_whole_or_not_at_all(tmp_path):
     assert load_file(path)["w"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-2])])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-2])]
+)
 def test_lost_weights_are_named(tmp_path, damage):
     path = tmp_path / "best.safetensors"
     write_weights(path, {"w": torch.ones(3)}, here=True)
@@ -219,7 +238,11 @@ def two_ranks(folder: Path) -> list[str]:
 
     rank, _ = rank_and_world_size()
     store = CheckpointStore(folder)
-    store.save(10, {"consumed": 640}, lambda path: (path / f"rank{rank}").write_text("x" * rank) and None)
+    store.save(
+        10,
+        {"consumed": 640},
+        lambda path: (path / f"rank{rank}").write_text("x" * rank) and None,
+    )
     heard = ""
 
     def write(path: Path) -> None:
@@ -242,7 +265,11 @@ def test_failure_of_one_rank_reaches_all(tmp_path):
     heard, name, world_size, consumed = results[0]
     assert "rank 1: [Errno 28] No space left on device" in heard
     assert (name, world_size, consumed) == ("step_00000010", "2", "640")
-    assert sorted(p.name for p in (tmp_path / "checkpoints" / name).iterdir()) == ["manifest.json", "rank0", "rank1"]
+    assert sorted(p.name for p in (tmp_path / "checkpoints" / name).iterdir()) == [
+        "manifest.json",
+        "rank0",
+        "rank1",
+    ]
 
 
 class SlowMirror(Mirror):
@@ -270,14 +297,20 @@ class SlowMirror(Mirror):
 def test_the_copy_to_a_uri_runs_beside_what_follows(tmp_path):
     mirror = SlowMirror(tmp_path)
     store = CheckpointStore(tmp_path / "checkpoints", 1, mirror)
-    path = store.save(1, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True)
+    path = store.save(
+        1, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True
+    )
     assert path.is_dir()
     assert store.is_copying
     assert mirror.pushed == []
     mirror.may_go_on.set()
     seconds = store.finish_copy()
     assert seconds is not None
-    assert mirror.pushed == ["checkpoints/step_00000001", "", "checkpoints/step_00000001"], "the manifest comes last"
+    assert mirror.pushed == [
+        "checkpoints/step_00000001",
+        "",
+        "checkpoints/step_00000001",
+    ], "the manifest comes last"
     assert not store.is_copying
     assert store.finish_copy() is None
 
@@ -289,6 +322,8 @@ def test_a_copy_that_failed_is_an_error_of_the_next_save(tmp_path):
     mirror.may_go_on.set()
     store.save(1, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True)
     with pytest.raises(StorageError, match="the bucket is gone"):
-        store.save(2, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True)
+        store.save(
+            2, {}, lambda folder: (folder / "a").write_text("a"), copy_later=True
+        )
     saved = sorted(path.name for path in (tmp_path / "checkpoints").glob("step_*"))
     assert saved == ["step_00000001", "step_00000002"], "they are here"

@@ -9,7 +9,11 @@ from xmtc.distributed.row_shards import RowShard
 from xmtc.distributed.rowwise_config import SGDConfig
 from xmtc.distributed.strategy import ParameterGroup, Strategy
 from xmtc.losses.base import Targets
-from xmtc.losses.config import AsymmetricFocalConfig, BinaryCrossEntropyConfig, LossConfig
+from xmtc.losses.config import (
+    AsymmetricFocalConfig,
+    BinaryCrossEntropyConfig,
+    LossConfig,
+)
 from xmtc.training.flat_step import FlatStep
 from xmtc.training.label_shard import GatheredDocuments
 
@@ -17,10 +21,15 @@ B, P, L = 4, 6, 23
 
 
 def targets_of(rows: list[int], columns: list[int]) -> Targets:
-    return Targets(torch.tensor(rows), torch.tensor(columns), torch.tensor([1.0, 1.0, 0.0, 1.0]))
+    return Targets(
+        torch.tensor(rows), torch.tensor(columns), torch.tensor([1.0, 1.0, 0.0, 1.0])
+    )
 
 
-MICRO_BATCHES = [targets_of([0, 0, 1, 2, 3, 3], [22, 3, 0, 7, 7, 8]), targets_of([0, 3], [8, 5])]
+MICRO_BATCHES = [
+    targets_of([0, 0, 1, 2, 3, 3], [22, 3, 0, 7, 7, 8]),
+    targets_of([0, 3], [8, 5]),
+]
 
 
 class Rows(torch.nn.Module):
@@ -30,24 +39,37 @@ class Rows(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layer = torch.nn.Linear(P, P)
-        self.weights, self.bias = RowShard.of(torch.randn(L, P).to(dtype)), RowShard.of(torch.randn(L))
+        self.weights, self.bias = (
+            RowShard.of(torch.randn(L, P).to(dtype)),
+            RowShard.of(torch.randn(L)),
+        )
         self.weights.requires_grad_(True)
         self.bias.requires_grad_(True)
         self.step = FlatStep(loss.build(), self.weights, self.bias)  # pyright: ignore[reportArgumentType]
         self.step.chunk = chunk
 
     def forward(self, x_BP: torch.Tensor, targets: Targets) -> torch.Tensor:
-        documents = GatheredDocuments((self.layer(x_BP),), torch.ones(len(x_BP), 1, dtype=torch.bool), targets)
+        documents = GatheredDocuments(
+            (self.layer(x_BP),), torch.ones(len(x_BP), 1, dtype=torch.bool), targets
+        )
         return self.step(documents).sum
 
 
-def prepared(model: Rows, rate: float, momentum: float) -> tuple[Strategy, torch.nn.Module]:
+def prepared(
+    model: Rows, rate: float, momentum: float
+) -> tuple[Strategy, torch.nn.Module]:
     strategy = DistributedConfig().build_strategy(torch.device("cpu"))
-    rows = ParameterGroup("rows", [model.weights, model.bias], rate, 0.0, SGDConfig(momentum=momentum))
-    return strategy, strategy.prepare(model, [ParameterGroup("layer", [*model.layer.parameters()], 1e-3, 0.0), rows])
+    rows = ParameterGroup(
+        "rows", [model.weights, model.bias], rate, 0.0, SGDConfig(momentum=momentum)
+    )
+    return strategy, strategy.prepare(
+        model, [ParameterGroup("layer", [*model.layer.parameters()], 1e-3, 0.0), rows]
+    )
 
 
-def take_step(strategy: Strategy, module: torch.nn.Module, scale: float = 1 / 3) -> float:
+def take_step(
+    strategy: Strategy, module: torch.nn.Module, scale: float = 1 / 3
+) -> float:
     total = 0.0
     for i, targets in enumerate(MICRO_BATCHES):
         x_BP = torch.randn(B, P, generator=torch.Generator().manual_seed(i))
@@ -60,12 +82,18 @@ def take_step(strategy: Strategy, module: torch.nn.Module, scale: float = 1 / 3)
 
 @pytest.mark.parametrize("chunk", [5, 100])
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
-@pytest.mark.parametrize("loss", [BinaryCrossEntropyConfig(positive_weight=2.0), AsymmetricFocalConfig()])
+@pytest.mark.parametrize(
+    "loss", [BinaryCrossEntropyConfig(positive_weight=2.0), AsymmetricFocalConfig()]
+)
 def test_steps_equal_autograd_and_sgd(chunk, momentum, loss):
     model = Rows(loss, chunk, torch.float32)
     strategy, module = prepared(model, 0.1, momentum)
     twin = Rows(loss, chunk, torch.float32)
-    weights, bias, plain = twin.weights.detach().requires_grad_(), twin.bias.detach().requires_grad_(), loss.build()
+    weights, bias, plain = (
+        twin.weights.detach().requires_grad_(),
+        twin.bias.detach().requires_grad_(),
+        loss.build(),
+    )
     sgd = torch.optim.SGD([weights, bias], lr=0.1, momentum=momentum)
     adamw = torch.optim.AdamW(twin.layer.parameters(), lr=1e-3, weight_decay=0.0)
     for _ in range(2):
@@ -85,14 +113,19 @@ def test_steps_equal_autograd_and_sgd(chunk, momentum, loss):
 
 
 def test_bfloat16_rows_learn():
-    strategy, module = prepared(Rows(BinaryCrossEntropyConfig(), 7, torch.bfloat16), 0.3, 0.9)
+    strategy, module = prepared(
+        Rows(BinaryCrossEntropyConfig(), 7, torch.bfloat16), 0.3, 0.9
+    )
     losses = [take_step(strategy, module) for _ in range(100)]
     assert losses[-1] < 0.2 * losses[0]
 
 
 def test_rounded_rows_follow_fp32():
     """200 steps, most of them below half a unit in the last place."""
-    exact, found = (Rows(BinaryCrossEntropyConfig(), 7, dtype) for dtype in (torch.float32, torch.bfloat16))
+    exact, found = (
+        Rows(BinaryCrossEntropyConfig(), 7, dtype)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
     exact.weights.data.copy_(found.weights.data)
     start = exact.weights.detach().clone()
     for model in (exact, found):
@@ -101,7 +134,9 @@ def test_rounded_rows_follow_fp32():
             take_step(strategy, module, scale=1.0)
         strategy.close()
     moved = (exact.weights - start).norm()
-    assert (found.weights.float() - exact.weights).norm() < 0.2 * moved + 0.004 * start.norm()
+    assert (
+        found.weights.float() - exact.weights
+    ).norm() < 0.2 * moved + 0.004 * start.norm()
 
 
 def test_document_vectors_that_are_not_finite_stop_the_step():

@@ -15,7 +15,9 @@ from xmtc.training.unfreeze import parameter_groups
 SAMPLED = {"sampled_labels": 20}
 
 
-def waits_of(cell: Cell, micro_batches: int, **settings: object) -> tuple[Counter[str], Counter[str]]:
+def waits_of(
+    cell: Cell, micro_batches: int, **settings: object
+) -> tuple[Counter[str], Counter[str]]:
     """Waits of the micro-batches of a step, and of the update after them."""
     classifier, shard = build(cell)
     objective = objective_of(cell, classifier, shard, **settings)
@@ -23,10 +25,19 @@ def waits_of(cell: Cell, micro_batches: int, **settings: object) -> tuple[Counte
     named = dict(classifier.parameter_groups())
     if cell.stage == "plant":
         named = {"head.attention": list(classifier.head.attention_parameters())}
-    training = TrainingConfig(optimizer=OptimizerConfig(), label_optimizer=label_cells.OPTIMIZERS[cell.optimizer])
-    tables = [table for table in classifier.head.label_tables().values() if table.requires_grad]
+    training = TrainingConfig(
+        optimizer=OptimizerConfig(),
+        label_optimizer=label_cells.OPTIMIZERS[cell.optimizer],
+    )
+    tables = [
+        table
+        for table in classifier.head.label_tables().values()
+        if table.requires_grad
+    ]
     phase = PhaseConfig(epochs=1, encoder_layers=-1)
-    module = strategy.prepare(objective, parameter_groups(named, phase, training, tables))
+    module = strategy.prepare(
+        objective, parameter_groups(named, phase, training, tables)
+    )
     objective.before_step(0)
     with HostWaits() as host:
         host.place_model(objective)
@@ -41,7 +52,10 @@ def waits_of(cell: Cell, micro_batches: int, **settings: object) -> tuple[Counte
 
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr("xmtc.models.kernels.dispatch.choose_implementation", lambda keys, options: "sdpa")
+    monkeypatch.setattr(
+        "xmtc.models.kernels.dispatch.choose_implementation",
+        lambda keys, options: "sdpa",
+    )
 
 
 @pytest.mark.parametrize(

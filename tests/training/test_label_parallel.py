@@ -15,8 +15,14 @@ CELLS = cells()
 def found(tmp_path_factory) -> dict[int, dict[str, dict[str, Any]]]:
     torch.set_num_threads(1)
     saved = tmp_path_factory.mktemp("saved")
-    runs = {2: run_gloo(train_all, 2, tmp_path_factory.mktemp("ranks2"), saved, timeout_s=240)[0]}
-    runs[3] = run_gloo(train_all, 3, tmp_path_factory.mktemp("ranks3"), saved, timeout_s=240)[0]
+    runs = {
+        2: run_gloo(
+            train_all, 2, tmp_path_factory.mktemp("ranks2"), saved, timeout_s=240
+        )[0]
+    }
+    runs[3] = run_gloo(
+        train_all, 3, tmp_path_factory.mktemp("ranks3"), saved, timeout_s=240
+    )[0]
     return runs | {1: train_all(saved)}
 
 
@@ -30,9 +36,13 @@ def test_ranks_train_as_one_process(found, cell: Cell, world: int) -> None:
     assert many["weights"].keys() == one["weights"].keys()
     for name, tensor in one["weights"].items():
         within = 2e-2 if rounded else 1e-4
-        if cell.precision == "bf16":  # Adam moves a weight by its rate in either direction where gradients are rounding
+        if (
+            cell.precision == "bf16"
+        ):  # Adam moves a weight by its rate in either direction where gradients are rounding
             within = 5e-2
-        torch.testing.assert_close(many["weights"][name].float(), tensor.float(), rtol=within, atol=within)
+        torch.testing.assert_close(
+            many["weights"][name].float(), tensor.float(), rtol=within, atol=within
+        )
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -44,7 +54,9 @@ def test_ranks_plant_what_one_process_plants(found, world: int) -> None:
 
 
 @pytest.mark.parametrize("cell", RESUMED, ids=str)
-def test_a_checkpoint_of_two_ranks_resumes_on_one_and_on_three(found, cell: Cell) -> None:
+def test_a_checkpoint_of_two_ranks_resumes_on_one_and_on_three(
+    found, cell: Cell
+) -> None:
     one, three = (found[world][f"resumed-{cell}"] for world in (1, 3))
     assert three["losses"] == pytest.approx(one["losses"], rel=1e-5)
     before = found[2][f"resumed-{cell}"]["losses"]
@@ -56,9 +68,13 @@ def test_a_checkpoint_of_two_ranks_resumes_on_one_and_on_three(found, cell: Cell
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("choice", DRAWN)
 @pytest.mark.parametrize("head", ["label_attention", "flat"])
-def test_drawn_labels_estimate_all_of_them_without_bias(found, head: str, choice: str, world: int) -> None:
+def test_drawn_labels_estimate_all_of_them_without_bias(
+    found, head: str, choice: str, world: int
+) -> None:
     losses, all_SL, loss, gradient_L = found[world]["drawn"][f"{head}-{choice}"]
-    error = (sum(losses) / SEEDS - loss) / (torch.tensor(losses).std().item() / SEEDS**0.5)
+    error = (sum(losses) / SEEDS - loss) / (
+        torch.tensor(losses).std().item() / SEEDS**0.5
+    )
     assert abs(error) < 3
     spread_L = all_SL.std(0) / SEEDS**0.5
     errors_L = (all_SL.mean(0) - gradient_L).abs() / spread_L.clamp(min=1e-6)

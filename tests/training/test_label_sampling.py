@@ -9,9 +9,17 @@ from xmtc.training.label_sampling import LabelSample, UniformSampler, draw_label
 from xmtc.training.label_shard import GatheredDocuments
 
 
-def draw(labels_P: torch.Tensor, labels: int, uniform: int, seed: int = 0, mined: tuple[int, ...] = ()) -> LabelSample:
+def draw(
+    labels_P: torch.Tensor,
+    labels: int,
+    uniform: int,
+    seed: int = 0,
+    mined: tuple[int, ...] = (),
+) -> LabelSample:
     certain = torch.cat([labels_P, torch.tensor(mined, dtype=torch.int64)]).unique()
-    return draw_labels(labels_P, certain, labels, uniform, torch.Generator().manual_seed(seed))
+    return draw_labels(
+        labels_P, certain, labels, uniform, torch.Generator().manual_seed(seed)
+    )
 
 
 def test_certain_labels_are_all_there_and_columns_point_at_positives() -> None:
@@ -33,9 +41,16 @@ def test_more_certain_labels_than_others_are_all_kept() -> None:
 def test_the_warning_of_too_few_labels_counts_those_of_the_worker(caplog) -> None:
     """Of three workers with four labels each, one draws one or two of sampled_labels=4."""
     shard = SimpleNamespace(rows=4, share=lambda count: count // 3)
-    targets = Targets(torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.ones(1))
-    UniformSampler(4, shard)(GatheredDocuments((), torch.ones(1, 1), targets), torch.Generator())
-    assert "sampled_labels: 4, of which this worker draws 1, not more than its 2 labels" in caplog.text
+    targets = Targets(
+        torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.ones(1)
+    )
+    UniformSampler(4, shard)(
+        GatheredDocuments((), torch.ones(1, 1), targets), torch.Generator()
+    )
+    assert (
+        "sampled_labels: 4, of which this worker draws 1, not more than its 2 labels"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("uniform", [2, 6])  # by redrawing, and by a permutation
@@ -64,7 +79,13 @@ def test_the_mean_over_draws_is_the_full_loss(mined: tuple[int, ...]) -> None:
         drawn = draw(labels_P, 200, 20, seed, mined)
         targets = Targets(rows_P, drawn.columns_P, torch.ones(4))
         logits_BS = logits_BL[:, drawn.labels_S]
-        estimates.append(loss(logits_BS, targets, importance_BC=drawn.importance_S.expand_as(logits_BS)).sum)
+        estimates.append(
+            loss(
+                logits_BS,
+                targets,
+                importance_BC=drawn.importance_S.expand_as(logits_BS),
+            ).sum
+        )
     mean, error = torch.stack(estimates).mean(), torch.stack(estimates).std() / 800**0.5
     assert abs(mean - full) < 4 * error
     assert error < 0.02 * full

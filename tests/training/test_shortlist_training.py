@@ -54,8 +54,22 @@ def test_mining_learns_and_logs_how_it_goes(path):
     losses = [m["train/loss"] for m in logged]
     assert losses[-1] < 0.7 * losses[0]
     assert all(0 <= m["mine/recall"] <= 1 for m in logged)
-    assert [m["mine/age_steps"] for m in logged][:6] == [0, 1, 2, 3, 2, 3]  # refreshed every half of 4 steps
-    for name in ("labels", "dropped_positive", "dropped_duplicate", "dropped_missing", "build_s", "query_ms"):
+    assert [m["mine/age_steps"] for m in logged][:6] == [
+        0,
+        1,
+        2,
+        3,
+        2,
+        3,
+    ]  # refreshed every half of 4 steps
+    for name in (
+        "labels",
+        "dropped_positive",
+        "dropped_duplicate",
+        "dropped_missing",
+        "build_s",
+        "query_ms",
+    ):
         assert all(m[f"mine/{name}"] >= 0 for m in logged)
 
 
@@ -64,7 +78,9 @@ def test_a_flat_head_is_mined_too(path):
     assert tiny_runs.losses(root, "finetune")
 
 
-@pytest.mark.parametrize("optimizer", [LAZY_ADAM, "finetune.label_optimizer={kind: rowwise_adagrad}"])
+@pytest.mark.parametrize(
+    "optimizer", [LAZY_ADAM, "finetune.label_optimizer={kind: rowwise_adagrad}"]
+)
 def test_killed_and_resumed_with_label_tables_is_exact(path, monkeypatch, optimizer):
     kind = optimizer.split("kind: ")[1].split(",")[0].strip("}")
     settings = (optimizer, "finetune.sampled_labels=4")
@@ -72,14 +88,23 @@ def test_killed_and_resumed_with_label_tables_is_exact(path, monkeypatch, optimi
     config = load(path, f"killed_{kind}", *settings)
     killed(config, monkeypatch, 7)
     root = finetune(config)
-    assert tiny_runs.losses(root, "finetune") == tiny_runs.losses(undisturbed, "finetune")
-    best, expected = (load_file(run / "checkpoints" / "best.safetensors") for run in (root, undisturbed))
+    assert tiny_runs.losses(root, "finetune") == tiny_runs.losses(
+        undisturbed, "finetune"
+    )
+    best, expected = (
+        load_file(run / "checkpoints" / "best.safetensors")
+        for run in (root, undisturbed)
+    )
     assert all(torch.equal(best[name], expected[name]) for name in expected)
 
 
 def test_tables_may_be_all_that_trains(path, monkeypatch):
     """A flat head over a frozen encoder has nothing else; in the second phase the encoder has."""
-    flat = ("model.head={kind: flat}", "finetune.label_optimizer={kind: rowwise_adagrad}", "finetune.sampled_labels=5")
+    flat = (
+        "model.head={kind: flat}",
+        "finetune.label_optimizer={kind: rowwise_adagrad}",
+        "finetune.sampled_labels=5",
+    )
     undisturbed = finetune(load(path, "flat_tables", *flat))
     config = load(path, "flat_tables_killed", *flat)
     for killed_at in (7, 13):  # in each phase
@@ -90,10 +115,16 @@ def test_tables_may_be_all_that_trains(path, monkeypatch):
 
 
 def test_too_few_sampled_labels_are_warned_of_once(path, caplog):
-    config = load(path, "too_few", "finetune.sampled_labels=2", "finetune.phases=[{epochs: 1}]")
+    config = load(
+        path, "too_few", "finetune.sampled_labels=2", "finetune.phases=[{epochs: 1}]"
+    )
     with caplog.at_level("WARNING", "xmtc"):
         finetune(config)
-    warnings = [record.getMessage() for record in caplog.records if "finetune.sampled_labels: 2" in record.message]
+    warnings = [
+        record.getMessage()
+        for record in caplog.records
+        if "finetune.sampled_labels: 2" in record.message
+    ]
     assert len(warnings) == 1
     assert "this worker draws 2, not more than its 4 labels" in warnings[0]
     assert "ignores all others; raise it" in warnings[0]
@@ -107,7 +138,11 @@ def killed(config: RunConfig, monkeypatch, at: int) -> None:
 
     with monkeypatch.context() as patch:
         step = Loop._step
-        patch.setattr(Loop, "_step", lambda self, *rest: boom() if rest[3].step == at else step(self, *rest))
+        patch.setattr(
+            Loop,
+            "_step",
+            lambda self, *rest: boom() if rest[3].step == at else step(self, *rest),
+        )
         with pytest.raises(KeyboardInterrupt):
             finetune(config)
 
@@ -129,7 +164,9 @@ def step_on(head, optimizer, hidden, shortlist) -> None:
     tables = tables_of(head)
     rest = [p for p in head.parameters() if all(p is not table for table in tables)]
     head.sparse_gradients = True
-    rows = ParameterGroup("label_tables", tables, optimizer.learning_rate, 0.0, optimizer)
+    rows = ParameterGroup(
+        "label_tables", tables, optimizer.learning_rate, 0.0, optimizer
+    )
     module = strategy.prepare(head, [ParameterGroup("rest", rest, 1e-3, 0.01), rows])
     strategy.set_learning_rates([1e-3, 0.1])
     mask = torch.ones(hidden.shape[:2], dtype=torch.bool)
@@ -158,11 +195,15 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     extra = torch.nn.Linear(6, 6)
     model = torch.nn.ModuleList([head, extra])
     rows = ParameterGroup("label_tables", tables_of(head), 0.1, 0.0, LazyAdamConfig())
-    strategy.prepare(model, [ParameterGroup("rest", list(extra.parameters()), 0.1, 0.0), rows])
+    strategy.prepare(
+        model, [ParameterGroup("rest", list(extra.parameters()), 0.1, 0.0), rows]
+    )
     head.sparse_gradients = True
     before = head.weights.detach().clone()
     hidden = extra(torch.full((1, 2, 6), float("inf")))
-    strategy.backward(head(hidden, torch.ones(1, 2, dtype=torch.bool), torch.tensor([2])).sum())
+    strategy.backward(
+        head(hidden, torch.ones(1, 2, dtype=torch.bool), torch.tensor([2])).sum()
+    )
     assert not torch.tensor(strategy.step(1.0)).isfinite()
     assert torch.equal(head.weights, before)
     assert head.weights.grad is None
@@ -175,8 +216,18 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
 
     def strategy(optimizer) -> Strategy:
         made = one_process()
-        rows = ParameterGroup("label_tables", tables, optimizer.learning_rate, 0.0, optimizer)
-        made.prepare(head, [ParameterGroup("rest", list(head.key_projection.parameters()), 0.1, 0.0), rows])
+        rows = ParameterGroup(
+            "label_tables", tables, optimizer.learning_rate, 0.0, optimizer
+        )
+        made.prepare(
+            head,
+            [
+                ParameterGroup(
+                    "rest", list(head.key_projection.parameters()), 0.1, 0.0
+                ),
+                rows,
+            ],
+        )
         return made
 
     made = strategy(LazyAdamConfig())
@@ -195,9 +246,17 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     ("overrides", "message"),
     [
         ((MINING, "finetune.sampled_labels=4"), "leave sampled_labels out"),
-        ((MINING, "finetune.loss={kind: cross_entropy}"), "mining: a softmax needs every label"),
         (
-            ("data.task=single_label", "finetune.loss={kind: cross_entropy}", "finetune.metric=accuracy", LAZY_ADAM),
+            (MINING, "finetune.loss={kind: cross_entropy}"),
+            "mining: a softmax needs every label",
+        ),
+        (
+            (
+                "data.task=single_label",
+                "finetune.loss={kind: cross_entropy}",
+                "finetune.metric=accuracy",
+                LAZY_ADAM,
+            ),
             "label_optimizer: a softmax needs every label",
         ),
     ],
@@ -210,6 +269,8 @@ def test_settings_that_exclude_each_other_are_refused(path, overrides, message):
 def test_a_row_wise_optimizer_is_for_label_rows():
     strategy = one_process()
     head = FlatConfig().build(6, 10)
-    rows = ParameterGroup("label_tables", list(head.label_tables().values()), 0.1, 0.0, LazyAdamConfig())
+    rows = ParameterGroup(
+        "label_tables", list(head.label_tables().values()), 0.1, 0.0, LazyAdamConfig()
+    )
     with pytest.raises(ConfigError, match="are for label rows"):
         strategy.prepare(head, [rows])

@@ -57,7 +57,9 @@ def walked(trees: BoostedTrees, inputs_XNK: Floats, label_ids_NK: np.ndarray) ->
         node_PT = np.repeat(trees.roots_T[None], len(some), axis=0)
         for _ in range(6):
             values_PT = some.ravel().take(first_P1 + trees.input_V.take(node_PT))
-            node_PT = children.take(2 * node_PT + (values_PT > trees.threshold_V.take(node_PT)))
+            node_PT = children.take(
+                2 * node_PT + (values_PT > trees.threshold_V.take(node_PT))
+            )
         logits_P[first : first + 512] += trees.value_V.take(node_PT).sum(axis=1)
     logits_NK = np.zeros(used_NK.shape)
     logits_NK[used_NK] = logits_P
@@ -69,26 +71,42 @@ def multiplied(pairs: Pairs, chances_NK: Floats, occurrences: Occurrences) -> Pa
     ids_NK = pairs.label_ids_NK
     rows, places = np.nonzero(pairs.used)
     chances = chances_NK[rows, places].astype(np.float32), (rows, ids_NK[rows, places])
-    found_NL = sparse.csr_array(chances, shape=(len(ids_NK), len(occurrences.counts_L))) @ occurrences.given_LL
+    found_NL = (
+        sparse.csr_array(chances, shape=(len(ids_NK), len(occurrences.counts_L)))
+        @ occurrences.given_LL
+    )
     found_NL.sort_indices()
     scores_NK = SparseScored(found_NL).at(ids_NK)
-    return replace(pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]]))
+    return replace(
+        pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]])
+    )
 
 
-def halves(arm: Arm, pairs: Pairs, worker: Worker, occurrences: Occurrences) -> SparsePredictions:
+def halves(
+    arm: Arm, pairs: Pairs, worker: Worker, occurrences: Occurrences
+) -> SparsePredictions:
     """Fuse each half with a fusion fitted on the other."""
     gold_NL, used = worker.dev.label_matrix(), pairs.only(arm.places)
-    ids_NK, scores_NK = np.full(pairs.label_ids_NK.shape, -1, np.int32), np.zeros(pairs.label_ids_NK.shape, np.float32)
+    ids_NK, scores_NK = (
+        np.full(pairs.label_ids_NK.shape, -1, np.int32),
+        np.zeros(pairs.label_ids_NK.shape, np.float32),
+    )
     rows_N = np.arange(len(ids_NK))
     for half in (0, 1):
         learned, judged = rows_N[rows_N % 2 != half], rows_N[rows_N % 2 == half]
-        fitted = fit_fusion(arm.names, used.take(learned), gold_NL[learned], occurrences, arm.config)
-        found = fitted.fuse(used.take(judged), exclusive=worker.config.data.task == "single_label")
+        fitted = fit_fusion(
+            arm.names, used.take(learned), gold_NL[learned], occurrences, arm.config
+        )
+        found = fitted.fuse(
+            used.take(judged), exclusive=worker.config.data.task == "single_label"
+        )
         ids_NK[judged], scores_NK[judged] = found.label_ids_NK, found.scores_NK
     return SparsePredictions(ids_NK, scores_NK)
 
 
-def before(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrences) -> Found:
+def before(
+    worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrences
+) -> Found:
     """Fit and apply every fusion on its own."""
     with (
         mock.patch.object(boosted, "MAX_PAIRS", 10**9),
@@ -98,12 +116,18 @@ def before(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurr
         everything = Arm(ensemble.names, range(len(ensemble.names)), ensemble.config)
         fused = halves(everything, pairs, worker, occurrences)
         ensemble = ensemble.fitted(pairs, worker.dev.label_matrix(), occurrences)
-        arms = arms_of(Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences)))
-        found = {key: halves(arm, pairs, worker, occurrences) for key, arm in arms.items()}
+        arms = arms_of(
+            Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences))
+        )
+        found = {
+            key: halves(arm, pairs, worker, occurrences) for key, arm in arms.items()
+        }
     return {("fused", ""): fused} | found
 
 
-def now(worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrences) -> Found:
+def now(
+    worker: Worker, ensemble: Ensemble, pairs: Pairs, occurrences: Occurrences
+) -> Found:
     """Fit and apply the same fusions as a run does."""
     ensemble = ensemble.fitted(pairs, worker.dev.label_matrix(), occurrences)
     ablation = Ablation(worker, ensemble, cross_fit(worker, pairs, occurrences))
@@ -122,25 +146,40 @@ def cross_fit(worker: Worker, pairs: Pairs, occurrences: Occurrences) -> CrossFi
     return CrossFit(pairs, worker.dev.label_matrix(), occurrences)
 
 
-def differences(worker: Worker, old: Found, new: Found) -> Iterator[tuple[float, dict[str, Any]]]:
+def differences(
+    worker: Worker, old: Found, new: Found
+) -> Iterator[tuple[float, dict[str, Any]]]:
     """Yield the change of each metric of each fusion in points, and its description."""
     for key in old:
         metrics = [
-            quick_metrics(worker, found[key].top(100), worker.dev.label_matrix(), calibrated=True)
+            quick_metrics(
+                worker, found[key].top(100), worker.dev.label_matrix(), calibrated=True
+            )
             for found in (old, new)
         ]
         for name in KEYS:
             points = 100 * (metrics[1][name] - metrics[0][name])
-            yield points, {"fusion": " ".join(key).strip(), "metric": name, "points": round(points, 3)}
+            yield (
+                points,
+                {
+                    "fusion": " ".join(key).strip(),
+                    "metric": name,
+                    "points": round(points, 3),
+                },
+            )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="finished run with scorers")
     arguments = parser.parse_args()
     config = load_config(RunConfig, arguments.run / "config.yaml", [])
     worker = build_worker(config, RunPaths.of(config))
-    predictor = FusedPredictor(worker, load_ensemble(worker, has_head=config.model.head.scores), cached=True)
+    predictor = FusedPredictor(
+        worker, load_ensemble(worker, has_head=config.model.head.scores), cached=True
+    )
     pairs, occurrences = predictor.pairs(worker.dev), predictor._occurrences
     found, walls, cpus = [], [], []
     for arm in (before, now):
@@ -148,12 +187,32 @@ def main() -> int:
         found.append(arm(worker, predictor.ensemble, pairs, occurrences))
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-        facts = {"fusions": len(found[-1]), "seconds": round(walls[-1], 1), "cpu_seconds": round(cpus[-1], 1)}
-        print(json.dumps({"name": arm.__name__, "pairs": int(pairs.used.sum()), **facts}), flush=True)
+        facts = {
+            "fusions": len(found[-1]),
+            "seconds": round(walls[-1], 1),
+            "cpu_seconds": round(cpus[-1], 1),
+        }
+        print(
+            json.dumps({"name": arm.__name__, "pairs": int(pairs.used.sum()), **facts}),
+            flush=True,
+        )
     _, largest = max(differences(worker, *found), key=lambda one: abs(one[0]))
-    print(json.dumps({"largest_difference": largest, "cpu_ratio": round(cpus[0] / cpus[1], 2)}))
+    print(
+        json.dumps(
+            {"largest_difference": largest, "cpu_ratio": round(cpus[0] / cpus[1], 2)}
+        )
+    )
     ratio = walls[0] / walls[1]
-    print(json.dumps({"name": "ablation", "ratio": round(ratio, 2), "bar": BAR, "holds": ratio >= BAR}))
+    print(
+        json.dumps(
+            {
+                "name": "ablation",
+                "ratio": round(ratio, 2),
+                "bar": BAR,
+                "holds": ratio >= BAR,
+            }
+        )
+    )
     return 0 if ratio >= BAR else 1
 
 

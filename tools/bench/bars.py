@@ -12,7 +12,9 @@ from typing import Any
 def memory_bytes(field: str = "VmRSS") -> int:
     """Read this process's memory from /proc by name: VmRSS is the current value, VmHWM the peak."""
     with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
+        return next(
+            int(line.split()[1]) * 1024 for line in status if line.startswith(field)
+        )
 
 
 def in_own_process(*more: str) -> dict[str, float]:
@@ -21,8 +23,13 @@ def in_own_process(*more: str) -> dict[str, float]:
     OpenMP's threads sleep while they wait for each other. By default they spin, for as long as another process has a
     core: a step of 0.09 CPU seconds then took 0.6 to 3.9.
     """
-    command, environment = [sys.executable, *sys.argv, *more], os.environ | {"OMP_WAIT_POLICY": "passive"}
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    command, environment = (
+        [sys.executable, *sys.argv, *more],
+        os.environ | {"OMP_WAIT_POLICY": "passive"},
+    )
+    printed = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=environment
+    ).stdout
     return json.loads(printed.splitlines()[-1])
 
 
@@ -32,12 +39,28 @@ def in_ranks(folder: Path, workers: int, *more: str) -> list[dict[str, Any]]:
     Exits with 1 if a rank fails.
     """
     (folder / "store").unlink(missing_ok=True)
-    command = [sys.executable, sys.argv[0], str(folder), *more, "--workers", str(workers), "--rank"]
-    started = [subprocess.Popen([*command, str(r)], stdout=subprocess.PIPE, text=True) for r in range(workers)]
+    command = [
+        sys.executable,
+        sys.argv[0],
+        str(folder),
+        *more,
+        "--workers",
+        str(workers),
+        "--rank",
+    ]
+    started = [
+        subprocess.Popen([*command, str(r)], stdout=subprocess.PIPE, text=True)
+        for r in range(workers)
+    ]
     texts = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         sys.exit(1)
-    rows = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith('{"workers"')]
+    rows = [
+        json.loads(line)
+        for text in texts
+        for line in text.splitlines()
+        if line.startswith('{"workers"')
+    ]
     print(*map(json.dumps, rows), sep="\n", flush=True)
     return rows
 
@@ -50,7 +73,21 @@ def held(name: str, bars: Sequence[tuple[str, float, float]]) -> bool:
         bars: name, value, and maximum of each bar.
     """
     for what, value, bar in bars:
-        print(json.dumps({"name": what, "ratio": round(value, 3), "bar": bar, "holds": value <= bar}))
+        print(
+            json.dumps(
+                {
+                    "name": what,
+                    "ratio": round(value, 3),
+                    "bar": bar,
+                    "holds": value <= bar,
+                }
+            )
+        )
     margin = min(bar / value for _, value, bar in bars)
-    print(json.dumps({"name": name, "ratio": round(margin, 3), "bar": 1.0, "holds": margin >= 1}), flush=True)
+    print(
+        json.dumps(
+            {"name": name, "ratio": round(margin, 3), "bar": 1.0, "holds": margin >= 1}
+        ),
+        flush=True,
+    )
     return margin >= 1

@@ -60,9 +60,15 @@ SETTINGS = (
 
 def configuration(folder: Path, name: str, strategy: str, workers: int) -> RunConfig:
     """The smoke configuration with a larger model, one phase and no other stage."""
-    own = [f"name={name}", f"data.corpus={folder}/corpus", f"track.directory={folder}/runs"]
+    own = [
+        f"name={name}",
+        f"data.corpus={folder}/corpus",
+        f"track.directory={folder}/runs",
+    ]
     how = [f"distributed.workers={workers}", f"distributed.strategy={strategy}"]
-    return load_config(RunConfig, ROOT / "configs" / "smoke_llama.yaml", [*SETTINGS, *own, *how])
+    return load_config(
+        RunConfig, ROOT / "configs" / "smoke_llama.yaml", [*SETTINGS, *own, *how]
+    )
 
 
 def train(config: RunConfig, clock: str) -> dict[str, float]:
@@ -70,48 +76,83 @@ def train(config: RunConfig, clock: str) -> dict[str, float]:
     paths = RunPaths.of(config)
     paths.root.mkdir(parents=True)
     if config.distributed.max_workers:
-        dist.init_process_group("gloo", init_method=f"file://{paths.root / 'store'}", rank=0, world_size=1)
-    meter = partial(Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock])
+        dist.init_process_group(
+            "gloo", init_method=f"file://{paths.root / 'store'}", rank=0, world_size=1
+        )
+    meter = partial(
+        Throughput, clock={"wall": time.perf_counter, "cpu": time.process_time}[clock]
+    )
     with redirect_stdout(sys.stderr), patch.object(loop, "Throughput", meter):
         run_stage(Stage.FINETUNE, config, paths)
     if config.distributed.max_workers:
         dist.destroy_process_group()
-    steps = [m for m in read_metrics(paths.metrics_log) if "perf/tokens_per_s" in m][WARM_UP:]
+    steps = [m for m in read_metrics(paths.metrics_log) if "perf/tokens_per_s" in m][
+        WARM_UP:
+    ]
     keys = {"tokens_per_s": "perf/tokens_per_s", "waiting": "time/data_wait_frac"}
-    return {short: statistics.median(step[key] for step in steps) for short, key in keys.items()}
+    return {
+        short: statistics.median(step[key] for step in steps)
+        for short, key in keys.items()
+    }
 
 
 def apart(config: RunConfig, clock: str) -> dict[str, float]:
     """Run `train` in a separate process, because DeepSpeed changes its process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         return pool.submit(train, config, clock).result()
 
 
 def main() -> None:
     """Measure and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stage", type=int, default=2, choices=(0, 1, 2, 3))
     parser.add_argument("--clock", default="wall", choices=("wall", "cpu"))
     arguments = parser.parse_args()
-    kinds = {"plain loop": ("null", 0), "DeepSpeed": (f"{{kind: deepspeed, stage: {arguments.stage}}}", 1)}
+    kinds = {
+        "plain loop": ("null", 0),
+        "DeepSpeed": (f"{{kind: deepspeed, stage: {arguments.stage}}}", 1),
+    }
     ratios, waiting = [], []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         prepare_stage(configuration(folder, "prepare", "null", 0))
         for index in range(arguments.rounds):
             found = {}
-            for kind, how in list(kinds.items())[:: 1 if index % 2 else -1]:  # each is first as often as the other
-                found[kind] = apart(configuration(folder, f"{index}-{how[1]}", *how), arguments.clock)
+            for kind, how in list(kinds.items())[
+                :: 1 if index % 2 else -1
+            ]:  # each is first as often as the other
+                found[kind] = apart(
+                    configuration(folder, f"{index}-{how[1]}", *how), arguments.clock
+                )
             print(json.dumps({"round": index + 1, **found}), flush=True)
-            ratios.append(found["DeepSpeed"]["tokens_per_s"] / found["plain loop"]["tokens_per_s"])
+            ratios.append(
+                found["DeepSpeed"]["tokens_per_s"] / found["plain loop"]["tokens_per_s"]
+            )
             waiting += [result["waiting"] for result in found.values()]
     wait, ratio = statistics.median(waiting), statistics.median(ratios)
     lines = [
-        {"name": "DeepSpeed / plain loop, tokens/s", "ratio": ratio, "bar": LEAST_RATIO, "holds": ratio >= LEAST_RATIO}
+        {
+            "name": "DeepSpeed / plain loop, tokens/s",
+            "ratio": ratio,
+            "bar": LEAST_RATIO,
+            "holds": ratio >= LEAST_RATIO,
+        }
     ]
     if arguments.clock == "wall":
-        lines.insert(0, {"name": "data wait share", "ratio": wait, "bar": MAX_WAITING, "holds": wait < MAX_WAITING})
+        lines.insert(
+            0,
+            {
+                "name": "data wait share",
+                "ratio": wait,
+                "bar": MAX_WAITING,
+                "holds": wait < MAX_WAITING,
+            },
+        )
     for line in lines:
         print(json.dumps(line))
     sys.exit(0 if all(line["holds"] for line in lines) else 1)

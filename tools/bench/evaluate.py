@@ -43,23 +43,34 @@ def distinct(ids_BK: NDArray[np.int32]) -> NDArray[np.int32]:
     return kept
 
 
-def make(documents: int, labels: int, top_k: int) -> tuple[SparsePredictions, sparse.csr_array, LabelTable]:
+def make(
+    documents: int, labels: int, top_k: int
+) -> tuple[SparsePredictions, sparse.csr_array, LabelTable]:
     rng = np.random.default_rng(0)
     cumulated = np.cumsum(power_law(labels)).astype(np.float32)
-    gold_N5 = np.minimum(np.searchsorted(cumulated, rng.random((documents, 5), dtype=np.float32)), labels - 1)
+    gold_N5 = np.minimum(
+        np.searchsorted(cumulated, rng.random((documents, 5), dtype=np.float32)),
+        labels - 1,
+    )
     rows = np.repeat(np.arange(documents, dtype=np.int32), 5)
-    gold = sparse.csr_array((np.ones(rows.size, bool), (rows, gold_N5.ravel())), shape=(documents, labels))
+    gold = sparse.csr_array(
+        (np.ones(rows.size, bool), (rows, gold_N5.ravel())), shape=(documents, labels)
+    )
     gold.sum_duplicates()
     ids_NK = np.empty((documents, top_k), np.int32)
     scores_NK = np.empty((documents, top_k), np.float32)
     for start in range(0, documents, BLOCK):
         target = slice(start, start + BLOCK)
         uniform = rng.random(ids_NK[target].shape, dtype=np.float32)
-        ids = np.minimum(np.searchsorted(cumulated, uniform), labels - 1).astype(np.int32)
+        ids = np.minimum(np.searchsorted(cumulated, uniform), labels - 1).astype(
+            np.int32
+        )
         found = rng.random((len(ids), 5)) < 0.7
         ids[:, :10:2] = np.where(found, gold_N5[target], ids[:, :10:2])
         ids_NK[target] = distinct(ids)
-        scores_NK[target] = -np.sort(-(rng.random(ids.shape, dtype=np.float32) ** 20), axis=1)
+        scores_NK[target] = -np.sort(
+            -(rng.random(ids.shape, dtype=np.float32) ** 20), axis=1
+        )
     names = [f"label {i}" for i in range(labels)]
     counts = (power_law(labels) * 5 * documents / 20).astype(np.int64)
     return SparsePredictions(ids_NK, scores_NK), gold, LabelTable(names, names, counts)
@@ -73,13 +84,19 @@ def timed(name: str, work: Callable[[], Evaluation | object]) -> float:
     start, cpu = time.perf_counter(), time.process_time()
     work()
     seconds = time.perf_counter() - start
-    facts = {"name": name, "seconds": round(seconds, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
+    facts = {
+        "name": name,
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(time.process_time() - cpu, 1),
+    }
     print(json.dumps(facts | {"peak_gib": round(peak_gib(), 2)}), flush=True)
     return seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--labels", type=int, default=30_000)
     parser.add_argument("--top-k", type=int, default=100)
@@ -88,16 +105,43 @@ def main() -> None:
     parser.add_argument("--max-gib", type=float, default=6.0)
     args = parser.parse_args()
     predictions, gold, labels = make(args.documents, args.labels, args.top_k)
-    print(json.dumps({"name": "data", "gold_per_doc": gold.nnz / args.documents, "peak_gib": round(peak_gib(), 2)}))
+    print(
+        json.dumps(
+            {
+                "name": "data",
+                "gold_per_doc": gold.nnz / args.documents,
+                "peak_gib": round(peak_gib(), 2),
+            }
+        )
+    )
     decision = []
-    timed("tune the decision", lambda: decision.append(outcomes_of(predictions, gold).tuned("micro")))
+    timed(
+        "tune the decision",
+        lambda: decision.append(outcomes_of(predictions, gold).tuned("micro")),
+    )
     config = EvaluateConfig(top_k=args.top_k, resamples=args.resamples)
     seconds = timed(
         "evaluate",
-        lambda: evaluate(predictions, gold, labels, args.documents, config=config, decision=decision[0]),
+        lambda: evaluate(
+            predictions,
+            gold,
+            labels,
+            args.documents,
+            config=config,
+            decision=decision[0],
+        ),
     )
     ratio = min(args.max_seconds / seconds, args.max_gib / peak_gib())
-    print(json.dumps({"name": "bench_evaluate", "ratio": round(ratio, 2), "bar": 1.0, "holds": ratio >= 1}))
+    print(
+        json.dumps(
+            {
+                "name": "bench_evaluate",
+                "ratio": round(ratio, 2),
+                "bar": 1.0,
+                "holds": ratio >= 1,
+            }
+        )
+    )
     sys.exit(0 if ratio >= 1 else 1)
 
 

@@ -33,7 +33,9 @@ def generate(labels: int) -> tuple[torch.Tensor, Targets]:
     columns_BP = (labels**uniform).long().clamp(max=labels) - 1  # density ∝ 1/rank
     noise = torch.randint(VOCABULARY, (DOCUMENTS, TOKENS - POSITIVES))
     tokens = torch.cat([columns_BP * 7919 % VOCABULARY, noise], 1)
-    pairs = torch.stack([torch.arange(DOCUMENTS).repeat_interleave(POSITIVES), columns_BP.flatten()], 1).unique(dim=0)
+    pairs = torch.stack(
+        [torch.arange(DOCUMENTS).repeat_interleave(POSITIVES), columns_BP.flatten()], 1
+    ).unique(dim=0)
     return tokens, Targets(pairs[:, 0], pairs[:, 1], torch.ones(DOCUMENTS))
 
 
@@ -50,13 +52,22 @@ class Training:
         self.labels = labels
         self.encoder = nn.EmbeddingBag(VOCABULARY, args.width, mode="mean", sparse=True)
         self.optimizer = torch.optim.SparseAdam(self.encoder.parameters(), lr=1e-3)
-        weights = torch.empty(labels, args.width, dtype=getattr(torch, args.row_dtype)).normal_(std=args.width**-0.5)
-        shards = [RowShard.placed(table, 0, labels, True) for table in (weights, torch.full((labels,), -5.0))]
+        weights = torch.empty(
+            labels, args.width, dtype=getattr(torch, args.row_dtype)
+        ).normal_(std=args.width**-0.5)
+        shards = [
+            RowShard.placed(table, 0, labels, True)
+            for table in (weights, torch.full((labels,), -5.0))
+        ]
         self.update = SGDConfig(momentum=args.momentum).build(shards)
         for shard in shards:
             self.update.make_state(shard)
         self.flat = FlatStep(BinaryCrossEntropyConfig().build(), *shards)
-        self.row_bytes = sum(t.nbytes for shard in shards for t in (shard, *self.update.state[shard].values()))
+        self.row_bytes = sum(
+            t.nbytes
+            for shard in shards
+            for t in (shard, *self.update.state[shard].values())
+        )
         self.encoder_bytes = 3 * sum(p.nbytes for p in self.encoder.parameters())
 
     def step(self) -> tuple[float, float]:
@@ -94,30 +105,62 @@ def bench(args: argparse.Namespace) -> bool:
     for _ in range(args.steps):  # turn by turn, so that other load meets both
         times["quarter"].append(quarter.step())
         times["whole"].append(whole.step())
-    seconds, cpu = ({size: min(step[clock] for step in steps) for size, steps in times.items()} for clock in (0, 1))
-    sizes = {"row_bytes": whole.row_bytes, "encoder_bytes": whole.encoder_bytes, "peak_bytes": peak}
-    print(json.dumps({"labels": args.labels, **sizes, "seconds": seconds, "cpu_seconds": cpu}))
+    seconds, cpu = (
+        {size: min(step[clock] for step in steps) for size, steps in times.items()}
+        for clock in (0, 1)
+    )
+    sizes = {
+        "row_bytes": whole.row_bytes,
+        "encoder_bytes": whole.encoder_bytes,
+        "peak_bytes": peak,
+    }
+    print(
+        json.dumps(
+            {"labels": args.labels, **sizes, "seconds": seconds, "cpu_seconds": cpu}
+        )
+    )
     used = cpu if args.cpu_time else seconds
     slope = (used["whole"] - used["quarter"]) / (whole.labels - quarter.labels)
     moved, peak_rate = 2 * whole.row_bytes / whole.labels / slope, bandwidth()
-    rates = {"row_traffic_gb_s": moved / 1e9, "copy_gb_s": peak_rate / 1e9, "share_of_copy": moved / peak_rate}
-    print(json.dumps({"ns_a_label": round(slope * 1e9, 2), **{k: round(v, 3) for k, v in rates.items()}}))
+    rates = {
+        "row_traffic_gb_s": moved / 1e9,
+        "copy_gb_s": peak_rate / 1e9,
+        "share_of_copy": moved / peak_rate,
+    }
+    print(
+        json.dumps(
+            {
+                "ns_a_label": round(slope * 1e9, 2),
+                **{k: round(v, 3) for k, v in rates.items()},
+            }
+        )
+    )
     memory = peak / (whole.row_bytes + whole.encoder_bytes)
     bars = [("peak of the process over rows, momentum and encoder", memory, MEMORY_BAR)]
     linear = used["whole"] / (4 * used["quarter"])
-    bars.append(("time per label, all labels over a quarter of them", linear, LINEAR_BAR))
+    bars.append(
+        ("time per label, all labels over a quarter of them", linear, LINEAR_BAR)
+    )
     return held("flat_head", bars)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--labels", type=int, default=3_000_000)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--row-dtype", default="bfloat16", choices=["float32", "bfloat16"])
+    parser.add_argument(
+        "--row-dtype", default="bfloat16", choices=["float32", "bfloat16"]
+    )
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cpu-time", action="store_true", help="compare CPU seconds, for a busy machine")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="compare CPU seconds, for a busy machine",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     sys.exit(0 if bench(args) else 1)

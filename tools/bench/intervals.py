@@ -30,23 +30,40 @@ SUBSETS, BOOTSTRAPS, RESAMPLES, TOP_K = 300, 20, 300, 100
 def read(corpus: Corpus, run: Path) -> Outcome:
     """Read what a run decided about the documents of dev."""
     split, folder = corpus.split("dev"), run / "eval/dev"
-    found = read_predictions(folder / "predictions.parquet", corpus.labels.labels, split.doc_ids(), TOP_K)
-    threshold = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["threshold"]
+    found = read_predictions(
+        folder / "predictions.parquet", corpus.labels.labels, split.doc_ids(), TOP_K
+    )
+    threshold = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))[
+        "threshold"
+    ]
     gold = split.label_matrix()
-    return Outcome.of(found, found.scores_NK >= threshold, match(found.label_ids_NK, gold), gold)
+    return Outcome.of(
+        found, found.scores_NK >= threshold, match(found.label_ids_NK, gold), gold
+    )
 
 
 def subset(outcome: Outcome, rows_M: NDArray[np.int64]) -> Outcome:
     """Keep some of the documents."""
-    return Outcome(*(sparse.csr_array(m[rows_M]) for m in (outcome.predicted, outcome.right, outcome.gold)))
+    return Outcome(
+        *(
+            sparse.csr_array(m[rows_M])
+            for m in (outcome.predicted, outcome.right, outcome.gold)
+        )
+    )
 
 
-def macro_f1(outcome: Outcome, groups: dict[str, NDArray[np.bool_]]) -> NDArray[np.float64]:
+def macro_f1(
+    outcome: Outcome, groups: dict[str, NDArray[np.bool_]]
+) -> NDArray[np.float64]:
     """Macro-F1 of each group: (G,)."""
-    return label_scores(outcome.label_sums(np.array(list(groups.values()))))["macro_f1"][:, 0]
+    return label_scores(outcome.label_sums(np.array(list(groups.values()))))[
+        "macro_f1"
+    ][:, 0]
 
 
-def between(runs: list[Outcome], groups: dict[str, NDArray[np.bool_]], size: int) -> NDArray[np.float64]:
+def between(
+    runs: list[Outcome], groups: dict[str, NDArray[np.bool_]], size: int
+) -> NDArray[np.float64]:
     """Standard deviations between subsets, (2, G): of the first run, and of the difference.
 
     Subsets share documents, which the last factor corrects.
@@ -60,35 +77,60 @@ def between(runs: list[Outcome], groups: dict[str, NDArray[np.bool_]], size: int
     return np.std(found, axis=0) / np.sqrt(1 - size / documents)
 
 
-def within(runs: list[Outcome], groups: dict[str, NDArray[np.bool_]], size: int) -> NDArray[np.float64]:
+def within(
+    runs: list[Outcome], groups: dict[str, NDArray[np.bool_]], size: int
+) -> NDArray[np.float64]:
     """Standard deviations that the bootstrap finds within a subset, averaged over subsets: (2, G)."""
     rng, documents = np.random.default_rng(1), runs[0].gold.shape[0]
     found = []
     for seed in range(BOOTSTRAPS):
         rows_M = rng.choice(documents, size, replace=False)
-        drawn = [bootstrap({}, subset(run, rows_M), groups, RESAMPLES, seed) for run in runs]
-        first_GR, second_GR = (np.stack([one[f"{name}macro_f1"] for name in groups]) for one in drawn)
+        drawn = [
+            bootstrap({}, subset(run, rows_M), groups, RESAMPLES, seed) for run in runs
+        ]
+        first_GR, second_GR = (
+            np.stack([one[f"{name}macro_f1"] for name in groups]) for one in drawn
+        )
         found.append([first_GR.std(axis=1), (first_GR - second_GR).std(axis=1)])
     return np.mean(found, axis=0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("runs", type=Path, nargs=2, help="finished runs with predictions of dev")
-    parser.add_argument("--documents", type=int, nargs="+", default=[300, 1500], help="sizes of the subsets")
+    parser.add_argument(
+        "runs", type=Path, nargs=2, help="finished runs with predictions of dev"
+    )
+    parser.add_argument(
+        "--documents",
+        type=int,
+        nargs="+",
+        default=[300, 1500],
+        help="sizes of the subsets",
+    )
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     runs = [read(corpus, run) for run in arguments.runs]
     counts_L = corpus.labels.train_counts
-    groups = {"": counts_L >= 0} | {f"{name}/": bin_mask(name, counts_L) for name in BINS}
-    print("| labels with | documents | macro-F1: between | within | ratio | difference: between | within | ratio |")
+    groups = {"": counts_L >= 0} | {
+        f"{name}/": bin_mask(name, counts_L) for name in BINS
+    }
+    print(
+        "| labels with | documents | macro-F1: between | within | ratio | difference: between | within | ratio |"
+    )
     print("|---" * 8 + "|")
     for size in arguments.documents:
         real, claimed = (100 * of(runs, groups, size) for of in (between, within))
         for g, name in enumerate(groups):
-            cells = [f"{a:.2f} | {b:.2f} | {b / a:.2f}" for a, b in zip(real[:, g], claimed[:, g], strict=True)]
-            print(f"| {name.rstrip('/') or 'any'} | {size} | " + " | ".join(cells) + " |")
+            cells = [
+                f"{a:.2f} | {b:.2f} | {b / a:.2f}"
+                for a, b in zip(real[:, g], claimed[:, g], strict=True)
+            ]
+            print(
+                f"| {name.rstrip('/') or 'any'} | {size} | " + " | ".join(cells) + " |"
+            )
 
 
 if __name__ == "__main__":

@@ -26,21 +26,44 @@ DOCUMENTS, TOKENS, WIDTH, HEADS = 4, 256, 384, 6
 TIME_BAR, MEMORY_BAR, GROWTH_BAR = 2.0, 1 / 3, 1.5
 
 
-def einsum(keys: Tensor, values: Tensor, mask: Tensor, queries: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+def einsum(
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    queries: Tensor,
+    weights: Tensor,
+    bias: Tensor,
+) -> Tensor:
     """The formula of docs/explanation/kernels.md, written with einsum as published label-attention heads do."""
-    keys, values, queries = (x.unflatten(-1, (HEADS, -1)) for x in (keys, values, queries.to(keys.dtype)))
+    keys, values, queries = (
+        x.unflatten(-1, (HEADS, -1)) for x in (keys, values, queries.to(keys.dtype))
+    )
     scores = torch.einsum("lhe,bthe->bhlt", queries, keys) / math.sqrt(WIDTH // HEADS)
-    attention = scores.float().masked_fill(~mask[:, None, None], -torch.inf).softmax(-1).to(values.dtype)
+    attention = (
+        scores.float()
+        .masked_fill(~mask[:, None, None], -torch.inf)
+        .softmax(-1)
+        .to(values.dtype)
+    )
     contexts = torch.einsum("bhlt,bthe->blhe", attention, values).flatten(-2)
     return torch.einsum("bld,ld->bl", contexts, weights.to(keys.dtype)).float() + bias
 
 
 def build(labels: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
-    keys, values = (torch.randn(DOCUMENTS, TOKENS, WIDTH).to(dtype).requires_grad_() for _ in range(2))
+    keys, values = (
+        torch.randn(DOCUMENTS, TOKENS, WIDTH).to(dtype).requires_grad_()
+        for _ in range(2)
+    )
     lengths = torch.tensor([[TOKENS], [TOKENS], [TOKENS - 16], [TOKENS - 32]])
     tables = [torch.randn(labels, WIDTH).requires_grad_() for _ in range(2)]
-    return keys, values, torch.arange(TOKENS) < lengths, *tables, torch.zeros(labels, requires_grad=True)
+    return (
+        keys,
+        values,
+        torch.arange(TOKENS) < lengths,
+        *tables,
+        torch.zeros(labels, requires_grad=True),
+    )
 
 
 def step(name: str, tensors: tuple[Tensor, ...]) -> None:
@@ -51,8 +74,12 @@ def step(name: str, tensors: tuple[Tensor, ...]) -> None:
         tensors: as `build` makes them.
     """
     implementation, _, normaliser = name.partition("/")
-    options = Options(heads=HEADS, implementation=implementation, normaliser=normaliser or "softmax")
-    logits = einsum(*tensors) if name == "einsum" else label_attention(*tensors, options)
+    options = Options(
+        heads=HEADS, implementation=implementation, normaliser=normaliser or "softmax"
+    )
+    logits = (
+        einsum(*tensors) if name == "einsum" else label_attention(*tensors, options)
+    )
     logits.backward(torch.full_like(logits, 1e-3))
     for tensor in tensors:
         tensor.grad = None
@@ -60,7 +87,9 @@ def step(name: str, tensors: tuple[Tensor, ...]) -> None:
 
 def measure_memory(name: str, labels: int, dtype: torch.dtype) -> int:
     """Bytes by which one step raises the peak of this process's resident set."""
-    step(name, build(64, dtype))  # thread pools and code pages, which are not the step's
+    step(
+        name, build(64, dtype)
+    )  # thread pools and code pages, which are not the step's
     tensors = build(labels, dtype)
     gc.collect()
     with open("/proc/self/clear_refs", "w") as clear:
@@ -73,7 +102,9 @@ def measure_memory(name: str, labels: int, dtype: torch.dtype) -> int:
 def memory(name: str, labels: int, args: argparse.Namespace) -> int:
     command = [sys.executable, __file__, "--worker", name, "--labels", str(labels)]
     command += ["--dtype", args.dtype, "--threads", str(args.threads)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return int(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
 
 
 def times(names: list[str], labels: int, args: argparse.Namespace) -> dict[str, float]:
@@ -92,47 +123,118 @@ def times(names: list[str], labels: int, args: argparse.Namespace) -> dict[str, 
 def bench(args: argparse.Namespace) -> bool:
     chosen, labels = args.implementation, 4271
     names = list(dict.fromkeys(["einsum", "sdpa", "chunked", chosen]))
-    sparse = [f"{name}/{normaliser}" for normaliser in ("sparsemax", "entmax15") for name in ("sdpa", "chunked")]
+    sparse = [
+        f"{name}/{normaliser}"
+        for normaliser in ("sparsemax", "entmax15")
+        for name in ("sdpa", "chunked")
+    ]
     seconds = times(names + sparse, labels, args)
     extra = {name: memory(name, labels, args) for name in names}
     for name in names:
-        row = {"implementation": name, "labels": labels, "seconds": round(seconds[name], 4)}
-        print(json.dumps({**row, "extra_mib": round(extra[name] / 2**20, 1), "dtype": args.dtype}), flush=True)
+        row = {
+            "implementation": name,
+            "labels": labels,
+            "seconds": round(seconds[name], 4),
+        }
+        print(
+            json.dumps(
+                {**row, "extra_mib": round(extra[name] / 2**20, 1), "dtype": args.dtype}
+            ),
+            flush=True,
+        )
     for name in sparse:
-        print(json.dumps({"implementation": name, "labels": labels, "seconds": round(seconds[name], 4)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "implementation": name,
+                    "labels": labels,
+                    "seconds": round(seconds[name], 4),
+                }
+            ),
+            flush=True,
+        )
     beyond = {}
     for size in (5_000, 50_000):
         gradients = 2 * size * WIDTH * 4 + size * 4
-        logits = 3 * DOCUMENTS * size * 4  # before and after the bias, and their gradient
+        logits = (
+            3 * DOCUMENTS * size * 4
+        )  # before and after the bias, and their gradient
         beyond[size] = max(memory(chosen, size, args) - gradients - logits, 2**20)
         print(
-            json.dumps({"implementation": chosen, "labels": size, "beyond_mib": round(beyond[size] / 2**20, 1)}),
+            json.dumps(
+                {
+                    "implementation": chosen,
+                    "labels": size,
+                    "beyond_mib": round(beyond[size] / 2**20, 1),
+                }
+            ),
             flush=True,
         )
     rows = [
-        (f"{chosen} time: einsum over it", seconds["einsum"] / seconds[chosen], TIME_BAR, True),
-        (f"{chosen} extra memory over einsum's", extra[chosen] / extra["einsum"], MEMORY_BAR, False),
-        (f"{chosen} extra memory, L=50,000 over L=5,000", beyond[50_000] / beyond[5_000], GROWTH_BAR, False),
+        (
+            f"{chosen} time: einsum over it",
+            seconds["einsum"] / seconds[chosen],
+            TIME_BAR,
+            True,
+        ),
+        (
+            f"{chosen} extra memory over einsum's",
+            extra[chosen] / extra["einsum"],
+            MEMORY_BAR,
+            False,
+        ),
+        (
+            f"{chosen} extra memory, L=50,000 over L=5,000",
+            beyond[50_000] / beyond[5_000],
+            GROWTH_BAR,
+            False,
+        ),
     ]
     return report("label_attention", rows)
 
 
 def report(name: str, rows: list[tuple[str, float, float, bool]]) -> bool:
     """Prints each bar, then the last line: the ratio is the worst margin, so the bars hold where it is at least 1."""
-    margins = [ratio / bar if at_least else bar / ratio for _, ratio, bar, at_least in rows]
+    margins = [
+        ratio / bar if at_least else bar / ratio for _, ratio, bar, at_least in rows
+    ]
     for (label, ratio, bar, _), margin in zip(rows, margins, strict=True):
-        print(json.dumps({"name": label, "ratio": round(ratio, 3), "bar": round(bar, 3), "holds": margin >= 1}))
-    print(json.dumps({"name": name, "ratio": round(min(margins), 3), "bar": 1.0, "holds": min(margins) >= 1}))
+        print(
+            json.dumps(
+                {
+                    "name": label,
+                    "ratio": round(ratio, 3),
+                    "bar": round(bar, 3),
+                    "holds": margin >= 1,
+                }
+            )
+        )
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "ratio": round(min(margins), 3),
+                "bar": 1.0,
+                "holds": min(margins) >= 1,
+            }
+        )
+    )
     return min(margins) >= 1
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--implementation", default="sdpa", choices=["sdpa", "chunked"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cpu-time", action="store_true", help="compare CPU seconds, for a busy machine")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="compare CPU seconds, for a busy machine",
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--labels", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -42,7 +42,10 @@ WIDTH, TOKENS, FIELDS, TOPICS, BEST = 64, 64, 60, 1000, 5
 RECALL_BAR, TIME_BAR_MS = 0.95, 10.0
 SHORTLISTS = (50, 200, 500, 1000)
 SETTINGS = {
-    "ivf": [IndexConfig(kind="ivf", probes=probes) for probes in (4, 8, 16, 32, 64, 128, 256)],
+    "ivf": [
+        IndexConfig(kind="ivf", probes=probes)
+        for probes in (4, 8, 16, 32, 64, 128, 256)
+    ],
     "flat": [IndexConfig(kind="flat")],
 }
 
@@ -72,20 +75,34 @@ def make_world(labels: int, documents: int) -> World:
     torch.manual_seed(0)
     generator = np.random.default_rng(0)
     field_T = generator.integers(FIELDS, size=TOPICS)
-    topic_L = (generator.zipf(1.3, size=labels) % TOPICS).astype(np.int64)  # topics of very different sizes
+    topic_L = (generator.zipf(1.3, size=labels) % TOPICS).astype(
+        np.int64
+    )  # topics of very different sizes
     share_L = 1 / (1 + generator.permutation(labels))
-    share_L = 0.5 * share_L / share_L[share_L.argsort()[-1]]  # the most frequent label: half of the documents
-    fields_FD, topics_TD = unit(torch.randn(FIELDS, WIDTH)), unit(torch.randn(TOPICS, WIDTH))
+    share_L = (
+        0.5 * share_L / share_L[share_L.argsort()[-1]]
+    )  # the most frequent label: half of the documents
+    fields_FD, topics_TD = (
+        unit(torch.randn(FIELDS, WIDTH)),
+        unit(torch.randn(TOPICS, WIDTH)),
+    )
     centres_TD = fields_FD[field_T] + topics_TD
     directions_Ld = unit(centres_TD[topic_L] + 1.2 * unit(torch.randn(labels, WIDTH)))
     frequency_L = torch.from_numpy(share_L).float()
-    length_L = 1 + 0.15 * torch.log(frequency_L / frequency_L.min())  # rare labels have taken fewer steps
+    length_L = 1 + 0.15 * torch.log(
+        frequency_L / frequency_L.min()
+    )  # rare labels have taken fewer steps
     bias_L = torch.logit(frequency_L.clamp(1e-5, 0.5)) * 0.5
-    by_topic = np.split(np.argsort(topic_L, kind="stable"), np.cumsum(np.bincount(topic_L, minlength=TOPICS))[:-1])
+    by_topic = np.split(
+        np.argsort(topic_L, kind="stable"),
+        np.cumsum(np.bincount(topic_L, minlength=TOPICS))[:-1],
+    )
     labels_N = []
     for _ in range(documents):
         topics = generator.choice(topic_L, size=generator.integers(1, 4))
-        few = [generator.choice(by_topic[t], size=generator.integers(1, 3)) for t in topics]
+        few = [
+            generator.choice(by_topic[t], size=generator.integers(1, 3)) for t in topics
+        ]
         labels_N.append(np.unique(np.concatenate(few)))
     return World(directions_Ld * length_L[:, None], bias_L, topic_L, labels_N)
 
@@ -99,12 +116,18 @@ def flat_head(world: World) -> Head:
 
 def attention_head(world: World) -> Head:
     """Values and keys are the hidden states themselves; a label looks for tokens that resemble its row."""
-    head = LabelAttentionConfig(width=WIDTH, heads=2).build(WIDTH, len(world.bias_L)).eval()
+    head = (
+        LabelAttentionConfig(width=WIDTH, heads=2)
+        .build(WIDTH, len(world.bias_L))
+        .eval()
+    )
     assert isinstance(head, LabelAttentionHead)
     with torch.no_grad():
         head.key_projection.weight.copy_(torch.eye(WIDTH))
         head.value_projection.weight.copy_(torch.eye(WIDTH))
-        head.queries.copy_(unit(world.rows_Ld) + 0.5 * unit(torch.randn(world.rows_Ld.shape)))
+        head.queries.copy_(
+            unit(world.rows_Ld) + 0.5 * unit(torch.randn(world.rows_Ld.shape))
+        )
     head.weights.data.copy_(world.rows_Ld)
     head.bias.data.copy_(world.bias_L)
     return head
@@ -114,8 +137,14 @@ def documents_of(world: World, tokens: int) -> Iterator[Tensor]:
     """Hidden states (1, T, D) whose own labels get logits of about 3 from a flat head."""
     for labels in world.labels_N:
         own_KD = world.rows_Ld[torch.from_numpy(labels)]
-        about_T = torch.randint(len(labels) * 3, (tokens,))  # two thirds of the tokens mark no label
-        said_TD = torch.where((about_T < len(labels))[:, None], unit(own_KD)[about_T % len(labels)], torch.zeros(WIDTH))
+        about_T = torch.randint(
+            len(labels) * 3, (tokens,)
+        )  # two thirds of the tokens mark no label
+        said_TD = torch.where(
+            (about_T < len(labels))[:, None],
+            unit(own_KD)[about_T % len(labels)],
+            torch.zeros(WIDTH),
+        )
         hidden_TD = said_TD + 0.35 * unit(torch.randn(tokens, WIDTH))
         own_logit = (hidden_TD.mean(0) @ own_KD.T).clamp(min=0.05).mean()
         wanted = 3 - world.bias_L[torch.from_numpy(labels)].mean()
@@ -124,11 +153,19 @@ def documents_of(world: World, tokens: int) -> Iterator[Tensor]:
 
 @torch.inference_mode()
 def exact_best(head: Head, documents: list[Tensor]) -> list[NDArray[np.int64]]:
-    return [head(one, torch.ones(one.shape[:2], dtype=torch.bool)).topk(BEST).indices[0].numpy() for one in documents]
+    return [
+        head(one, torch.ones(one.shape[:2], dtype=torch.bool))
+        .topk(BEST)
+        .indices[0]
+        .numpy()
+        for one in documents
+    ]
 
 
 @torch.inference_mode()
-def found_best(head: Head, index: LabelIndex, one: Tensor, size: int) -> NDArray[np.int64]:
+def found_best(
+    head: Head, index: LabelIndex, one: Tensor, size: int
+) -> NDArray[np.int64]:
     """The best five labels of a document, as a scoring job finds them."""
     mask_BT = torch.ones(one.shape[:2], dtype=torch.bool)
     found_BK = index.search(query_vectors(head.document_vectors(one, mask_BT)), size)
@@ -138,7 +175,13 @@ def found_best(head: Head, index: LabelIndex, one: Tensor, size: int) -> NDArray
     return kept_BK[0, head(one, mask_BT, kept_BK)[0].topk(BEST).indices].numpy()
 
 
-def measure(head: Head, index: LabelIndex, documents: list[Tensor], exact: list[NDArray[np.int64]], size: int) -> dict:
+def measure(
+    head: Head,
+    index: LabelIndex,
+    documents: list[Tensor],
+    exact: list[NDArray[np.int64]],
+    size: int,
+) -> dict:
     times, hits = [], 0
     for one, best in zip(documents, exact, strict=True):
         start = time.perf_counter()
@@ -152,7 +195,9 @@ def measure(head: Head, index: LabelIndex, documents: list[Tensor], exact: list[
     }
 
 
-def curve(name: str, head: Head, documents: list[Tensor], kinds: list[str]) -> Iterator[dict]:
+def curve(
+    name: str, head: Head, documents: list[Tensor], kinds: list[str]
+) -> Iterator[dict]:
     exact, vectors_Ld = exact_best(head, documents), LabelVectors.of(head)[:]
     for kind in kinds:
         start = time.perf_counter()
@@ -162,17 +207,34 @@ def curve(name: str, head: Head, documents: list[Tensor], kinds: list[str]) -> I
             built.save(Path(folder))
             del built
             size_mib = (Path(folder) / INDEX).stat().st_size / 2**20
-            yield {"head": name, "index": kind, "build_s": round(seconds, 1), "mib": round(size_mib)}
+            yield {
+                "head": name,
+                "index": kind,
+                "build_s": round(seconds, 1),
+                "mib": round(size_mib),
+            }
             for settings in SETTINGS[kind]:
                 index = tuned(LabelIndex.open(Path(folder), len(vectors_Ld)), settings)
-                for size in (BEST,) if isinstance(head, ScoresByProduct) else SHORTLISTS:
+                for size in (
+                    (BEST,) if isinstance(head, ScoresByProduct) else SHORTLISTS
+                ):
                     index.search(
-                        query_vectors(head.document_vectors(documents[0], torch.ones(1, TOKENS, dtype=torch.bool))),
+                        query_vectors(
+                            head.document_vectors(
+                                documents[0], torch.ones(1, TOKENS, dtype=torch.bool)
+                            )
+                        ),
                         size,
                     )
                     effort = {"ivf": settings.probes, "flat": None}[kind]
                     found = measure(head, index, documents, exact, size)
-                    yield {"head": name, "index": kind, "effort": effort, "shortlist": size, **found}
+                    yield {
+                        "head": name,
+                        "index": kind,
+                        "effort": effort,
+                        "shortlist": size,
+                        **found,
+                    }
 
 
 def tuned(index: LabelIndex | None, settings: IndexConfig) -> LabelIndex:
@@ -184,7 +246,9 @@ def tuned(index: LabelIndex | None, settings: IndexConfig) -> LabelIndex:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--labels", type=int, default=1_000_000)
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--kinds", default="ivf")
@@ -203,9 +267,22 @@ def main() -> None:
             if row.get("recall@5", 0) >= RECALL_BAR:
                 best_ms = min(best_ms, row["ms_median"])
         ratio = best_ms / TIME_BAR_MS
-        print(json.dumps({"name": f"index, {name}", "ratio": round(ratio, 3), "bar": 1.0, "holds": ratio <= 1}))
+        print(
+            json.dumps(
+                {
+                    "name": f"index, {name}",
+                    "ratio": round(ratio, 3),
+                    "bar": 1.0,
+                    "holds": ratio <= 1,
+                }
+            )
+        )
         holds &= ratio <= 1
-    print(json.dumps({"name": "label_index", "ratio": float(holds), "bar": 1.0, "holds": holds}))
+    print(
+        json.dumps(
+            {"name": "label_index", "ratio": float(holds), "bar": 1.0, "holds": holds}
+        )
+    )
     sys.exit(0 if holds else 1)
 
 

@@ -30,12 +30,18 @@ from xmtc.run.config import RunConfig
 
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--documents", type=int, default=1000, help="of dev, from the first [1000]")
+    parser.add_argument(
+        "--documents", type=int, default=1000, help="of dev, from the first [1000]"
+    )
     options = parser.parse_args()
     parts = load_model(options.run / "model")
-    corpus = Corpus.open(load_config(RunConfig, options.run / "config.yaml", []).data.corpus)
+    corpus = Corpus.open(
+        load_config(RunConfig, options.run / "config.yaml", []).data.corpus
+    )
     gold_NL = corpus.split("dev").label_matrix()[: options.documents].toarray() > 0
     unseen_L = parts.labels.train_counts == 0
     trained_NL, named_NL = logits(parts, corpus, len(gold_NL), unseen_L)
@@ -50,10 +56,23 @@ def logits(
     """Logits (N, L) of the head as trained, and with rows from names for the unseen labels."""
     model, ids_U = parts.classifier, torch.from_numpy(np.flatnonzero(unseen_L))
     info, dev = parts.info, corpus.split("dev")
-    embed = partial(embed_texts, model, parts.tokenizer, max_length=info.max_length, overlap=info.model.overlap)
-    rows = rows_of_names(model, parts.labels, [parts.labels.names[i] for i in ids_U], embed).rows
-    collate = Collator(dev, parts.tokenizer, window=model.encoder.window, overlap=info.model.overlap)
-    tables = {name: (table, table.detach().clone()) for name, table in model.head.label_tables().items()}
+    embed = partial(
+        embed_texts,
+        model,
+        parts.tokenizer,
+        max_length=info.max_length,
+        overlap=info.model.overlap,
+    )
+    rows = rows_of_names(
+        model, parts.labels, [parts.labels.names[i] for i in ids_U], embed
+    ).rows
+    collate = Collator(
+        dev, parts.tokenizer, window=model.encoder.window, overlap=info.model.overlap
+    )
+    tables = {
+        name: (table, table.detach().clone())
+        for name, table in model.head.label_tables().items()
+    }
     trained_NL = np.empty((documents, len(unseen_L)), np.float32)
     named_NU = np.empty((documents, len(ids_U)), np.float32)
     for part in evaluation_batches(dev.lengths[:documents], 8192):
@@ -71,7 +90,9 @@ def logits(
 
 
 def measure(
-    logits_NL: NDArray[np.float32], gold_NL: NDArray[np.bool_], unseen_L: NDArray[np.bool_]
+    logits_NL: NDArray[np.float32],
+    gold_NL: NDArray[np.bool_],
+    unseen_L: NDArray[np.bool_],
 ) -> dict[str, float]:
     """The figures of one line."""
     some_N = gold_NL[:, unseen_L].any(1)
@@ -85,7 +106,14 @@ def measure(
         "documents_with_one": int(some_N.sum()),
         "p@1_unseen": float(found_X5[:, 0].mean()),
         "r@5_unseen": float((found_X5.sum(1) / gold_XU.sum(1)).mean()),
-        "auc_unseen": float(np.mean([roc_auc_score(gold_NL[:, label], logits_NL[:, label]) for label in present])),
+        "auc_unseen": float(
+            np.mean(
+                [
+                    roc_auc_score(gold_NL[:, label], logits_NL[:, label])
+                    for label in present
+                ]
+            )
+        ),
         "ndcg@5_all": float(ndcg_score(gold_NL, logits_NL, k=5)),
         "unseen_in_top5": float(unseen_L[top_N5].mean()),
     }

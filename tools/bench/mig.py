@@ -42,21 +42,31 @@ class TokenisedSplit:
     """A split of EURLEX57K from the memory-mapped cache, in the form that `rank_tokens` accepts."""
 
     def __init__(self, cache: Path) -> None:
-        arrays = {name: np.load(cache / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+        arrays = {
+            name: np.load(cache / f"{name}.npy", mmap_mode="r") for name in ARRAYS
+        }
         self.tokens, self.offsets = arrays["tokens"], arrays["offsets"]
-        self.label_ids, self.label_offsets = arrays["label_ids"], arrays["label_offsets"]
+        self.label_ids, self.label_offsets = (
+            arrays["label_ids"],
+            arrays["label_offsets"],
+        )
 
     def token_blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
         """Blocks of documents, memory-mapped."""
         documents = len(self.offsets) - 1
         for first in range(0, documents, DOCUMENTS_PER_BLOCK):
-            offsets = self.offsets[first : min(first + DOCUMENTS_PER_BLOCK, documents) + 1]
+            offsets = self.offsets[
+                first : min(first + DOCUMENTS_PER_BLOCK, documents) + 1
+            ]
             yield self.tokens[offsets[0] : offsets[-1]], offsets - offsets[0]
 
     def label_matrix(self) -> sparse.csr_array:
         """(N, L) bool; the labels are those of the training documents."""
         shape = (len(self.label_offsets) - 1, int(self.label_ids.max()) + 1)
-        return sparse.csr_array((np.ones(len(self.label_ids), bool), self.label_ids, self.label_offsets), shape=shape)
+        return sparse.csr_array(
+            (np.ones(len(self.label_ids), bool), self.label_ids, self.label_offsets),
+            shape=shape,
+        )
 
 
 def main() -> int:
@@ -64,16 +74,26 @@ def main() -> int:
     tokenizer = load_tokenizer()
     cache = tokenise(find_parquet(arguments.data, "train"), tokenizer)
     special = special_ids(tokenizer)
-    runs = [measure_ranking(cache, special, tokenizer.get_vocab_size()) for _ in range(arguments.repeat)]
+    runs = [
+        measure_ranking(cache, special, tokenizer.get_vocab_size())
+        for _ in range(arguments.repeat)
+    ]
     ranking = TokenRanking.load(cache / "ranking.safetensors")
     lookup_ms = measure_lookup(ranking)
-    pairs = measure_scikit_learn(TokenisedSplit(cache), ranking, arguments.pairs, special)
+    pairs = measure_scikit_learn(
+        TokenisedSplit(cache), ranking, arguments.pairs, special
+    )
     seconds = statistics.median(run["seconds"] for run in runs)
     scored = int(ranking.counts.sum())
     ratio = pairs["cpu_seconds_per_pair"] * scored / seconds
     bars = [
         bar("mig/seconds_median", seconds, SECONDS, seconds < SECONDS),
-        bar("mig/peak_gib", max(run["peak_gib"] for run in runs), GIB, max(run["peak_gib"] for run in runs) < GIB),
+        bar(
+            "mig/peak_gib",
+            max(run["peak_gib"] for run in runs),
+            GIB,
+            max(run["peak_gib"] for run in runs) < GIB,
+        ),
         bar("mig/max_error", pairs["max_error"], ERROR, pairs["max_error"] <= ERROR),
         bar("mig/lookup_cpu_ms", lookup_ms, LOOKUP_MS, lookup_ms < LOOKUP_MS),
     ]
@@ -84,7 +104,9 @@ def main() -> int:
         pairs_all=every_pair,
         scikit_learn_hours_stored=pairs["cpu_seconds_per_pair"] * scored / 3600,
         scikit_learn_hours_all=pairs["cpu_seconds_per_pair"] * every_pair / 3600,
-        ratio_with_counts_given=pairs["cpu_seconds_per_pair_counts_given"] * scored / seconds,
+        ratio_with_counts_given=pairs["cpu_seconds_per_pair_counts_given"]
+        * scored
+        / seconds,
     )
     holds = all(bars) and ratio >= RATIO
     write(name="mig", ratio=round(ratio, 1), bar=RATIO, holds=holds)
@@ -92,11 +114,22 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     default = Path(os.environ.get("XMTC_DATA", ROOT.parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=default, help="folder that holds eurlex57k/train.parquet")
-    parser.add_argument("--repeat", type=int, default=3, help="rankings to time; the median counts")
-    parser.add_argument("--pairs", type=int, default=400, help="pairs to compare with scikit-learn")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=default,
+        help="folder that holds eurlex57k/train.parquet",
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="rankings to time; the median counts"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=400, help="pairs to compare with scikit-learn"
+    )
     return parser.parse_args()
 
 
@@ -104,11 +137,15 @@ def find_parquet(data: Path, split: str) -> Path:
     for path in (data / "eurlex57k" / f"{split}.parquet", data / f"{split}.parquet"):
         if path.is_file():
             return path
-    sys.exit(f"no eurlex57k/{split}.parquet in {data}: name the folder with --data or XMTC_DATA")
+    sys.exit(
+        f"no eurlex57k/{split}.parquet in {data}: name the folder with --data or XMTC_DATA"
+    )
 
 
 def load_tokenizer() -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(Path(resolve_pretrained("packaged:all-MiniLM-L6-v2")) / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(
+        str(Path(resolve_pretrained("packaged:all-MiniLM-L6-v2")) / "tokenizer.json")
+    )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -116,7 +153,9 @@ def load_tokenizer() -> Tokenizer:
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
     vocabulary = tokenizer.get_vocab()
-    return [vocabulary[token] for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")]
+    return [
+        vocabulary[token] for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    ]
 
 
 def tokenise(parquet: Path, tokenizer: Tokenizer) -> Path:
@@ -128,7 +167,9 @@ def tokenise(parquet: Path, tokenizer: Tokenizer) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     documents = []
     for batch in pq.ParquetFile(parquet).iter_batches(1000, columns=["text"]):
-        encoded = tokenizer.encode_batch_fast(batch.column(0).to_pylist(), add_special_tokens=False)
+        encoded = tokenizer.encode_batch_fast(
+            batch.column(0).to_pylist(), add_special_tokens=False
+        )
         documents += [np.array(document.ids, np.int32) for document in encoded]
     label_lists = pq.read_table(parquet, columns=["labels"]).column(0).to_pylist()
     label_names, label_ids = np.unique(np.concatenate(label_lists), return_inverse=True)
@@ -141,9 +182,13 @@ def tokenise(parquet: Path, tokenizer: Tokenizer) -> Path:
     return cache
 
 
-def measure_ranking(cache: Path, special: list[int], vocab_size: int) -> dict[str, float]:
+def measure_ranking(
+    cache: Path, special: list[int], vocab_size: int
+) -> dict[str, float]:
     """Run one ranking in a separate process, to measure its peak memory."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+    with ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as executor:
         figures = executor.submit(rank_once, cache, special, vocab_size).result()
     write(name="mig/run", **figures)
     return figures
@@ -152,9 +197,16 @@ def measure_ranking(cache: Path, special: list[int], vocab_size: int) -> dict[st
 def rank_once(cache: Path, special: list[int], vocab_size: int) -> dict[str, float]:
     split = TokenisedSplit(cache)
     load, wall_s, cpu_s = os.getloadavg()[0], time.perf_counter(), time.process_time()
-    ranking = rank_tokens(split, MigConfig(), special_token_ids=special, vocab_size=vocab_size)
-    figures = {"seconds": time.perf_counter() - wall_s, "cpu_seconds": time.process_time() - cpu_s}
-    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # the whole process, in KiB on Linux
+    ranking = rank_tokens(
+        split, MigConfig(), special_token_ids=special, vocab_size=vocab_size
+    )
+    figures = {
+        "seconds": time.perf_counter() - wall_s,
+        "cpu_seconds": time.process_time() - cpu_s,
+    }
+    peak_gib = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    )  # the whole process, in KiB on Linux
     ranking.save(cache / "ranking.safetensors")
     sizes = {
         "documents": ranking.documents,
@@ -162,13 +214,23 @@ def rank_once(cache: Path, special: list[int], vocab_size: int) -> dict[str, flo
         "vocabulary": vocab_size,
         "labels": len(ranking.label_documents_L),
     }
-    return {**figures, "peak_gib": peak_gib, "load": load, "cores": len(os.sched_getaffinity(0)), **sizes}
+    return {
+        **figures,
+        "peak_gib": peak_gib,
+        "load": load,
+        "cores": len(os.sched_getaffinity(0)),
+        **sizes,
+    }
 
 
-def measure_lookup(ranking: TokenRanking, calls: int = 50, selected: int = 256) -> float:
+def measure_lookup(
+    ranking: TokenRanking, calls: int = 50, selected: int = 256
+) -> float:
     """Median CPU milliseconds of the ranks of 256 random labels, as in every planting step."""
     rng, times = np.random.default_rng(0), []
-    table = ranking.table(len(ranking.token_documents_V), np.arange(ranking.k + 1, dtype=np.int16))
+    table = ranking.table(
+        len(ranking.token_documents_V), np.arange(ranking.k + 1, dtype=np.int16)
+    )
     for _ in range(calls):
         label_ids = rng.integers(0, len(ranking.label_documents_L), selected)
         start = time.thread_time()
@@ -189,9 +251,14 @@ def measure_scikit_learn(
     document_of_token = np.repeat(np.arange(ranking.documents), np.diff(split.offsets))
     times, given, errors = [], [], []
     for label, token in sample_pairs(ranking, count, special):
-        has_token, has_label = np.zeros(ranking.documents, np.int8), np.zeros(ranking.documents, np.int8)
+        has_token, has_label = (
+            np.zeros(ranking.documents, np.int8),
+            np.zeros(ranking.documents, np.int8),
+        )
         has_token[document_of_token[np.flatnonzero(split.tokens == token)]] = 1
-        has_label[labels_NL.indices[labels_NL.indptr[label] : labels_NL.indptr[label + 1]]] = 1
+        has_label[
+            labels_NL.indices[labels_NL.indptr[label] : labels_NL.indptr[label + 1]]
+        ] = 1
         start = time.thread_time()
         expected = mutual_info_score(has_label, has_token)
         times.append(time.thread_time() - start)
@@ -208,14 +275,25 @@ def measure_scikit_learn(
     return figures
 
 
-def sample_pairs(ranking: TokenRanking, count: int, special: list[int]) -> list[tuple[int, int]]:
+def sample_pairs(
+    ranking: TokenRanking, count: int, special: list[int]
+) -> list[tuple[int, int]]:
     rng = np.random.default_rng(0)
     label, rank = np.nonzero(ranking.token_ids_LK >= 0)
     chosen = rng.choice(len(label), count // 2, replace=False)
-    ranked = zip(label[chosen].tolist(), ranking.token_ids_LK[label[chosen], rank[chosen]].tolist(), strict=True)
+    ranked = zip(
+        label[chosen].tolist(),
+        ranking.token_ids_LK[label[chosen], rank[chosen]].tolist(),
+        strict=True,
+    )
     tokens = np.setdiff1d(np.flatnonzero(ranking.token_documents_V), special)
-    labels = rng.integers(0, len(ranking.label_documents_L), count - count // 2).tolist()
-    return [*ranked, *zip(labels, rng.choice(tokens, len(labels)).tolist(), strict=True)]
+    labels = rng.integers(
+        0, len(ranking.label_documents_L), count - count // 2
+    ).tolist()
+    return [
+        *ranked,
+        *zip(labels, rng.choice(tokens, len(labels)).tolist(), strict=True),
+    ]
 
 
 def our_score(ranking: TokenRanking, label: int, token: int, both: int) -> float:
@@ -223,15 +301,23 @@ def our_score(ranking: TokenRanking, label: int, token: int, both: int) -> float
     held = np.flatnonzero(ranking.token_ids_LK[label] == token)
     together = int(ranking.together_LK[label, held[0]]) if held.size else both
     one = np.ones(1, np.int64)
-    n_t, n_l = int(ranking.token_documents_V[token]), int(ranking.label_documents_L[label])
+    n_t, n_l = (
+        int(ranking.token_documents_V[token]),
+        int(ranking.label_documents_L[label]),
+    )
     pair = PairCounts(one, one, one * together, one * n_t, one * n_l, ranking.documents)
     return float(mutual_information(pair)[0])
 
 
 def time_with_counts(ranking: TokenRanking, label: int, token: int, both: int) -> float:
     """scikit-learn's time if it is given the four counts and only computes the formula."""
-    n_t, n_l = int(ranking.token_documents_V[token]), int(ranking.label_documents_L[label])
-    table = np.array([[both, n_l - both], [n_t - both, ranking.documents - n_t - n_l + both]])
+    n_t, n_l = (
+        int(ranking.token_documents_V[token]),
+        int(ranking.label_documents_L[label]),
+    )
+    table = np.array(
+        [[both, n_l - both], [n_t - both, ranking.documents - n_t - n_l + both]]
+    )
     start = time.thread_time()
     mutual_info_score(None, None, contingency=table)
     return time.thread_time() - start
@@ -243,7 +329,10 @@ def bar(name: str, value: float, limit: float, holds: bool) -> bool:
 
 
 def write(**fields: object) -> None:
-    rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in fields.items()}
+    rounded = {
+        name: float(f"{value:.4g}") if isinstance(value, float) else value
+        for name, value in fields.items()
+    }
     print(json.dumps(rounded), flush=True)
 
 

@@ -38,7 +38,10 @@ RERANK = (1, 2, 4, 8)
 def batches(worker: Worker, documents: int) -> list[Batch]:
     rows = np.random.default_rng(0).permutation(len(worker.train))[:documents]
     collate = worker.batches.collator(worker.train)
-    return [collate(MicroBatch(part, np.ones(len(part), np.float32))) for part in np.array_split(rows, documents // 20)]
+    return [
+        collate(MicroBatch(part, np.ones(len(part), np.float32)))
+        for part in np.array_split(rows, documents // 20)
+    ]
 
 
 def negatives(scores_BL: Tensor, batch: Batch, depth: int) -> NDArray[np.int64]:
@@ -49,14 +52,27 @@ def negatives(scores_BL: Tensor, batch: Batch, depth: int) -> NDArray[np.int64]:
 
 
 def overlap(found_BK: NDArray[np.int64], true_BK: NDArray[np.int64]) -> float:
-    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found_BK, true_BK, strict=True)]))
+    return float(
+        np.mean(
+            [
+                len(set(a) & set(b)) / len(b)
+                for a, b in zip(found_BK, true_BK, strict=True)
+            ]
+        )
+    )
 
 
-def candidates(head: LabelAttentionHead, hidden_BTD: Tensor, mask_BT: Tensor) -> dict[str, Tensor]:
+def candidates(
+    head: LabelAttentionHead, hidden_BTD: Tensor, mask_BT: Tensor
+) -> dict[str, Tensor]:
     """Scores (B, L) by which labels could be looked up without computing their attention."""
-    mean_BL = head.document_vectors(hidden_BTD, mask_BT) @ head.weights.detach().float().T
+    mean_BL = (
+        head.document_vectors(hidden_BTD, mask_BT) @ head.weights.detach().float().T
+    )
     values_BTd = head.value_projection(hidden_BTD).masked_fill(~mask_BT[..., None], 0)
-    best_BL = torch.stack([(one @ head.weights.detach().float().T).amax(0) for one in values_BTd])
+    best_BL = torch.stack(
+        [(one @ head.weights.detach().float().T).amax(0) for one in values_BTd]
+    )
     return {
         "indexed: row and bias, mean value": mean_BL + head.bias,
         "row without bias, mean value": mean_BL,
@@ -65,7 +81,9 @@ def candidates(head: LabelAttentionHead, hidden_BTD: Tensor, mask_BT: Tensor) ->
     }
 
 
-def study_vectors(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]) -> None:
+def study_vectors(
+    head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]
+) -> None:
     sums: dict[str, list[float]] = {}
     for hidden_BTD, batch in zip(hidden, sample, strict=True):
         logits_BL = head(hidden_BTD, batch.mask_BT)
@@ -73,7 +91,10 @@ def study_vectors(head: LabelAttentionHead, hidden: list[Tensor], sample: list[B
             for depth in DEPTHS:
                 for times in RERANK:  # the head's own choice among so many times as many is right where they are in
                     wide = min(times * depth, logits_BL.shape[1])
-                    found = overlap(negatives(scores_BL, batch, wide), negatives(logits_BL, batch, depth))
+                    found = overlap(
+                        negatives(scores_BL, batch, wide),
+                        negatives(logits_BL, batch, depth),
+                    )
                     sums.setdefault(f"{name}|{depth}|{times}", []).append(found)
     for key, found in sums.items():
         name, depth, times = key.split("|")
@@ -81,7 +102,9 @@ def study_vectors(head: LabelAttentionHead, hidden: list[Tensor], sample: list[B
         say({**record, "overlap_with_exact": round(float(np.mean(found)), 3)})
 
 
-def study_kinds(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]) -> None:
+def study_kinds(
+    head: LabelAttentionHead, hidden: list[Tensor], sample: list[Batch]
+) -> None:
     vectors_Ld, depth = LabelVectors.of(head)[:], DEPTHS[-1]
     queries = [
         query_vectors(head.document_vectors(hidden_BTD, batch.mask_BT))
@@ -94,19 +117,35 @@ def study_kinds(head: LabelAttentionHead, hidden: list[Tensor], sample: list[Bat
         built = time.perf_counter()
         found = [index.search(one, depth) for one in queries]
         query_ms = 1000 * (time.perf_counter() - built) / len(queries)
-        agrees = float(np.mean([overlap(a, b) for a, b in zip(found, exact, strict=True)]))
-        record = {"index": kind, "labels": len(vectors_Ld), "build_s": built - start, "query_ms": query_ms}
+        agrees = float(
+            np.mean([overlap(a, b) for a, b in zip(found, exact, strict=True)])
+        )
+        record = {
+            "index": kind,
+            "labels": len(vectors_Ld),
+            "build_s": built - start,
+            "query_ms": query_ms,
+        }
         say({**record, "documents_a_query": len(queries[0]), f"recall@{depth}": agrees})
 
 
 def say(record: dict[str, Any]) -> None:
-    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}), flush=True)
+    print(
+        json.dumps(
+            {k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}
+        ),
+        flush=True,
+    )
 
 
 @torch.no_grad()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="run directory of a label-attention model")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "run", type=Path, help="run directory of a label-attention model"
+    )
     parser.add_argument("--documents", type=int, default=300)
     args = parser.parse_args()
     config = load_config(RunConfig, args.run / "config.yaml", [])

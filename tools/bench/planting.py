@@ -41,21 +41,40 @@ def planted(config: RunConfig, name: str) -> tuple[float, float]:
     with denormals_as_zero():
         plant(worker)
     seconds, ndcg = time.process_time() - began, token_ndcg(worker)
-    print(json.dumps({"name": name, "cpu_s": round(seconds, 1), "ndcg@10": round(ndcg, 4)}), flush=True)
+    print(
+        json.dumps(
+            {"name": name, "cpu_s": round(seconds, 1), "ndcg@10": round(ndcg, 4)}
+        ),
+        flush=True,
+    )
     return seconds, ndcg
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", type=Path, default=ROOT / "configs/quickstart.yaml")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "config", nargs="?", type=Path, default=ROOT / "configs/quickstart.yaml"
+    )
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--epochs", type=int, default=10, help="of stage 1; the paper has 10")
+    parser.add_argument(
+        "--epochs", type=int, default=10, help="of stage 1; the paper has 10"
+    )
     arguments = parser.parse_args()
     base = load_config(RunConfig, arguments.config, arguments.overrides)
     with tempfile.TemporaryDirectory() as folder:
         base = replace(base, track=replace(base.track, directory=folder))
-        stage_1 = replace(base.plant, method="ranking", epochs=arguments.epochs, patience=0, parts=("attention",))
-        closed_form = replace(base.plant, method="closed_form", epochs=None, parts=("attention",))
+        stage_1 = replace(
+            base.plant,
+            method="ranking",
+            epochs=arguments.epochs,
+            patience=0,
+            parts=("attention",),
+        )
+        closed_form = replace(
+            base.plant, method="closed_form", epochs=None, parts=("attention",)
+        )
         slow_s, before = planted(replace(base, plant=stage_1), "stage_1")
         fast_s, after = planted(replace(base, plant=closed_form), "closed_form")
     bars = [("time", fast_s / slow_s, TIME), ("nDCG@10", before / after, 1.0)]

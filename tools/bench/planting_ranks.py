@@ -31,7 +31,15 @@ from xmtc.planting.projections import PlantSums, plant_attention, plant_values
 from xmtc.planting.prototypes import plant_prototypes
 from xmtc.training.label_shard import LabelShard
 
-DOCUMENTS, BATCH, TOKENS, LABELS, VOCABULARY, WIDTH, RANKED = 64, 8, 32, 20_000, 32_000, 2048, 20
+DOCUMENTS, BATCH, TOKENS, LABELS, VOCABULARY, WIDTH, RANKED = (
+    64,
+    8,
+    32,
+    20_000,
+    32_000,
+    2048,
+    20,
+)
 BAR = 1e-5
 
 
@@ -48,7 +56,9 @@ def build(layers: int) -> Classifier:
         "max_position_embeddings": TOKENS,
     }
     encoder = HuggingFaceConfig(from_config=shape, window=TOKENS).build(VOCABULARY)
-    return Classifier(encoder, LabelAttentionConfig(width=32, heads=4).build(WIDTH, LABELS), LABELS).eval()
+    return Classifier(
+        encoder, LabelAttentionConfig(width=32, heads=4).build(WIDTH, LABELS), LABELS
+    ).eval()
 
 
 def batch_of(documents: range) -> Batch:
@@ -58,23 +68,45 @@ def batch_of(documents: range) -> Batch:
     labels = torch.from_numpy(rng.integers(0, LABELS, (DOCUMENTS, 3)))[documents]
     mask, count = torch.ones_like(ids, dtype=torch.bool), len(documents)
     rows = torch.arange(count).repeat_interleave(3)
-    return Batch(torch.tensor(documents), ids, mask, ids, mask, None, rows, labels.flatten(), torch.ones(count))
+    return Batch(
+        torch.tensor(documents),
+        ids,
+        mask,
+        ids,
+        mask,
+        None,
+        rows,
+        labels.flatten(),
+        torch.ones(count),
+    )
 
 
 def ranking(own: slice) -> TokenRanking:
     rng = np.random.default_rng(1)
     tokens = rng.integers(1, VOCABULARY, (LABELS, RANKED), dtype=np.int32)[own]
     counts = np.ones_like(tokens)
-    scores = np.sort(rng.random((LABELS, RANKED), dtype=np.float32))[:, ::-1][own].copy()
+    scores = np.sort(rng.random((LABELS, RANKED), dtype=np.float32))[:, ::-1][
+        own
+    ].copy()
     return TokenRanking(
-        tokens, scores, counts, np.ones(VOCABULARY, np.int32), np.ones(len(tokens), np.int32), DOCUMENTS
+        tokens,
+        scores,
+        counts,
+        np.ones(VOCABULARY, np.int32),
+        np.ones(len(tokens), np.int32),
+        DOCUMENTS,
     )
 
 
 @torch.no_grad()
 def work(folder: Path, rank: int, workers: int, layers: int) -> None:
     if workers > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=workers)
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{folder / 'store'}",
+            rank=rank,
+            world_size=workers,
+        )
     classifier = build(layers)
     shard, head = LabelShard(classifier), classifier.head
     assert isinstance(head, PlantsProjections)
@@ -90,18 +122,32 @@ def work(folder: Path, rank: int, workers: int, layers: int) -> None:
     plant_values(head, sums, shard, seed=7)
     plant_attention(head, sums, ranking(shard.own), shard, seed=7, keys=True)
     plant_prototypes(classifier, lambda sums: batches, torch.zeros(shard.rows), shard)
-    tensors = {n: p.whole(p.detach()) if isinstance(p, RowShard) else p.detach() for n, p in head.named_parameters()}
+    tensors = {
+        n: p.whole(p.detach()) if isinstance(p, RowShard) else p.detach()
+        for n, p in head.named_parameters()
+    }
     if rank == 0:
         torch.save(tensors, folder / f"{workers}.pt")
-    figures = {"built_gib": built, "peak_gib": memory_bytes("VmHWM"), "sums_gib": sum(b.nbytes for b in sums.buffers())}
+    figures = {
+        "built_gib": built,
+        "peak_gib": memory_bytes("VmHWM"),
+        "sums_gib": sum(b.nbytes for b in sums.buffers()),
+    }
     rounded = {name: round(value / 2**30, 3) for name, value in figures.items()}
-    print(json.dumps({"workers": workers, "rank": rank, "pass_s": round(passed, 1), **rounded}), flush=True)
+    print(
+        json.dumps(
+            {"workers": workers, "rank": rank, "pass_s": round(passed, 1), **rounded}
+        ),
+        flush=True,
+    )
     if rank_and_world_size()[1] > 1:
         dist.destroy_process_group()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=22)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
@@ -115,10 +161,26 @@ def main() -> None:
     for workers in (1, 2):
         in_ranks(given.folder, workers, "--layers", str(given.layers))
     one, two = (torch.load(given.folder / f"{workers}.pt") for workers in (1, 2))
-    apart = {name: float((two[name] - one[name]).norm() / one[name].norm().clamp(min=1e-12)) for name in one}
+    apart = {
+        name: float((two[name] - one[name]).norm() / one[name].norm().clamp(min=1e-12))
+        for name in one
+    }
     worst = max(apart.values())
-    print(json.dumps({"apart": {name: float(f"{value:.1e}") for name, value in apart.items()}}))
-    print(json.dumps({"name": "planting on two workers", "ratio": worst, "bar": BAR, "holds": worst <= BAR}))
+    print(
+        json.dumps(
+            {"apart": {name: float(f"{value:.1e}") for name, value in apart.items()}}
+        )
+    )
+    print(
+        json.dumps(
+            {
+                "name": "planting on two workers",
+                "ratio": worst,
+                "bar": BAR,
+                "holds": worst <= BAR,
+            }
+        )
+    )
     sys.exit(0 if worst <= BAR else 1)
 
 

@@ -39,7 +39,10 @@ def encode(parts: ModelParts, block: TokenBlock, settings: Settings) -> None:
     """Run the encoder over a block, in the batches of `xmtc score`."""
     classifier = parts.classifier
     collate = Collator(
-        block.documents, parts.tokenizer, window=classifier.encoder.window, overlap=parts.info.model.overlap
+        block.documents,
+        parts.tokenizer,
+        window=classifier.encoder.window,
+        overlap=parts.info.model.overlap,
     )
     for rows in evaluation_batches(block.documents.lengths, settings.tokens_per_batch):
         batch = collate(MicroBatch(rows, np.ones(len(rows), np.float32)))
@@ -55,7 +58,9 @@ def cpu_seconds(run: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("parquet", type=Path)
     parser.add_argument("--text", nargs="+", default=["text"])
@@ -66,7 +71,10 @@ def main() -> int:
     parts = load_model(arguments.model)
     rows = pq.read_table(arguments.parquet).slice(0, arguments.documents).to_pylist()
     texts = tuple(
-        FieldText.join([row[name] for name in arguments.text], category_terms(row, parts.info.categories))
+        FieldText.join(
+            [row[name] for name in arguments.text],
+            category_terms(row, parts.info.categories),
+        )
         for row in rows
     )
     settings = Settings(top_k=5, bfloat16=use_bfloat16("auto", "cpu"))
@@ -77,10 +85,18 @@ def main() -> int:
         encoder = cpu_seconds(lambda: encode(parts, scorer.tokenise(raw), settings))
         whole = cpu_seconds(lambda: scorer.score(scorer.tokenise(raw)))
         ratios.append(whole / encoder)
-        per_document = {"encoder_ms": 1e3 * encoder / len(texts), "all_ms": 1e3 * whole / len(texts)}
+        per_document = {
+            "encoder_ms": 1e3 * encoder / len(texts),
+            "all_ms": 1e3 * whole / len(texts),
+        }
         rounded = {name: round(value, 2) for name, value in per_document.items()}
-        print(json.dumps({"round": number, **rounded, "ratio": round(ratios[-1], 3)}), flush=True)
-    return 0 if held("scorers", [("all scorers", statistics.median(ratios), BAR)]) else 1
+        print(
+            json.dumps({"round": number, **rounded, "ratio": round(ratios[-1], 3)}),
+            flush=True,
+        )
+    return (
+        0 if held("scorers", [("all scorers", statistics.median(ratios), BAR)]) else 1
+    )
 
 
 if __name__ == "__main__":

@@ -60,8 +60,15 @@ class Measured:
         """What is printed."""
         p50_ms, p99_ms = np.quantile(self.latencies_ms, (0.5, 0.99)).tolist()
         cpu_ms = 1000 * self.cpu_seconds / len(self.latencies_ms)
-        found = {"docs_per_s": self.docs_per_s, "p50_ms": p50_ms, "p99_ms": p99_ms, "cpu_ms": cpu_ms}
-        return {"requests": len(self.latencies_ms)} | {name: round(value, 1) for name, value in found.items()}
+        found = {
+            "docs_per_s": self.docs_per_s,
+            "p50_ms": p50_ms,
+            "p99_ms": p99_ms,
+            "cpu_ms": cpu_ms,
+        }
+        return {"requests": len(self.latencies_ms)} | {
+            name: round(value, 1) for name, value in found.items()
+        }
 
 
 @dataclass
@@ -83,12 +90,20 @@ def documents(model: Path, tokens: int, count: int) -> list[bytes]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model / "tokenizer")
-    words = sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 2)
+    words = sorted(
+        word
+        for word in tokenizer.get_vocab()
+        if word.isascii() and word.isalpha() and len(word) > 2
+    )
     drawn = np.random.default_rng(0).choice(words, (count, tokens))
-    return [json.dumps({"texts": [" ".join(row)], "top_k": 10}).encode() for row in drawn]
+    return [
+        json.dumps({"texts": [" ".join(row)], "top_k": 10}).encode() for row in drawn
+    ]
 
 
-def load(server: Server, bodies: list[bytes], clients: int, requests: int, seconds: float) -> Measured:
+def load(
+    server: Server, bodies: list[bytes], clients: int, requests: int, seconds: float
+) -> Measured:
     """Send requests from several clients, each after its last answer, until there are enough or time is up."""
     latencies_ms: list[float] = []
     sent = iter(range(requests))
@@ -104,7 +119,9 @@ def load(server: Server, bodies: list[bytes], clients: int, requests: int, secon
                 break
             began = time.perf_counter()
             body = bodies[number % len(bodies)]
-            connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+            connection.request(
+                "POST", "/predict", body, {"Content-Type": "application/json"}
+            )
             answer = connection.getresponse()
             answer.read()
             assert answer.status == 200, answer.status
@@ -117,7 +134,9 @@ def load(server: Server, bodies: list[bytes], clients: int, requests: int, secon
         thread.start()
     for thread in threads:
         thread.join()
-    return Measured(time.perf_counter() - began, server.cpu_seconds - cpu_before, latencies_ms)
+    return Measured(
+        time.perf_counter() - began, server.cpu_seconds - cpu_before, latencies_ms
+    )
 
 
 def plain(model: Path, precision: str) -> None:
@@ -140,17 +159,23 @@ def plain(model: Path, precision: str) -> None:
     @app.post("/predict")
     def predict(body: Body) -> list[list[dict[str, object]]]:
         found = loaded.predict(body.texts, top_k=body.top_k)
-        return [[{"label": one.label, "score": one.score} for one in best] for best in found]
+        return [
+            [{"label": one.label, "score": one.score} for one in best] for best in found
+        ]
 
     listener = socket.create_server(("127.0.0.1", 0))
     print(f"{PORT}{listener.getsockname()[1]}", file=sys.stderr, flush=True)
-    uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None)).run(sockets=[listener])
+    uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None)).run(
+        sockets=[listener]
+    )
 
 
 @contextmanager
 def started(command: list[str], mark: str) -> Iterator[Server]:
     """A server that says its port behind `mark`."""
-    with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, *command], stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if mark in line:
@@ -166,12 +191,22 @@ def started(command: list[str], mark: str) -> Iterator[Server]:
 
 @contextmanager
 def ours(model: Path, *options: str) -> Iterator[Server]:
-    call = ["-c", "from xmtc.cli import main; main()", "serve", str(model), "--port", "0", *options]
+    call = [
+        "-c",
+        "from xmtc.cli import main; main()",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        *options,
+    ]
     with started(call, "http://127.0.0.1:") as server:
         yield server
 
 
-def compared(arguments: argparse.Namespace, model: Path, precision: str) -> dict[str, dict[int, list[Measured]]]:
+def compared(
+    arguments: argparse.Namespace, model: Path, precision: str
+) -> dict[str, dict[int, list[Measured]]]:
     """Our server and the plain one, the latter also in the precision of ours, at each number of clients."""
     bodies = documents(model, arguments.tokens, 512)
     found: dict[str, dict[int, list[Measured]]] = {}
@@ -185,9 +220,17 @@ def compared(arguments: argparse.Namespace, model: Path, precision: str) -> dict
         for number in range(arguments.rounds):
             for clients in CLIENTS:
                 for name, server in servers.items():
-                    one = load(server, bodies, clients, arguments.requests, arguments.seconds)
+                    one = load(
+                        server, bodies, clients, arguments.requests, arguments.seconds
+                    )
                     found.setdefault(name, {}).setdefault(clients, []).append(one)
-                    print(json.dumps({"round": number, "server": name, "clients": clients} | one.figures), flush=True)
+                    print(
+                        json.dumps(
+                            {"round": number, "server": name, "clients": clients}
+                            | one.figures
+                        ),
+                        flush=True,
+                    )
     return found
 
 
@@ -197,10 +240,21 @@ def memory(arguments: argparse.Namespace, model: Path) -> float:
     step = max(8, arguments.memory_requests // 10)  # one for each client at least
     sizes, sent, end_s = [], 0, time.perf_counter() + arguments.memory_seconds
     with ours(model) as server:
-        while not sizes or (sent < arguments.memory_requests and time.perf_counter() < end_s):
-            sent += len(load(server, bodies, 8, step, max(1.0, end_s - time.perf_counter())).latencies_ms)
+        while not sizes or (
+            sent < arguments.memory_requests and time.perf_counter() < end_s
+        ):
+            sent += len(
+                load(
+                    server, bodies, 8, step, max(1.0, end_s - time.perf_counter())
+                ).latencies_ms
+            )
             sizes.append(server.process.memory_info().rss / 2**20)
-    print(json.dumps({"memory_mib": [round(size, 1) for size in sizes], "requests": sent}), flush=True)
+    print(
+        json.dumps(
+            {"memory_mib": [round(size, 1) for size in sizes], "requests": sent}
+        ),
+        flush=True,
+    )
     return sizes[-1] / sizes[0]
 
 
@@ -210,21 +264,32 @@ def ratios(found: dict[str, dict[int, list[Measured]]]) -> dict[int, float]:
         medians = {}
         for name, measured in found.items():
             medians[name] = {
-                "docs_per_s": round(statistics.median(one.docs_per_s for one in measured[clients]), 1),
-                "cpu_ms": round(statistics.median(one.figures["cpu_ms"] for one in measured[clients]), 1),
+                "docs_per_s": round(
+                    statistics.median(one.docs_per_s for one in measured[clients]), 1
+                ),
+                "cpu_ms": round(
+                    statistics.median(
+                        one.figures["cpu_ms"] for one in measured[clients]
+                    ),
+                    1,
+                ),
             }
         print(json.dumps({"clients": clients, "medians": medians}), flush=True)
     return {
         clients: statistics.median(
             one.docs_per_s / other.docs_per_s
-            for one, other in zip(found["xmtc"][clients], found["plain fp32"][clients], strict=True)
+            for one, other in zip(
+                found["xmtc"][clients], found["plain fp32"][clients], strict=True
+            )
         )
         for clients in CLIENTS
     }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=10)
@@ -239,20 +304,53 @@ def main() -> int:
         plain(arguments.plain, arguments.precision)
         return 0
     precision = "bf16" if use_bfloat16("auto", "cpu") else "fp32"
-    print(json.dumps({"load": os.getloadavg(), "cores": os.cpu_count(), "precision": precision}), flush=True)
+    print(
+        json.dumps(
+            {"load": os.getloadavg(), "cores": os.cpu_count(), "precision": precision}
+        ),
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or untrained(Path(folder) / "model", LABELS)
         found = compared(arguments, model, precision)
         by_clients = ratios(found)
         grown = memory(arguments, model)
-    own, plain_server = ([one.figures["p50_ms"] for one in found[name][1]] for name in ("xmtc", "plain fp32"))
-    faster = statistics.median(slow / fast for slow, fast in zip(plain_server, own, strict=True))
-    print(json.dumps({"ratios": {clients: round(ratio, 2) for clients, ratio in by_clients.items()}}))
+    own, plain_server = (
+        [one.figures["p50_ms"] for one in found[name][1]]
+        for name in ("xmtc", "plain fp32")
+    )
+    faster = statistics.median(
+        slow / fast for slow, fast in zip(plain_server, own, strict=True)
+    )
+    print(
+        json.dumps(
+            {
+                "ratios": {
+                    clients: round(ratio, 2) for clients, ratio in by_clients.items()
+                }
+            }
+        )
+    )
     ratio = by_clients[CLIENTS[-1]]
     lines = [
-        {"name": "serving_throughput", "ratio": round(ratio, 2), "bar": BAR, "holds": ratio >= BAR},
-        {"name": "serving_latency", "ratio": round(faster, 2), "bar": BAR_LATENCY, "holds": faster >= BAR_LATENCY},
-        {"name": "serving_memory", "ratio": round(grown, 3), "bar": BAR_MEMORY, "holds": grown <= BAR_MEMORY},
+        {
+            "name": "serving_throughput",
+            "ratio": round(ratio, 2),
+            "bar": BAR,
+            "holds": ratio >= BAR,
+        },
+        {
+            "name": "serving_latency",
+            "ratio": round(faster, 2),
+            "bar": BAR_LATENCY,
+            "holds": faster >= BAR_LATENCY,
+        },
+        {
+            "name": "serving_memory",
+            "ratio": round(grown, 3),
+            "bar": BAR_MEMORY,
+            "holds": grown <= BAR_MEMORY,
+        },
     ]
     for line in lines:
         print(json.dumps(line))

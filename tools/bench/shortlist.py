@@ -35,15 +35,30 @@ from xmtc.training.fine_tuning import FinetuneObjective
 from xmtc.training.label_shard import LabelShard
 from xmtc.training.unfreeze import parameter_groups
 
-DOCUMENTS, TOKENS, HIDDEN, WIDTH, HEADS, SHORTLIST, POSITIVES = 16, 128, 384, 128, 4, 512, 3
+DOCUMENTS, TOKENS, HIDDEN, WIDTH, HEADS, SHORTLIST, POSITIVES = (
+    16,
+    128,
+    384,
+    128,
+    4,
+    512,
+    3,
+)
 SMALL, LARGE, TIME_BAR, MEMORY_BAR_GIB = 10_000, 1_000_000, 1.3, 12.0
-ENCODER = {"model_type": "bert", "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 4}
+ENCODER = {
+    "model_type": "bert",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+}
 OPTIMIZERS = {"rowwise_adagrad": RowwiseAdagradConfig(), "lazy_adam": LazyAdamConfig()}
 CANDIDATES = 24  # a document; with as many uniform ones as make up the shortlist
 MINED = FinetuneConfig(
     loss=BinaryCrossEntropyConfig(),
     mining=MiningConfig(
-        candidates=CANDIDATES, uniform=SHORTLIST - DOCUMENTS * (CANDIDATES + POSITIVES), refresh_steps=10**6
+        candidates=CANDIDATES,
+        uniform=SHORTLIST - DOCUMENTS * (CANDIDATES + POSITIVES),
+        refresh_steps=10**6,
     ),
 )
 DRAWN = FinetuneConfig(loss=BinaryCrossEntropyConfig(), sampled_labels=SHORTLIST)
@@ -55,7 +70,9 @@ def batches(labels: int) -> Iterator[Batch]:
     mask_BT = torch.ones(DOCUMENTS, TOKENS, dtype=torch.bool)
     ids_BT = torch.zeros(DOCUMENTS, TOKENS, dtype=torch.int64)
     while True:
-        labels_P = (labels ** torch.rand(DOCUMENTS * POSITIVES, generator=generator)).long() - 1
+        labels_P = (
+            labels ** torch.rand(DOCUMENTS * POSITIVES, generator=generator)
+        ).long() - 1
         yield Batch(
             documents_B=torch.arange(DOCUMENTS),
             token_ids_BT=ids_BT,
@@ -81,7 +98,9 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
     objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
     strategy = DistributedConfig().build_strategy(torch.device("cpu"))
     tables = list(classifier.head.label_tables().values())
-    groups = parameter_groups(classifier.parameter_groups(), PhaseConfig(epochs=1), settings, tables)
+    groups = parameter_groups(
+        classifier.parameter_groups(), PhaseConfig(epochs=1), settings, tables
+    )
     module = strategy.prepare(objective, groups)
     objective.before_step(0)
     wall, cpu = [], []
@@ -93,9 +112,14 @@ def measure(labels: int, args: argparse.Namespace) -> dict[str, float]:
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
     mining = {k.removeprefix("mine/"): v for k, v in objective.read_metrics().items()}
-    times = {"seconds": statistics.median(wall[3:]), "cpu_seconds": statistics.median(cpu[3:])}
+    times = {
+        "seconds": statistics.median(wall[3:]),
+        "cpu_seconds": statistics.median(cpu[3:]),
+    }
     times |= {"peak_gib": memory_bytes("VmHWM") / 2**30}
-    return times | {key: mining[key] for key in ("labels", "build_s", "query_ms") if key in mining}
+    return times | {
+        key: mining[key] for key in ("labels", "build_s", "query_ms") if key in mining
+    }
 
 
 def measured(labels: int, way: str) -> dict[str, float]:
@@ -114,21 +138,35 @@ def bench(args: argparse.Namespace) -> bool:
         for _ in range(args.rounds):
             for labels, found in rows.items():
                 found.append(measured(labels, way))
-        small, large = (min(row[clock] for row in rows[labels]) for labels in (SMALL, LARGE))
+        small, large = (
+            min(row[clock] for row in rows[labels]) for labels in (SMALL, LARGE)
+        )
         peak = max(peak, *(row["peak_gib"] for row in rows[LARGE]))
-        bars.append((f"step time, {way}, L=1,000,000 over L=10,000", large / small, TIME_BAR))
+        bars.append(
+            (f"step time, {way}, L=1,000,000 over L=10,000", large / small, TIME_BAR)
+        )
     bars.append(("peak memory of the process, GiB", peak, MEMORY_BAR_GIB))
     return held("shortlist", bars)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--optimizer", default="rowwise_adagrad", choices=list(OPTIMIZERS))
-    parser.add_argument("--row-dtype", default="float32", choices=["float32", "bfloat16"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--optimizer", default="rowwise_adagrad", choices=list(OPTIMIZERS)
+    )
+    parser.add_argument(
+        "--row-dtype", default="float32", choices=["float32", "bfloat16"]
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--cpu-time", action="store_true", help="compare CPU seconds, for a busy machine")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="compare CPU seconds, for a busy machine",
+    )
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--way", choices=["drawn", "mined"], help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -31,7 +31,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from xmtc.config.load import load_config
@@ -58,7 +64,11 @@ from xmtc.training.weights import BestWeights
 
 PADDING, DEFAULTS, GROUPED = 0.10, 1.5, 1.0
 MEGA_BATCH = 50  # number of batches that Trainer's length grouping sorts together; the sampler's chunks are as long
-XMTC, TRAINER, TRAINER_GROUPED = "xmtc", "Trainer, defaults", "Trainer, bf16 and length grouping"
+XMTC, TRAINER, TRAINER_GROUPED = (
+    "xmtc",
+    "Trainer, defaults",
+    "Trainer, bf16 and length grouping",
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,9 @@ class Watch:
         """The measurements between start and end."""
         self._hook.remove()
         wall, cpu = self.end.wall - self.start.wall, self.end.cpu - self.start.cpu
-        return Result(documents, self.real, round(1 - self.real / self.computed, 4), wall, cpu)
+        return Result(
+            documents, self.real, round(1 - self.real / self.computed, 4), wall, cpu
+        )
 
 
 @dataclass(frozen=True)
@@ -150,12 +162,22 @@ class PlainModel(nn.Module):
         super().__init__()
         self.classifier, self.loss = classifier, loss
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor
+    ) -> dict[str, Tensor]:
         """Mean loss of B documents: tokens and mask (B, T), multi-hot labels (B, L)."""
         rows_P, labels_P = labels.nonzero(as_tuple=True)
         weight_B, mask_BT = torch.ones(len(input_ids)), attention_mask.bool()
         batch = Batch(
-            torch.arange(len(input_ids)), input_ids, mask_BT, input_ids, mask_BT, None, rows_P, labels_P, weight_B
+            torch.arange(len(input_ids)),
+            input_ids,
+            mask_BT,
+            input_ids,
+            mask_BT,
+            None,
+            rows_P,
+            labels_P,
+            weight_B,
         )
         output = self.loss(self.classifier(batch), Targets(rows_P, labels_P, weight_B))
         return {"loss": output.sum / output.count}
@@ -164,12 +186,22 @@ class PlainModel(nn.Module):
 class TokenisedDocuments(Dataset[dict[str, Any]]):
     """Documents that were tokenised beforehand, as usual for Trainer."""
 
-    def __init__(self, split: Split, rows: NDArray[np.int64], tokenizer: PreTrainedTokenizerBase, labels: int) -> None:
+    def __init__(
+        self,
+        split: Split,
+        rows: NDArray[np.int64],
+        tokenizer: PreTrainedTokenizerBase,
+        labels: int,
+    ) -> None:
         prefix, suffix = special_tokens(tokenizer)
-        self.input_ids = [[*prefix, *split.tokens(int(row)).tolist(), *suffix] for row in rows]
+        self.input_ids = [
+            [*prefix, *split.tokens(int(row)).tolist(), *suffix] for row in rows
+        ]
         self.labels = [torch.zeros(labels) for _ in rows]
         for hot_L, row in zip(self.labels, rows, strict=True):
-            hot_L[torch.from_numpy(np.array(split.label_ids(int(row)), dtype=np.int64))] = 1
+            hot_L[
+                torch.from_numpy(np.array(split.label_ids(int(row)), dtype=np.int64))
+            ] = 1
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -185,14 +217,29 @@ class Bench:
         loops: loops by name; each trains on rows of the split and returns its cost.
     """
 
-    def __init__(self, config: RunConfig, corpus: Corpus, work: Path, batch_size: int, width: int) -> None:
-        self.config, self.work, self.batch_size, self.width = config, work, batch_size, width
-        self.split, self.tokenizer, self.labels = corpus.split("train"), corpus.tokenizer(), len(corpus.labels)
+    def __init__(
+        self, config: RunConfig, corpus: Corpus, work: Path, batch_size: int, width: int
+    ) -> None:
+        self.config, self.work, self.batch_size, self.width = (
+            config,
+            work,
+            batch_size,
+            width,
+        )
+        self.split, self.tokenizer, self.labels = (
+            corpus.split("train"),
+            corpus.tokenizer(),
+            len(corpus.labels),
+        )
         self.loops: dict[str, Callable[[NDArray[np.int64]], Result]] = {
             XMTC: self.xmtc,
-            TRAINER: lambda rows: self.trainer(rows, padding="max_length", bf16=False, sampling="random"),
+            TRAINER: lambda rows: self.trainer(
+                rows, padding="max_length", bf16=False, sampling="random"
+            ),
             # the rows of a round come grouped by length already, see `grouped_rows`
-            TRAINER_GROUPED: lambda rows: self.trainer(rows, padding="longest", bf16=True, sampling="sequential"),
+            TRAINER_GROUPED: lambda rows: self.trainer(
+                rows, padding="longest", bf16=True, sampling="sequential"
+            ),
         }
 
     @cached_property
@@ -204,12 +251,20 @@ class Bench:
 
     def xmtc(self, rows: NDArray[np.int64]) -> Result:
         """Stage 2's loop over `rows`, once."""
-        settings, watch = self.config.finetune, Watch(self.classifier.get_submodule("encoder"))
+        settings, watch = (
+            self.config.finetune,
+            Watch(self.classifier.get_submodule("encoder")),
+        )
         objective = FinetuneObjective(
-            self.classifier, settings, lambda: {settings.metric: 0.0}, LabelShard(self.classifier)
+            self.classifier,
+            settings,
+            lambda: {settings.metric: 0.0},
+            LabelShard(self.classifier),
         )
         strategy = WatchedStrategy(watch)
-        collator = Collator(self.split, self.tokenizer, window=self.classifier.encoder.window, overlap=0)
+        collator = Collator(
+            self.split, self.tokenizer, window=self.classifier.encoder.window, overlap=0
+        )
         sampler = Sampler(
             self.split.lengths[rows],
             batch_size=self.batch_size,
@@ -222,17 +277,32 @@ class Bench:
 
         phase = Phase(1, self._groups, collate)
         track, optimizer = self.config.track, settings.optimizer
-        with tempfile.TemporaryDirectory(dir=self.work) as folder, Tracker(Path(folder), track, 0) as tracker:
+        with (
+            tempfile.TemporaryDirectory(dir=self.work) as folder,
+            Tracker(Path(folder), track, 0) as tracker,
+        ):
             Loop(
                 objective,
                 sampler,
                 [phase],
-                StageSettings("finetune", optimizer, settings.metric, 0, self.config.seed, "", track),
+                StageSettings(
+                    "finetune",
+                    optimizer,
+                    settings.metric,
+                    0,
+                    self.config.seed,
+                    "",
+                    track,
+                ),
                 LoopServices(
                     strategy,
                     CheckpointStore(Path(folder) / "checkpoints"),
                     tracker,
-                    BestWeights(Path(folder) / "best.safetensors", objective, self.classifier.parameters()),
+                    BestWeights(
+                        Path(folder) / "best.safetensors",
+                        objective,
+                        self.classifier.parameters(),
+                    ),
                 ),
             ).run()
         return watch.result(len(rows))
@@ -242,7 +312,9 @@ class Bench:
         whole = PhaseConfig(epochs=1, encoder_layers=-1)
         return parameter_groups(named, whole, self.config.finetune)
 
-    def trainer(self, rows: NDArray[np.int64], *, padding: str, bf16: bool, sampling: str) -> Result:
+    def trainer(
+        self, rows: NDArray[np.int64], *, padding: str, bf16: bool, sampling: str
+    ) -> Result:
         """`Trainer` over `rows`, once."""
         watch = Watch(self.classifier.get_submodule("encoder"))
         settings = TrainingArguments(
@@ -261,17 +333,26 @@ class Bench:
             model=PlainModel(self.classifier, self.config.finetune.loss.build()),
             args=settings,
             data_collator=lambda documents: self._padded(documents, padding),
-            train_dataset=TokenisedDocuments(self.split, rows, self.tokenizer, self.labels),
+            train_dataset=TokenisedDocuments(
+                self.split, rows, self.tokenizer, self.labels
+            ),
             callbacks=[WatchedTrainer(watch)],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
         return watch.result(len(rows))
 
-    def _padded(self, documents: list[dict[str, Any]], padding: str) -> dict[str, Tensor]:
+    def _padded(
+        self, documents: list[dict[str, Any]], padding: str
+    ) -> dict[str, Tensor]:
         ids = {"input_ids": [document["input_ids"] for document in documents]}
-        padded = self.tokenizer.pad(ids, padding=padding, max_length=self.width, return_tensors="pt")
-        return {**padded, "labels": torch.stack([document["labels"] for document in documents])}
+        padded = self.tokenizer.pad(
+            ids, padding=padding, max_length=self.width, return_tensors="pt"
+        )
+        return {
+            **padded,
+            "labels": torch.stack([document["labels"] for document in documents]),
+        }
 
 
 def open_bench(args: argparse.Namespace) -> Bench:
@@ -280,7 +361,9 @@ def open_bench(args: argparse.Namespace) -> Bench:
         torch.set_num_threads(args.threads)
     with redirect_stdout(sys.stderr):
         config = load_config(RunConfig, args.config, overrides(args))
-        return Bench(config, prepare_stage(config), args.work, args.batch_size, args.max_length)
+        return Bench(
+            config, prepare_stage(config), args.work, args.batch_size, args.max_length
+        )
 
 
 class LoopProcess:
@@ -291,7 +374,9 @@ class LoopProcess:
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         self.name = name
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=self._open, initargs=(args, name == XMTC))
+        self._pool = ProcessPoolExecutor(
+            1, mp_context=spawn, initializer=self._open, initargs=(args, name == XMTC)
+        )
 
     @classmethod
     def _open(cls, args: argparse.Namespace, keep_memory: bool) -> None:
@@ -313,18 +398,46 @@ def main() -> int:
     args = arguments()
     bench = open_bench(args)
     config = bench.config
-    say({"documents": len(bench.split), "labels": bench.labels, "batch_size": args.batch_size}, "setting")
-    say({"threads": torch.get_num_threads(), "clock": args.clock, "load": os.getloadavg()[0]}, "setting")
+    say(
+        {
+            "documents": len(bench.split),
+            "labels": bench.labels,
+            "batch_size": args.batch_size,
+        },
+        "setting",
+    )
+    say(
+        {
+            "threads": torch.get_num_threads(),
+            "clock": args.clock,
+            "load": os.getloadavg()[0],
+        },
+        "setting",
+    )
     share = padding_share(bench, config.finetune.batch_size)
     loops = [LoopProcess(name, args) for name in bench.loops]
-    rounds = [run_round(bench, loops, number, args) for number in range(args.rounds + 1)][1:]  # the first one warms up
+    rounds = [
+        run_round(bench, loops, number, args) for number in range(args.rounds + 1)
+    ][1:]  # the first one warms up
     for name in bench.loops:
         say({"loop": name, **summary([found[name] for found in rounds])}, "loop")
-    ratios = {name: ratio(rounds, name, args.clock) for name in (TRAINER, TRAINER_GROUPED)}
+    ratios = {
+        name: ratio(rounds, name, args.clock) for name in (TRAINER, TRAINER_GROUPED)
+    }
     bars = [
         bar("training/padding_share", share, PADDING, share < PADDING),
-        bar("training/against_defaults", ratios[TRAINER], DEFAULTS, ratios[TRAINER] >= DEFAULTS),
-        bar("training/against_bf16_grouped", ratios[TRAINER_GROUPED], GROUPED, ratios[TRAINER_GROUPED] >= GROUPED),
+        bar(
+            "training/against_defaults",
+            ratios[TRAINER],
+            DEFAULTS,
+            ratios[TRAINER] >= DEFAULTS,
+        ),
+        bar(
+            "training/against_bf16_grouped",
+            ratios[TRAINER_GROUPED],
+            GROUPED,
+            ratios[TRAINER_GROUPED] >= GROUPED,
+        ),
     ]
     held = all(bars)
     bar("bench_training", ratios[TRAINER], DEFAULTS, held)
@@ -332,17 +445,50 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     root = Path(os.environ.get("XMTC_DATA", "data"))
-    parser.add_argument("--config", type=Path, default=Path("configs/eurlex57k_attention.yaml"))
-    parser.add_argument("--data", type=Path, default=root / "eurlex57k", help="folder with train, dev, labels.parquet")
-    parser.add_argument("--train-docs", type=int, default=5000, help="documents whose padding is measured")
-    parser.add_argument("--max-length", type=int, default=512, help="tokens per document, including special tokens")
-    parser.add_argument("--batch-size", type=int, default=8, help="of all three loops; 8 is Trainer's default")
+    parser.add_argument(
+        "--config", type=Path, default=Path("configs/eurlex57k_attention.yaml")
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=root / "eurlex57k",
+        help="folder with train, dev, labels.parquet",
+    )
+    parser.add_argument(
+        "--train-docs",
+        type=int,
+        default=5000,
+        help="documents whose padding is measured",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=512,
+        help="tokens per document, including special tokens",
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=8,
+        help="of all three loops; 8 is Trainer's default",
+    )
     parser.add_argument("--documents", type=int, default=48, help="of a round")
-    parser.add_argument("--rounds", type=int, default=3, help="in addition to a short warm-up round")
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="clock that the bars use")
-    parser.add_argument("--threads", type=int, help="threads of torch; default: torch's choice")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="in addition to a short warm-up round"
+    )
+    parser.add_argument(
+        "--clock",
+        choices=["wall", "cpu"],
+        default="wall",
+        help="clock that the bars use",
+    )
+    parser.add_argument(
+        "--threads", type=int, help="threads of torch; default: torch's choice"
+    )
     parser.add_argument("--work", type=Path, default=Path("build/bench_training"))
     args = parser.parse_args()
     if not (args.data / "train.parquet").exists():
@@ -364,25 +510,46 @@ def overrides(args: argparse.Namespace) -> list[str]:
 
 def padding_share(bench: Bench, batch_size: int) -> float:
     """Measure the padding of an epoch with the configuration's batch and token budget, and of alternatives."""
-    lengths = bench.split.lengths + len([token for part in special_tokens(bench.tokenizer) for token in part])
+    lengths = bench.split.lengths + len(
+        [token for part in special_tokens(bench.tokenizer) for token in part]
+    )
 
     def share(size: int) -> float:
         budget = bench.config.finetune.tokens_per_micro_batch
-        sampler = Sampler(lengths, batch_size=size, tokens_per_micro_batch=budget, seed=13)
-        parts = [lengths[batch.documents] for step in sampler.epoch(0) for batch in step.micro_batches]
-        return 1 - float(lengths.sum()) / sum(int(part.max()) * len(part) for part in parts)
+        sampler = Sampler(
+            lengths, batch_size=size, tokens_per_micro_batch=budget, seed=13
+        )
+        parts = [
+            lengths[batch.documents]
+            for step in sampler.epoch(0)
+            for batch in step.micro_batches
+        ]
+        return 1 - float(lengths.sum()) / sum(
+            int(part.max()) * len(part) for part in parts
+        )
 
-    figures = {f"xmtc, batch {size}": share(size) for size in sorted({batch_size, bench.batch_size})}
+    figures = {
+        f"xmtc, batch {size}": share(size)
+        for size in sorted({batch_size, bench.batch_size})
+    }
     order = np.random.default_rng(0).permutation(lengths)
-    parts = [order[i : i + bench.batch_size] for i in range(0, len(order), bench.batch_size)]
+    parts = [
+        order[i : i + bench.batch_size] for i in range(0, len(order), bench.batch_size)
+    ]
     computed = sum(int(part.max()) * len(part) for part in parts)
-    figures[f"to the longest of a random batch of {bench.batch_size}"] = 1 - float(lengths.sum()) / computed
+    figures[f"to the longest of a random batch of {bench.batch_size}"] = (
+        1 - float(lengths.sum()) / computed
+    )
     figures["to the maximum"] = 1 - float(lengths.mean()) / bench.width
     say({name: round(value, 4) for name, value in figures.items()}, "padding_share")
-    return max(figures[f"xmtc, batch {size}"] for size in {batch_size, bench.batch_size})
+    return max(
+        figures[f"xmtc, batch {size}"] for size in {batch_size, bench.batch_size}
+    )
 
 
-def run_round(bench: Bench, loops: Sequence[LoopProcess], number: int, args: argparse.Namespace) -> dict[str, Result]:
+def run_round(
+    bench: Bench, loops: Sequence[LoopProcess], number: int, args: argparse.Namespace
+) -> dict[str, Result]:
     """Run every loop on the same documents, in an order that rotates between rounds; round 0 has one batch."""
     rows = grouped_rows(bench, args.documents if number else args.batch_size, number)
     first = number % len(loops)
@@ -403,33 +570,53 @@ def grouped_rows(bench: Bench, documents: int, seed: int) -> NDArray[np.int64]:
     """
     generator = torch.Generator().manual_seed(seed)
     size = bench.batch_size
-    order = get_length_grouped_indices(bench.split.lengths.tolist(), size, generator=generator)
-    batches = [order[i : i + size] for i in range(0, len(order) - size + 1, size)][:MEGA_BATCH]
-    places = (np.arange(-(-documents // size)) + 0.5) * len(batches) / -(-documents // size)
-    return np.array([row for place in places for row in batches[int(place)]], dtype=np.int64)
+    order = get_length_grouped_indices(
+        bench.split.lengths.tolist(), size, generator=generator
+    )
+    batches = [order[i : i + size] for i in range(0, len(order) - size + 1, size)][
+        :MEGA_BATCH
+    ]
+    places = (
+        (np.arange(-(-documents // size)) + 0.5) * len(batches) / -(-documents // size)
+    )
+    return np.array(
+        [row for place in places for row in batches[int(place)]], dtype=np.int64
+    )
 
 
 def ratio(rounds: Sequence[dict[str, Result]], name: str, clock: str) -> float:
     """Median over rounds of xmtc's documents per second, as a multiple of the other loop's in the same round."""
-    return statistics.median(found[XMTC].rate(clock) / found[name].rate(clock) for found in rounds)
+    return statistics.median(
+        found[XMTC].rate(clock) / found[name].rate(clock) for found in rounds
+    )
 
 
 def summary(results: Sequence[Result]) -> dict[str, float]:
     figures = {
         "documents_per_s": statistics.median(result.rate("wall") for result in results),
-        "cpu_s_per_document": statistics.median(1 / result.rate("cpu") for result in results),
+        "cpu_s_per_document": statistics.median(
+            1 / result.rate("cpu") for result in results
+        ),
         "padding_share": statistics.mean(result.padding_share for result in results),
     }
     return {name: round(value, 4) for name, value in figures.items()}
 
 
 def bar(name: str, value: float, limit: float, holds: bool) -> bool:
-    print(json.dumps({"name": name, "ratio": round(value, 4), "bar": limit, "holds": bool(holds)}), flush=True)
+    print(
+        json.dumps(
+            {"name": name, "ratio": round(value, 4), "bar": limit, "holds": bool(holds)}
+        ),
+        flush=True,
+    )
     return holds
 
 
 def say(record: dict[str, Any], kind: str) -> None:
-    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in record.items()}
+    rounded = {
+        key: round(value, 4) if isinstance(value, float) else value
+        for key, value in record.items()
+    }
     print(json.dumps({"record": kind, **rounded}), flush=True)
 
 

@@ -54,16 +54,22 @@ class Answer(BaseModel):
 def unwatched(models: Models) -> FastAPI:
     """Make an application that only predicts."""
     app, service = FastAPI(docs_url=None, redoc_url=None), models.first
-    app.add_middleware(Guard, limits=models.config.limits, token=None, metrics=service.metrics)
+    app.add_middleware(
+        Guard, limits=models.config.limits, token=None, metrics=service.metrics
+    )
     add_handlers(app)
 
     @app.post("/predict")
     async def predict(body: PredictBody) -> Answer:
         top_k = body.top_k or service.model.default_top_k
         include = None if body.include is None else tuple(body.include)
-        options = PredictOptions(top_k, body.threshold, body.evidence, include, tuple(body.exclude))
+        options = PredictOptions(
+            top_k, body.threshold, body.evidence, include, tuple(body.exclude)
+        )
         found = await service.predict(service.model.texts(body.texts), options)
-        return Answer.model_validate({"predictions": service.model.translated(found, body.language)})
+        return Answer.model_validate(
+            {"predictions": service.model.translated(found, body.language)}
+        )
 
     return app
 
@@ -79,8 +85,19 @@ async def ask(app: FastAPI, body: bytes) -> None:
         status.append(message.get("status"))
 
     headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")]
-    scope = {"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "query_string": b""}
-    scope |= {"path": "/predict", "raw_path": b"/predict", "root_path": "", "headers": headers}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "query_string": b"",
+    }
+    scope |= {
+        "path": "/predict",
+        "raw_path": b"/predict",
+        "root_path": "",
+        "headers": headers,
+    }
     await app(scope, receive, send)
     assert status[0] == 200, status
 
@@ -107,18 +124,30 @@ def without() -> ExitStack:
     return stack
 
 
-async def measured(models: Models, arguments: argparse.Namespace, bodies: list[bytes]) -> list[dict[str, Any]]:
+async def measured(
+    models: Models, arguments: argparse.Namespace, bodies: list[bytes]
+) -> list[dict[str, Any]]:
     """Measure rounds for each number of clients."""
-    watched, bare, rng, lines = make_app(models), unwatched(models), np.random.default_rng(0), []
+    watched, bare, rng, lines = (
+        make_app(models),
+        unwatched(models),
+        np.random.default_rng(0),
+        [],
+    )
     async with watched.router.lifespan_context(watched):
         for clients in arguments.clients:
             pairs = []
             for number in range(arguments.rounds + 1):
-                some = [bodies[at] for at in rng.integers(len(bodies), size=arguments.requests)]
+                some = [
+                    bodies[at]
+                    for at in rng.integers(len(bodies), size=arguments.requests)
+                ]
                 pair = {}
                 for watching in rng.permutation([True, False]).tolist():
                     with ExitStack() if watching else without():
-                        pair[watching] = await seconds(watched if watching else bare, some, clients)
+                        pair[watching] = await seconds(
+                            watched if watching else bare, some, clients
+                        )
                 if number:  # the first warms up
                     pairs.append((pair[True], pair[False]))
             lines.append(line(np.array(pairs), clients, arguments.requests))
@@ -130,15 +159,24 @@ def line(pairs_R2: np.ndarray, clients: int, requests: int) -> dict[str, Any]:
     """Summarise rounds."""
     ratios_R = np.sort(pairs_R2[:, 0] / pairs_R2[:, 1])
     first = int(binom.ppf(0.025, len(ratios_R), 0.5))
-    low, high = ratios_R[max(first - 1, 0)], ratios_R[min(len(ratios_R) - first, len(ratios_R) - 1)]
-    found = {"name": "watching", "clients": clients, "ratio": round(float(np.median(ratios_R)), 4)}
+    low, high = (
+        ratios_R[max(first - 1, 0)],
+        ratios_R[min(len(ratios_R) - first, len(ratios_R) - 1)],
+    )
+    found = {
+        "name": "watching",
+        "clients": clients,
+        "ratio": round(float(np.median(ratios_R)), 4),
+    }
     found |= {"ci95": [round(float(low), 4), round(float(high), 4)]}
     found |= {"ms": round(1000 * float(np.median(pairs_R2[:, 1])) / requests, 2)}
     return found | {"bar": BAR, "holds": bool(high < BAR)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=200)
@@ -149,7 +187,9 @@ def main() -> int:
         place = arguments.model or untrained(Path(folder) / "model", LABELS)
         model = load(place, device="cpu", precision="auto")
         models = Models.single(model, ServeConfig(release="expected_f1>=0.5"), place)
-        lines = asyncio.run(measured(models, arguments, documents(place, arguments.tokens, 512)))
+        lines = asyncio.run(
+            measured(models, arguments, documents(place, arguments.tokens, 512))
+        )
     return 0 if all(one["holds"] for one in lines) else 1
 
 

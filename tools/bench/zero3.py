@@ -23,7 +23,11 @@ from transformers import LlamaConfig, LlamaModel
 
 from bars import in_ranks, memory_bytes
 from xmtc.data.collate import Batch
-from xmtc.distributed.strategies.config import DeepSpeedConfig, SingleConfig, StrategyConfig
+from xmtc.distributed.strategies.config import (
+    DeepSpeedConfig,
+    SingleConfig,
+    StrategyConfig,
+)
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.models.classifier import Classifier
 from xmtc.models.config import ModelConfig
@@ -31,7 +35,12 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig, LoraConfig
 from xmtc.models.heads.config import LabelAttentionConfig
 
 VOCAB, LABELS, TOKENS, STEPS, BAR = 8000, 1000, 32, 1, 0.65
-SHAPE = {"hidden_size": 1536, "intermediate_size": 4096, "num_attention_heads": 24, "num_key_value_heads": 6}
+SHAPE = {
+    "hidden_size": 1536,
+    "intermediate_size": 4096,
+    "num_attention_heads": 24,
+    "num_key_value_heads": 6,
+}
 # DeepSpeed would keep a billion gathered weights: all of these. A worker here keeps one layer's.
 ZERO = {
     "stage3_max_live_parameters": 30_000_000,
@@ -47,7 +56,12 @@ def memory_gib(field: str) -> float:
 
 def make(folder: Path, layers: int) -> None:
     torch.manual_seed(0)
-    settings = LlamaConfig(vocab_size=VOCAB, num_hidden_layers=layers, max_position_embeddings=2048, **SHAPE)
+    settings = LlamaConfig(
+        vocab_size=VOCAB,
+        num_hidden_layers=layers,
+        max_position_embeddings=2048,
+        **SHAPE,
+    )
     model = LlamaModel(settings)
     model.save_pretrained(folder)
     print(json.dumps({"made": sum(p.numel() for p in model.parameters())}), flush=True)
@@ -55,12 +69,18 @@ def make(folder: Path, layers: int) -> None:
 
 def build(folder: Path) -> Classifier:
     torch.manual_seed(0)
-    encoder = HuggingFaceConfig(name=str(folder), lora=LoraConfig(r=8, alpha=16, dropout=0.0), window=TOKENS)
-    return ModelConfig(encoder=encoder, head=LabelAttentionConfig(width=64, heads=2), overlap=4).build(VOCAB, LABELS)
+    encoder = HuggingFaceConfig(
+        name=str(folder), lora=LoraConfig(r=8, alpha=16, dropout=0.0), window=TOKENS
+    )
+    return ModelConfig(
+        encoder=encoder, head=LabelAttentionConfig(width=64, heads=2), overlap=4
+    ).build(VOCAB, LABELS)
 
 
 def batch() -> Batch:
-    ids_BT = torch.randint(1, VOCAB, (1, TOKENS), generator=torch.Generator().manual_seed(1))
+    ids_BT = torch.randint(
+        1, VOCAB, (1, TOKENS), generator=torch.Generator().manual_seed(1)
+    )
     mask_BT = torch.ones_like(ids_BT, dtype=torch.bool)
     return Batch(
         documents_B=torch.arange(1),
@@ -85,7 +105,12 @@ def score(model: Classifier) -> float:
 def work(folder: Path, rank: int, workers: int) -> None:
     config: StrategyConfig = SingleConfig()
     if workers > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=workers)
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{folder / 'store'}",
+            rank=rank,
+            world_size=workers,
+        )
         config = DeepSpeedConfig(stage=3, zero_optimization=ZERO)
     start = time.perf_counter()
     strategy = config.build("fp32", torch.device("cpu"))
@@ -93,30 +118,50 @@ def work(folder: Path, rank: int, workers: int) -> None:
     with config.loading("fp32"):
         model = build(folder)
     built_gib, values = memory_gib("VmHWM"), [score(model)]
-    groups = [ParameterGroup("all", [p for p in model.parameters() if p.requires_grad], 1e-3, 0.0)]
+    groups = [
+        ParameterGroup(
+            "all", [p for p in model.parameters() if p.requires_grad], 1e-3, 0.0
+        )
+    ]
     module = strategy.prepare(model, groups)
     for _ in range(STEPS):
         model.train()
         with strategy.micro_batch(last=True):
-            loss = module(batch()).square().mean() / workers  # each worker has the same document
+            loss = (
+                module(batch()).square().mean() / workers
+            )  # each worker has the same document
             strategy.backward(loss)
         values.append(strategy.step(1.0))
         with strategy.whole():
             values.append(score(model))
     strategy.close()
     values.append(score(model))
-    figures = {"peak_gib": memory_gib("VmHWM"), "built_gib": built_gib, "begun_gib": begun_gib}
+    figures = {
+        "peak_gib": memory_gib("VmHWM"),
+        "built_gib": built_gib,
+        "begun_gib": begun_gib,
+    }
     figures |= {"seconds": time.perf_counter() - start}
     rounded = {key: round(value, 3) for key, value in figures.items()}
     print(
-        json.dumps({"workers": workers, "rank": rank, **rounded, "values": [round(v, 7) for v in values]}), flush=True
+        json.dumps(
+            {
+                "workers": workers,
+                "rank": rank,
+                **rounded,
+                "values": [round(v, 7) for v in values],
+            }
+        ),
+        flush=True,
     )
     if workers > 1:
         dist.destroy_process_group()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=40)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
@@ -130,12 +175,34 @@ def main() -> None:
         make(args.folder, args.layers)
         return
     if not (args.folder / "config.json").is_file():
-        command = [sys.executable, __file__, str(args.folder), "--layers", str(args.layers), "--workers", "-1"]
+        command = [
+            sys.executable,
+            __file__,
+            str(args.folder),
+            "--layers",
+            str(args.layers),
+            "--workers",
+            "-1",
+        ]
         subprocess.run(command, check=True)
     (one,), two = in_ranks(args.folder, 1), in_ranks(args.folder, 2)
-    agree = all(torch.allclose(torch.tensor(r["values"]), torch.tensor(one["values"]), rtol=1e-4) for r in two)
+    agree = all(
+        torch.allclose(
+            torch.tensor(r["values"]), torch.tensor(one["values"]), rtol=1e-4
+        )
+        for r in two
+    )
     ratio = max(row["peak_gib"] for row in two) / one["peak_gib"]
-    print(json.dumps({"name": "zero3", "ratio": round(ratio, 3), "bar": BAR, "holds": ratio <= BAR and agree}))
+    print(
+        json.dumps(
+            {
+                "name": "zero3",
+                "ratio": round(ratio, 3),
+                "bar": BAR,
+                "holds": ratio <= BAR and agree,
+            }
+        )
+    )
     sys.exit(0 if ratio <= BAR and agree else 1)
 
 

@@ -45,7 +45,15 @@ ERROR, NEAR, BAR, AUDIT, SHOWN = 0.1, 0.03, "expected_precision>=0.35", 300, 400
 PEOPLE = {"anna": "token-of-anna-at-the-library", "ben": "token-of-ben-at-the-library"}
 CLIENT = "token-of-the-other-programs"
 XMTC = (sys.executable, "-c", "from xmtc.cli import main; main()")
-CHANGES = {"renamed": 40, "gone": 15, "deprecated": 10, "replaced": 15, "merged": 10, "split": 5, "new": 20}
+CHANGES = {
+    "renamed": 40,
+    "gone": 15,
+    "deprecated": 10,
+    "replaced": 15,
+    "merged": 10,
+    "split": 5,
+    "new": 20,
+}
 WINDOW_S, SLOWER, LARGER, ROUNDS, TURNS, SWITCH_MS = 15.0, 1.5, 1.1, 3, 12, 5000
 outcomes: list[bool] = []
 Rows = Sequence[Mapping[str, Any]]
@@ -65,17 +73,33 @@ def main() -> None:
     (folder / "models/gnd/current").write_text("first\n")
     gold = {row["doc_id"]: row for row in source.to_pylist()}
     with served(folder) as (server, process):
-        documents = [{name: row[name] for name in ("title", "text")} for row in gold.values()]
+        documents = [
+            {name: row[name] for name in ("title", "text")} for row in gold.values()
+        ]
         clients = Clients(server, CLIENT, documents, process)
         try:
             year(folder, model, gold, planted, clients)
         finally:
             clients.stop()
-    print(json.dumps({"name": "all", "seconds": round(time.monotonic() - started_s), "holds": all(outcomes)}))
+    print(
+        json.dumps(
+            {
+                "name": "all",
+                "seconds": round(time.monotonic() - started_s),
+                "holds": all(outcomes),
+            }
+        )
+    )
     sys.exit(not all(outcomes))
 
 
-def year(folder: Path, model: Path, gold: Gold, planted: Mapping[str, set[str]], clients: Clients) -> None:
+def year(
+    folder: Path,
+    model: Path,
+    gold: Gold,
+    planted: Mapping[str, set[str]],
+    clients: Clients,
+) -> None:
     """What happens while the model is in use."""
     clients.window("first", WINDOW_S)
     xmtc(
@@ -109,7 +133,9 @@ def year(folder: Path, model: Path, gold: Gold, planted: Mapping[str, set[str]],
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path, metavar="GND_TIB")
     parser.add_argument("clinical", type=Path, metavar="CLINICAL")
     parser.add_argument("--folder", type=Path, default=Path("a_year"))
@@ -117,7 +143,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stream", type=int, default=2000)
     arguments = parser.parse_args()
     if arguments.stream < 2 * AUDIT:
-        parser.error(f"--stream {arguments.stream}: give at least {2 * AUDIT}, twice the documents that are audited")
+        parser.error(
+            f"--stream {arguments.stream}: give at least {2 * AUDIT}, twice the documents that are audited"
+        )
     return arguments
 
 
@@ -130,52 +158,87 @@ def say(name: str, planted: object, found: object, *, holds: bool) -> None:
 
 def xmtc(*words: object) -> str:
     """Run a command of xmtc."""
-    done = subprocess.run([*XMTC, *map(str, words)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*XMTC, *map(str, words)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        sys.exit(f"xmtc {' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+        sys.exit(
+            f"xmtc {' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr[-2000:]}"
+        )
     return done.stdout
 
 
 def slices(arguments: argparse.Namespace, folder: Path) -> pa.Table:
     """Cut train, dev, the stream of held-out documents, and texts of other kinds. Return the stream."""
     rng = np.random.default_rng(0)
-    train, dev = (pq.read_table(arguments.data / f"{name}.parquet") for name in ("train", "dev"))
-    train, dev = train.take(rng.permutation(len(train))), dev.take(rng.permutation(len(dev)))
+    train, dev = (
+        pq.read_table(arguments.data / f"{name}.parquet") for name in ("train", "dev")
+    )
+    train, dev = (
+        train.take(rng.permutation(len(train))),
+        dev.take(rng.permutation(len(dev))),
+    )
     stream = dev.slice(1500, arguments.stream)
     rest = train.slice(arguments.train, 6000)
-    german = [place for place, text in enumerate(rest["text"].to_pylist()) if languages_of([text])["de"]]
+    german = [
+        place
+        for place, text in enumerate(rest["text"].to_pylist())
+        if languages_of([text])["de"]
+    ]
     pq.write_table(train.slice(0, arguments.train), folder / "train.parquet")
     pq.write_table(dev.slice(0, 1500), folder / "dev.parquet")
     pq.write_table(stream, folder / "stream.parquet")
     pq.write_table(rest.take(german), folder / "german.parquet")
     clinical = pq.read_table(arguments.clinical, columns=["doc_id", "text"])
-    pq.write_table(clinical.append_column("title", pa.array([""] * len(clinical))), folder / "clinical.parquet")
+    pq.write_table(
+        clinical.append_column("title", pa.array([""] * len(clinical))),
+        folder / "clinical.parquet",
+    )
     return stream
 
 
 def vocabularies(data: Path, folder: Path) -> dict[str, set[str]]:
     """Write the vocabulary as SKOS, and a later version. Return which labels the latter changes, by kind."""
     given = {
-        name: pq.read_table(folder / f"{name}.parquet")["labels"].to_pylist() for name in ("train", "dev", "stream")
+        name: pq.read_table(folder / f"{name}.parquet")["labels"].to_pylist()
+        for name in ("train", "dev", "stream")
     }
-    used = {label for documents in given.values() for labels in documents for label in labels}
+    used = {
+        label
+        for documents in given.values()
+        for labels in documents
+        for label in labels
+    }
     table = pq.read_table(data / "labels.parquet").to_pylist()
     names = {row["label"]: row["name"] for row in table if row["label"] in used}
     counts = Counter(label for labels in given["train"] for label in labels)
-    often = sorted(label for label, count in counts.items() if count >= 3 and label in names)
+    often = sorted(
+        label for label, count in counts.items() if count >= 3 and label in names
+    )
     drawn = np.random.default_rng(1).permutation(often).tolist()
-    planted = {kind: {drawn.pop() for _ in range(count)} for kind, count in CHANGES.items() if kind != "new"}
+    planted = {
+        kind: {drawn.pop() for _ in range(count)}
+        for kind, count in CHANGES.items()
+        if kind != "new"
+    }
     ends = {label: [f"{label}-a"] for label in planted["replaced"]}
     ends |= {label: [drawn.pop()] for label in sorted(planted["merged"])}
     ends |= {label: [f"{label}-b", f"{label}-c"] for label in planted["split"]}
     # what replaces one label alone is no news; each part of a split one is
     parts = {part for label in planted["split"] for part in ends[label]}
-    planted["new"] = {f"gnd:of-next-year-{number}" for number in range(CHANGES["new"])} | parts
+    planted["new"] = {
+        f"gnd:of-next-year-{number}" for number in range(CHANGES["new"])
+    } | parts
     skos(folder / "vocabulary_1.ttl", "2025", names, {})
-    later = {label: name for label, name in names.items() if label not in planted["gone"]}
+    later = {
+        label: name for label, name in names.items() if label not in planted["gone"]
+    }
     later |= {label: f"{names[label]} (as of 2026)" for label in planted["renamed"]}
     later |= {
-        end: f"{names[label]} ({end[-1]})" for label, all_ends in ends.items() for end in all_ends if end not in names
+        end: f"{names[label]} ({end[-1]})"
+        for label, all_ends in ends.items()
+        for end in all_ends
+        if end not in names
     }
     later |= {label: f"Concept {label}" for label in planted["new"] - parts}
     ends |= {label: [] for label in planted["deprecated"]}
@@ -183,7 +246,12 @@ def vocabularies(data: Path, folder: Path) -> dict[str, set[str]]:
     return planted
 
 
-def skos(path: Path, version: str, names: Mapping[str, str], ends: Mapping[str, Sequence[str]]) -> None:
+def skos(
+    path: Path,
+    version: str,
+    names: Mapping[str, str],
+    ends: Mapping[str, Sequence[str]],
+) -> None:
     """Write a vocabulary: names by label, and for deprecated labels what replaces them."""
     lines = [
         f"@prefix {name}: <http://www.w3.org/{place}> ."
@@ -194,19 +262,37 @@ def skos(path: Path, version: str, names: Mapping[str, str], ends: Mapping[str, 
     for label, name in names.items():
         more = "" if label not in ends else " ; owl:deprecated true"
         more += "".join(f" ; dct:isReplacedBy <{end}>" for end in ends.get(label, ()))
-        lines.append(f"<{label}> a skos:Concept ; skos:prefLabel {json.dumps(name, ensure_ascii=False)}@en{more} .")
+        lines.append(
+            f"<{label}> a skos:Concept ; skos:prefLabel {json.dumps(name, ensure_ascii=False)}@en{more} ."
+        )
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def train(folder: Path, name: str, files: Sequence[Path]) -> Path:
     """Train a model without an encoder."""
-    source = {"kind": "parquet", "files": {"train": [str(file) for file in files], "dev": str(folder / "dev.parquet")}}
+    source = {
+        "kind": "parquet",
+        "files": {
+            "train": [str(file) for file in files],
+            "dev": str(folder / "dev.parquet"),
+        },
+    }
     source |= {"columns": {"id": "doc_id", "text": ["title", "text"]}}
     source |= {"labels": {"path": str(folder / "vocabulary_1.ttl")}}
-    linear = {"kind": "linear", "fields": {"title": 1, "text": 2}, "most_terms": 5000, "penalty": 0.3, "prune": 0.1}
+    linear = {
+        "kind": "linear",
+        "fields": {"title": 1, "text": 2},
+        "most_terms": 5000,
+        "penalty": 0.3,
+        "prune": 0.1,
+    }
     config = {
         "name": name,
-        "data": {"source": source, "corpus": str(folder / f"corpus_{name}"), "max_length": 192},
+        "data": {
+            "source": source,
+            "corpus": str(folder / f"corpus_{name}"),
+            "max_length": 192,
+        },
         "model": {
             "encoder": {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"},
             "head": {"kind": "none"},
@@ -216,7 +302,9 @@ def train(folder: Path, name: str, files: Sequence[Path]) -> Path:
         "track": {"directory": str(folder / "runs")},
     }
     text, place = yaml.safe_dump(config), folder / f"{name}.yaml"
-    same = place.exists() and place.read_text() == text  # then finished stages are skipped
+    same = (
+        place.exists() and place.read_text() == text
+    )  # then finished stages are skipped
     place.write_text(text)
     xmtc("train", place, *([] if same else ["--overwrite"]))
     return folder / "runs" / name / "model"
@@ -228,22 +316,43 @@ def published(folder: Path, model: Path, version: str = "first") -> None:
 
 
 @contextmanager
-def served(folder: Path, name: str = "server", people: str = "people") -> Iterator[tuple[str, psutil.Process]]:
+def served(
+    folder: Path, name: str = "server", people: str = "people"
+) -> Iterator[tuple[str, psutil.Process]]:
     """Serve the versions: the address, and the process."""
     everybody = PEOPLE | {"programs": CLIENT}
-    (folder / "tokens").write_text("".join(f"{name} {token}\n" for name, token in everybody.items()))
+    (folder / "tokens").write_text(
+        "".join(f"{name} {token}\n" for name, token in everybody.items())
+    )
     annotations = folder / f"{people}.jsonl"
     annotations.unlink(missing_ok=True)
-    options = ["--models", folder / "models", "--annotations", annotations, "--port", "0"]
-    command = [*XMTC, "serve", *map(str, [*options, "--token-file", folder / "tokens", f"release={BAR}"])]
+    options = [
+        "--models",
+        folder / "models",
+        "--annotations",
+        annotations,
+        "--port",
+        "0",
+    ]
+    command = [
+        *XMTC,
+        "serve",
+        *map(str, [*options, "--token-file", folder / "tokens", f"release={BAR}"]),
+    ]
     log = folder / f"{name}.log"
-    with log.open("w") as said, subprocess.Popen(command, stderr=said, start_new_session=True) as server:
+    with (
+        log.open("w") as said,
+        subprocess.Popen(command, stderr=said, start_new_session=True) as server,
+    ):
         try:
             while "API at" not in log.read_text():
                 if server.poll() is not None:
                     sys.exit(f"the server did not start: {log.read_text()}")
                 time.sleep(0.2)
-            yield log.read_text().split("API at ")[1].split("/docs")[0], psutil.Process(server.pid)
+            yield (
+                log.read_text().split("API at ")[1].split("/docs")[0],
+                psutil.Process(server.pid),
+            )
         finally:
             server.terminate()
 
@@ -255,16 +364,25 @@ def release(rows: Rows, gold: Gold) -> None:
         if row["labels"]:
             right = len(set(row["labels"]) & set(gold[row["doc_id"]]["labels"]))
             quality[row["release"]].append(right / len(row["labels"]))
-    expected, released = float(np.mean([row["expected_precision"] for row in rows if row["release"]])), quality[True]
+    expected, released = (
+        float(np.mean([row["expected_precision"] for row in rows if row["release"]])),
+        quality[True],
+    )
     (mean, error), held = mean_and_error(released), float(np.mean(quality[False]))
-    found = {"released": len(released), "precision": f"{mean:.3f} ± {error:.3f}", "precision of others": round(held, 3)}
+    found = {
+        "released": len(released),
+        "precision": f"{mean:.3f} ± {error:.3f}",
+        "precision of others": round(held, 3),
+    }
     holds = abs(mean - expected) < error + NEAR and mean > held
     say(f"precision of documents with {BAR}", round(expected, 3), found, holds=holds)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Compute a mean, and half of its 95 % interval."""
-    return float(np.mean(values)), 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return float(np.mean(values)), 1.96 * float(np.std(values, ddof=1)) / len(
+        values
+    ) ** 0.5
 
 
 def decide(label: str, given: Sequence[str], rng: np.random.Generator) -> bool:
@@ -274,16 +392,34 @@ def decide(label: str, given: Sequence[str], rng: np.random.Generator) -> bool:
 
 def people(folder: Path, place: str, rows: Rows, gold: Gold) -> None:
     """Let two people annotate documents over HTTP, and look for their errors in the report."""
-    differ = [annotate(place, token, rows, gold, seed) for seed, token in enumerate(PEOPLE.values())]
-    say("documents with other labels over HTTP than in the table", [0, 0], differ, holds=not any(differ))
+    differ = [
+        annotate(place, token, rows, gold, seed)
+        for seed, token in enumerate(PEOPLE.values())
+    ]
+    say(
+        "documents with other labels over HTTP than in the table",
+        [0, 0],
+        differ,
+        holds=not any(differ),
+    )
     xmtc("annotations", "report", folder / "people.jsonl", "-o", folder / "people.html")
-    table = pq.read_table(folder / "people_tables" / "acceptance.parquet").to_pylist()[0]
-    predicted = [label in gold[row["doc_id"]]["labels"] for row in rows for label in row["labels"]]
+    table = pq.read_table(folder / "people_tables" / "acceptance.parquet").to_pylist()[
+        0
+    ]
+    predicted = [
+        label in gold[row["doc_id"]]["labels"]
+        for row in rows
+        for label in row["labels"]
+    ]
     planted = float(np.mean([(1 - ERROR) if right else ERROR for right in predicted]))
     between("acceptance of predicted labels", planted, table["acceptance, %"])
-    agreement = pq.read_table(folder / "people_tables" / "agreement.parquet").to_pylist()[0]
+    agreement = pq.read_table(
+        folder / "people_tables" / "agreement.parquet"
+    ).to_pylist()[0]
     equal = ends_of(agreement["equal decisions, %"])
-    high, low = ((1 - (2 * end - 1) ** 0.5) / 2 for end in equal)  # equal: both right, or both wrong
+    high, low = (
+        (1 - (2 * end - 1) ** 0.5) / 2 for end in equal
+    )  # equal: both right, or both wrong
     found = f"[{100 * low:.1f}, {100 * high:.1f}] from {agreement['equal decisions, %']} equal decisions"
     say("errors of two people, %", 100 * ERROR, found, holds=low <= ERROR <= high)
 
@@ -295,13 +431,27 @@ def annotate(place: str, token: str, rows: Rows, gold: Gold, seed: int) -> int:
     for row in rows:
         document = gold[row["doc_id"]]
         fields = {name: document[name] for name in ("title", "text")}
-        shown = session.post(f"{place}/predict", json={"texts": [fields]}, timeout=60).json()
-        suggested = [{key: one[key] for key in ("label", "score", "predicted")} for one in shown["predictions"][0]]
+        shown = session.post(
+            f"{place}/predict", json={"texts": [fields]}, timeout=60
+        ).json()
+        suggested = [
+            {key: one[key] for key in ("label", "score", "predicted")}
+            for one in shown["predictions"][0]
+        ]
         chosen = {one["label"] for one in suggested if one["predicted"]}
         differ += chosen != set(row["labels"]) or shown["release"] != [row["release"]]
-        labels = [one["label"] for one in suggested if decide(one["label"], document["labels"], rng)]
+        labels = [
+            one["label"]
+            for one in suggested
+            if decide(one["label"], document["labels"], rng)
+        ]
         review = {"suggested": suggested, "seconds": 5.0, "version": shown["version"]}
-        body = {"id": row["doc_id"], "text": "\n".join(fields.values()), "labels": labels, "review": review}
+        body = {
+            "id": row["doc_id"],
+            "text": "\n".join(fields.values()),
+            "labels": labels,
+            "review": review,
+        }
         session.post(f"{place}/annotations", json=body, timeout=60).raise_for_status()
     return differ
 
@@ -309,7 +459,12 @@ def annotate(place: str, token: str, rows: Rows, gold: Gold, seed: int) -> int:
 def between(name: str, planted: float, found: str) -> None:
     """Check that a value lies in the interval of a cell, in percent."""
     low, high = ends_of(found)
-    say(name, round(100 * planted, 1), found, holds=low - 0.0005 <= planted <= high + 0.0005)
+    say(
+        name,
+        round(100 * planted, 1),
+        found,
+        holds=low - 0.0005 <= planted <= high + 0.0005,
+    )
 
 
 def ends_of(cell: str) -> list[float]:
@@ -319,7 +474,9 @@ def ends_of(cell: str) -> list[float]:
 
 def auditor(doc_id: str, label: str, given: Sequence[str]) -> bool:
     """Decide as gold does, but for errors; the same each time that this document is shown."""
-    return (label in given) != (zlib.crc32(f"{doc_id} {label}".encode()) < ERROR * 2**32)
+    return (label in given) != (
+        zlib.crc32(f"{doc_id} {label}".encode()) < ERROR * 2**32
+    )
 
 
 def audited(folder: Path, model: Path, rows: Rows, gold: Gold) -> None:
@@ -331,31 +488,62 @@ def audited(folder: Path, model: Path, rows: Rows, gold: Gold) -> None:
     for line in (folder / "sample.jsonl").read_text().splitlines():
         drawn = json.loads(line)
         given = gold[drawn["id"]]["labels"]
-        labels = [label for label in drawn["labels"] if auditor(drawn["id"], label, given)]
+        labels = [
+            label for label in drawn["labels"] if auditor(drawn["id"], label, given)
+        ]
         missing = [label for label in given if label not in drawn["labels"]]
         lines.append({"id": drawn["id"], "text": "", "labels": labels + missing})
-    (folder / "audit.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    xmtc("annotations", "audit", folder / "sample.jsonl", folder / "audit.jsonl", "-o", folder / "audit.html")
+    (folder / "audit.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
+    xmtc(
+        "annotations",
+        "audit",
+        folder / "sample.jsonl",
+        folder / "audit.jsonl",
+        "-o",
+        folder / "audit.html",
+    )
     found = pq.read_table(folder / "audit_tables" / "audit.parquet").to_pylist()[0]
-    of_rows = [(row["doc_id"], label, gold[row["doc_id"]]["labels"]) for row in rows for label in row["labels"]]
+    of_rows = [
+        (row["doc_id"], label, gold[row["doc_id"]]["labels"])
+        for row in rows
+        for label in row["labels"]
+    ]
     predicted, accepted = len(of_rows), sum(auditor(*one) for one in of_rows)
-    right = sum(len(set(row["labels"]) & set(gold[row["doc_id"]]["labels"])) for row in rows)
+    right = sum(
+        len(set(row["labels"]) & set(gold[row["doc_id"]]["labels"])) for row in rows
+    )
     there = sum(len(set(gold[row["doc_id"]]["labels"])) for row in rows)
     for name, whole in (("precision", predicted), ("recall", accepted + there - right)):
-        between(f"audited {name} of all documents", accepted / whole, found[f"{name}, %"])
+        between(
+            f"audited {name} of all documents", accepted / whole, found[f"{name}, %"]
+        )
 
 
 def vocabulary(folder: Path, model: Path, planted: Mapping[str, set[str]]) -> Path:
     """List and apply the changes of the vocabulary. Return the changed model."""
-    before, found = (differences(folder, model, f"vocabulary_{number}.ttl") for number in (1, 2))
+    before, found = (
+        differences(folder, model, f"vocabulary_{number}.ttl") for number in (1, 2)
+    )
     news = {kind: labels - before.get(kind, set()) for kind, labels in found.items()}
-    say("changes of the vocabulary", counted(planted), counted(news), holds=news == dict(planted))
+    say(
+        "changes of the vocabulary",
+        counted(planted),
+        counted(news),
+        holds=news == dict(planted),
+    )
     changed = folder / "changed"
     xmtc("labels", "apply", model, folder / "changes.jsonl", "-o", changed)
     left = differences(folder, changed, "vocabulary_2.ttl")
     left["new"] -= before["new"]
     expected = {kind: planted[kind] for kind in ("new", "split")}
-    say("changes that need training", counted(expected), counted(left), holds=left == expected)
+    say(
+        "changes that need training",
+        counted(expected),
+        counted(left),
+        holds=left == expected,
+    )
     published(folder, changed, "changed")
     return changed
 
@@ -382,37 +570,62 @@ def drift(folder: Path, model: Path) -> None:
         xmtc("drift", model, folder / f"{name}.parquet", *out)
         found = json.loads((folder / f"{name}.json").read_text())
         drifting = [one for one, change in found["changes"].items() if change["drift"]]
-        say(f"drift of {name} texts", expected, drifting, holds=bool(drifting) == expected)
+        say(
+            f"drift of {name} texts",
+            expected,
+            drifting,
+            holds=bool(drifting) == expected,
+        )
 
 
 def damaged(folder: Path, clients: Clients) -> None:
     """Offer a version with a damaged file."""
     place = shutil.copytree(folder / "changed", folder / "models/gnd/damaged")
-    largest = max((path for path in place.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest = max(
+        (path for path in place.rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
     with largest.open("r+b") as content:
         content.seek(largest.stat().st_size // 2)
         content.write(bytes(16))
     answer = clients.ask_for("damaged")
-    say("a damaged version", 409, [answer.status_code, answer.json()["detail"]], holds=answer.status_code == 409)
+    say(
+        "a damaged version",
+        409,
+        [answer.status_code, answer.json()["detail"]],
+        holds=answer.status_code == 409,
+    )
 
 
 def second(folder: Path, model: Path) -> Path:
     """Train a second model with a person's annotations, apply the vocabulary, and compare it with the first."""
-    lines = [json.loads(line) for line in (folder / "people.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (folder / "people.jsonl").read_text().splitlines()
+    ]
     anna = [line for line in lines if line["by"] == "anna"]
     titles, texts = zip(*(line["text"].split("\n", 1) for line in anna), strict=True)
     ids, labels = [line["id"] for line in anna], [line["labels"] for line in anna]
-    pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts, "labels": labels}), folder / "more.parquet")
-    trained = train(folder, "second", [folder / "train.parquet", folder / "more.parquet"])
+    pq.write_table(
+        pa.table({"doc_id": ids, "title": titles, "text": texts, "labels": labels}),
+        folder / "more.parquet",
+    )
+    trained = train(
+        folder, "second", [folder / "train.parquet", folder / "more.parquet"]
+    )
     newer = folder / "second"
     differences(folder, trained, "vocabulary_2.ttl")
     xmtc("labels", "apply", trained, folder / "changes.jsonl", "-o", newer)
     flips = flipped(folder, model, newer, "more", "people")
     found = {}
     for kind, not_given in (("gained", "did not "), ("lost", "did not")):
-        right, wrong = (int(flips[name].replace(",", "")) for name in (f"{kind}: people gave it", not_given))
+        right, wrong = (
+            int(flips[name].replace(",", ""))
+            for name in (f"{kind}: people gave it", not_given)
+        )
         found[kind] = [right, right + wrong]
-    better = found["gained"][0] * found["lost"][1] > found["lost"][0] * found["gained"][1]
+    better = (
+        found["gained"][0] * found["lost"][1] > found["lost"][0] * found["gained"][1]
+    )
     name = "labels that people gave among those gained and lost, on documents that the second model trained on"
     say(name, "a larger share of those gained", found, holds=better)
     stream, taught = pq.read_table(folder / "stream.parquet"), set(ids)
@@ -421,18 +634,35 @@ def second(folder: Path, model: Path) -> Path:
     rest = flipped(folder, model, newer, "rest", "audit")
     cells = [each["flipped, %"] for each in (rest, flips)]
     fewer = ends_of(cells[0])[1] < ends_of(cells[1])[0]
-    say("decisions that flip on documents of no training, and on those, %", "fewer, more", cells, holds=fewer)
+    say(
+        "decisions that flip on documents of no training, and on those, %",
+        "fewer, more",
+        cells,
+        holds=fewer,
+    )
     said = xmtc("diff", model, model, folder / "dev.parquet", "--at-most", "0%")
     share = said.rpartition("flipped: ")[2].split("%")[0]
     say("decisions that the same model flips, %", 0.0, share, holds=float(share) == 0)
     return newer
 
 
-def flipped(folder: Path, old: Path, new: Path, table: str, annotations: str) -> dict[str, str]:
+def flipped(
+    folder: Path, old: Path, new: Path, table: str, annotations: str
+) -> dict[str, str]:
     """Compare two models on documents that people judged, over all labels."""
     judged = ("--annotations", folder / f"{annotations}.jsonl")
-    xmtc("diff", old, new, folder / f"{table}.parquet", *judged, "-o", folder / f"diff_{table}.html")
-    return pq.read_table(folder / f"diff_{table}_tables" / "flips_bins.parquet").to_pylist()[0]
+    xmtc(
+        "diff",
+        old,
+        new,
+        folder / f"{table}.parquet",
+        *judged,
+        "-o",
+        folder / f"diff_{table}.html",
+    )
+    return pq.read_table(
+        folder / f"diff_{table}_tables" / "flips_bins.parquet"
+    ).to_pylist()[0]
 
 
 def beside_a_fresh_one(folder: Path, clients: Clients) -> None:
@@ -445,13 +675,26 @@ def beside_a_fresh_one(folder: Path, clients: Clients) -> None:
                     one.window("first", WINDOW_S / 3)
         finally:
             fresh.stop()
-    for name, key, most in (("99th percentile, ms", "p99_ms", SLOWER), ("processor ms an answer", "cpu_ms", LARGER)):
-        new, used = ([getattr(one, key) for one in some.windows[-TURNS:]] for some in (fresh, clients))
+    for name, key, most in (
+        ("99th percentile, ms", "p99_ms", SLOWER),
+        ("processor ms an answer", "cpu_ms", LARGER),
+    ):
+        new, used = (
+            [getattr(one, key) for one in some.windows[-TURNS:]]
+            for some in (fresh, clients)
+        )
         mean, reach = mean_and_error(np.log(np.array(used) / new).tolist())
-        ratio, low, high = (round(float(np.exp(end)), 2) for end in (mean, mean - reach, mean + reach))
+        ratio, low, high = (
+            round(float(np.exp(end)), 2) for end in (mean, mean - reach, mean + reach)
+        )
         found = {"ratio": f"{ratio} [{low}, {high}]"}
         found |= {"in use": f"{np.median(used):.1f}", "fresh": f"{np.median(new):.1f}"}
-        say(f"{name}, beside a server just started", f"at most {most} times", found, holds=low <= most)
+        say(
+            f"{name}, beside a server just started",
+            f"at most {most} times",
+            found,
+            holds=low <= most,
+        )
 
 
 def load(clients: Clients, planted: Mapping[str, set[str]]) -> None:
@@ -465,10 +708,19 @@ def load(clients: Clients, planted: Mapping[str, set[str]]) -> None:
         holds=not failed,
     )
     unnamed = sum(not all(one.about.values()) for one in answers)
-    say("answers without model, version, vocabulary or rule", 0, unnamed, holds=unnamed == 0)
+    say(
+        "answers without model, version, vocabulary or rule",
+        0,
+        unnamed,
+        holds=unnamed == 0,
+    )
     wrong = clients.wrong()
     say("answers of another version than asked for", 0, wrong, holds=wrong == 0)
-    old = {label for kind in ("gone", "deprecated", "replaced", "merged") for label in planted[kind]}
+    old = {
+        label
+        for kind in ("gone", "deprecated", "replaced", "merged")
+        for label in planted[kind]
+    }
     given = {version: len(labels & old) for version, labels in clients.labels.items()}
     say(
         "labels of the old vocabulary in answers",
@@ -483,7 +735,12 @@ def load(clients: Clients, planted: Mapping[str, set[str]]) -> None:
         holds=max(clients.switching_ms) < SWITCH_MS,
     )
     sizes = [round(one.memory_mib) for one in clients.windows]
-    say("resident MiB", "at most 1.1 times that after three versions", sizes, holds=sizes[-1] <= LARGER * sizes[4])
+    say(
+        "resident MiB",
+        "at most 1.1 times that after three versions",
+        sizes,
+        holds=sizes[-1] <= LARGER * sizes[4],
+    )
 
 
 if __name__ == "__main__":

@@ -33,12 +33,19 @@ def violations(browser: Browser, axe: str, place: str) -> Iterator[str]:
         yield f"{place}: {wider} px wider than the window"
 
 
-def in_one_mode(binary: str, axe: str, pages: Sequence[str], dark: bool, pictures: Path | None) -> Iterator[str]:
+def in_one_mode(
+    binary: str, axe: str, pages: Sequence[str], dark: bool, pictures: Path | None
+) -> Iterator[str]:
     """What is wrong with pages in a new browser: pages remember the mode in which they were first seen."""
-    browser, mode = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-"))), "dark" if dark else "light"
+    browser, mode = (
+        Browser(binary, Path(tempfile.mkdtemp(prefix="profile-"))),
+        "dark" if dark else "light",
+    )
     try:
         for page, width in itertools.product(pages, WIDTHS):
-            browser.open(page if "://" in page else Path(page).resolve(), width=width, dark=dark)
+            browser.open(
+                page if "://" in page else Path(page).resolve(), width=width, dark=dark
+            )
             yield from violations(browser, axe, f"{page} {width} px {mode}")
             if pictures is not None:
                 stem = page.rstrip("/").rpartition("/")[2].partition(".")[0]
@@ -48,7 +55,9 @@ def in_one_mode(binary: str, axe: str, pages: Sequence[str], dark: bool, picture
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("axe", type=Path, help="axe.min.js of the npm package axe-core")
     parser.add_argument("pages", nargs="+", help="files or addresses")
     parser.add_argument("--pictures", type=Path, help="folder for a picture of each")

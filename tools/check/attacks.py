@@ -51,22 +51,39 @@ def fallen(attack: Attack, folder: Path) -> str:
 
 def main() -> None:
     """Run the attacks and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="run the kinds whose names begin so")
     parser.add_argument("--every", type=int, default=1, help="run each Nth attack")
-    parser.add_argument("--seconds", type=float, default=3600, help="begin no attack after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=3600, help="begin no attack after this time"
+    )
     given = parser.parse_args()
-    os.environ["LOKY_MAX_CPU_COUNT"] = "1"  # no pool of processes for a handful of documents
-    tried, fell, end_s = Counter[str](), Counter[str](), time.monotonic() + given.seconds
+    os.environ["LOKY_MAX_CPU_COUNT"] = (
+        "1"  # no pool of processes for a handful of documents
+    )
+    tried, fell, end_s = (
+        Counter[str](),
+        Counter[str](),
+        time.monotonic() + given.seconds,
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         site = prepared(folder)
-        servers = Server(site, folder / "open", None), Server(site, folder / "closed", TOKEN)
-        chosen = [one for one in all_attacks(site, servers) if one.kind.startswith(given.only)][:: given.every]
+        servers = (
+            Server(site, folder / "open", None),
+            Server(site, folder / "closed", TOKEN),
+        )
+        chosen = [
+            one for one in all_attacks(site, servers) if one.kind.startswith(given.only)
+        ][:: given.every]
         for number, attack in enumerate(chosen):
             if time.monotonic() > end_s:
                 break
-            found, _ = in_child(fallen, attack, folder / "attacks" / str(number), limit_s=LIMIT_S)
+            found, _ = in_child(
+                fallen, attack, folder / "attacks" / str(number), limit_s=LIMIT_S
+            )
             shutil.rmtree(folder / "attacks", ignore_errors=True)
             tried[attack.kind] += 1
             if found != "":
@@ -78,9 +95,15 @@ def main() -> None:
                 )
         for server in servers:
             server.end()
-    print(f"{tried.total()} of {len(chosen)} attacks\n\n| kind | tried | held | fell |\n|---|---|---|---|")
+    print(
+        f"{tried.total()} of {len(chosen)} attacks\n\n| kind | tried | held | fell |\n|---|---|---|---|"
+    )
     for kind in [*tried, "all"]:
-        count, lost = (tried[kind], fell[kind]) if kind != "all" else (tried.total(), fell.total())
+        count, lost = (
+            (tried[kind], fell[kind])
+            if kind != "all"
+            else (tried.total(), fell.total())
+        )
         print(f"| {kind} | {count} | {count - lost} | {lost} |")
     sys.exit(bool(fell))
 

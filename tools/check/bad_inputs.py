@@ -42,13 +42,22 @@ GOOD = ("answered", "accepted")
 
 def all_cases(site: Site) -> list[Case]:
     """Every class at every entry point."""
-    made = (document_cases, directory_cases, configuration_cases, output_cases, refused_write_cases, table_cases)
+    made = (
+        document_cases,
+        directory_cases,
+        configuration_cases,
+        output_cases,
+        refused_write_cases,
+        table_cases,
+    )
     return [case for cases in (*made, python_cases) for case in cases(site)]
 
 
 def prepared(folder: Path) -> Site:
     """Train the tiny model in a fork, then import here what it imported: threads do not survive a fork."""
-    (site, modules), _ = in_child(lambda: (make_site(folder), sorted(sys.modules)), limit_s=600)
+    (site, modules), _ = in_child(
+        lambda: (make_site(folder), sorted(sys.modules)), limit_s=600
+    )
     import_all(modules)
     gc.freeze()  # a collection in a fork would copy every page
     return site
@@ -66,11 +75,18 @@ def spread(cases: list[Case], random_: random.Random) -> list[Case]:
 def table_of(found: list[tuple[Case, str]]) -> str:
     """Counts by class and entry point, as Markdown."""
     groups = dict.fromkeys((case.kind, case.entry) for case, _ in found)
-    lines = ["| class | entry point | tried | " + " | ".join(OUTCOMES) + " |", "|---" * (3 + len(OUTCOMES)) + "|"]
+    lines = [
+        "| class | entry point | tried | " + " | ".join(OUTCOMES) + " |",
+        "|---" * (3 + len(OUTCOMES)) + "|",
+    ]
     for group in [*groups, None]:
-        ends = Counter(end for case, end in found if group in (None, (case.kind, case.entry)))
+        ends = Counter(
+            end for case, end in found if group in (None, (case.kind, case.entry))
+        )
         counts = " | ".join(str(ends[end]) for end in OUTCOMES)
-        lines.append(f"| {' | '.join(group) if group else 'all | '} | {ends.total()} | {counts} |")
+        lines.append(
+            f"| {' | '.join(group) if group else 'all | '} | {ends.total()} | {counts} |"
+        )
     return "\n".join(lines)
 
 
@@ -91,30 +107,59 @@ def end_of(case: Case, folder: Path) -> str:
     """Run a case; name it on stderr if it ends badly."""
     end, said = run_apart(case, folder)
     if end not in GOOD:
-        print(f"{end}: {case.kind}, {case.entry}, {case.name}\n    {said[-900:]!a}", file=sys.stderr, flush=True)
+        print(
+            f"{end}: {case.kind}, {case.entry}, {case.name}\n    {said[-900:]!a}",
+            file=sys.stderr,
+            flush=True,
+        )
     shutil.rmtree(folder, ignore_errors=True)
     return end
 
 
 def main() -> None:
     """Run the cases and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=1_000, help="how many to run (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cases",
+        type=int,
+        default=1_000,
+        help="how many to run (default: %(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="which ones")
-    parser.add_argument("--only", default="", help="run the classes whose names begin so")
-    parser.add_argument("--record", type=Path, help="JSON lines of the cases that ran; an interrupted tool continues")
+    parser.add_argument(
+        "--only", default="", help="run the classes whose names begin so"
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        help="JSON lines of the cases that ran; an interrupted tool continues",
+    )
     given = parser.parse_args()
-    os.environ["LOKY_MAX_CPU_COUNT"] = "1"  # no pool of processes for a handful of documents
+    os.environ["LOKY_MAX_CPU_COUNT"] = (
+        "1"  # no pool of processes for a handful of documents
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cases = [case for case in all_cases(prepared(folder)) if case.kind.startswith(given.only)]
+        cases = [
+            case
+            for case in all_cases(prepared(folder))
+            if case.kind.startswith(given.only)
+        ]
         known = read_record(given.record)
         spread_cases = spread(cases, random.Random(given.seed))
-        chosen = sorted(spread_cases, key=lambda case: key_of(case) not in known)[: given.cases]
-        for number, case in enumerate(case for case in chosen if key_of(case) not in known):
+        chosen = sorted(spread_cases, key=lambda case: key_of(case) not in known)[
+            : given.cases
+        ]
+        for number, case in enumerate(
+            case for case in chosen if key_of(case) not in known
+        ):
             known[key_of(case)] = end_of(case, folder / "cases" / str(number))
             if given.record:
-                given.record.open("a").write(json.dumps([*key_of(case), known[key_of(case)]]) + "\n")
+                given.record.open("a").write(
+                    json.dumps([*key_of(case), known[key_of(case)]]) + "\n"
+                )
     found = [(case, known[key_of(case)]) for case in chosen]
     print(f"{len(found)} of {len(cases)} cases\n")
     print(table_of(sorted(found, key=lambda pair: (pair[0].kind, pair[0].entry))))

@@ -14,7 +14,10 @@ EXTRAS = ("train", "quantize")
 def floors(project: dict[str, Any]) -> list[str]:
     """The oldest version of every package that the project or one of `EXTRAS` needs."""
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(one for name in EXTRAS for one in extras[name])]
+    wanted = [
+        *project["dependencies"],
+        *(one for name in EXTRAS for one in extras[name]),
+    ]
     return [one.replace(">=", "==") for one in wanted if not re.match(r"torch\b", one)]
 
 

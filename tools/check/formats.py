@@ -106,7 +106,9 @@ class Said:
 def without_measuring() -> Iterator[None]:
     """Let `init` plan without measuring this machine, which takes seconds for each file."""
 
-    def fixed_seconds(_: object, ids_N: object, lengths: object, **rest: object) -> dict[object, float]:
+    def fixed_seconds(
+        _: object, ids_N: object, lengths: object, **rest: object
+    ) -> dict[object, float]:
         del ids_N, rest
         return dict.fromkeys(lengths, 0.02)  # type: ignore[call-overload]
 
@@ -150,8 +152,17 @@ def labels_by_text(config_file: Path, scratch: Path) -> dict[str, frozenset[str]
         config = load_config(RunConfig, config_file).data
         reader = config.source.build()
         spool = Spool(scratch, len(reader.fields()))
-        rows = list(reader.read(lambda function, items: map(function, items), Progress(enabled=False)))
-        spool.fill(rows, reader.label_info(), config=config, task=Progress(enabled=False).task("read"))
+        rows = list(
+            reader.read(
+                lambda function, items: map(function, items), Progress(enabled=False)
+            )
+        )
+        spool.fill(
+            rows,
+            reader.label_info(),
+            config=config,
+            task=Progress(enabled=False).task("read"),
+        )
         chosen = select(spool, reader.label_info(), reader.provides(), config)
     finally:
         os.chdir(old_folder)
@@ -160,20 +171,26 @@ def labels_by_text(config_file: Path, scratch: Path) -> dict[str, frozenset[str]
     for part in chosen.rows.values():
         for text, row in zip(spool.texts(part), part, strict=True):
             ids = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
-            read[text] = frozenset(chosen.labels.labels[int(label_id)] for label_id in np.sort(ids))
+            read[text] = frozenset(
+                chosen.labels.labels[int(label_id)] for label_id in np.sort(ids)
+            )
     return read
 
 
 def difference(case: Case, read: dict[str, frozenset[str]]) -> str | None:
     """Say how what was read differs from what was written; None if it does not."""
-    expected = {" ".join(text.split()): labels for text, labels in case.expected.items()}
+    expected = {
+        " ".join(text.split()): labels for text, labels in case.expected.items()
+    }
     optional = {" ".join(text.split()) for text in case.optional}
     actual = {" ".join(text.split()): labels for text, labels in read.items()}
     for text, labels in expected.items():
         if text not in actual:
             return f"{len(expected)} documents written, {len(actual)} read; missing: {text[:60]!r}"
         if actual[text] != labels:
-            return f"{text[:40]!r} has {sorted(actual[text])} instead of {sorted(labels)}"
+            return (
+                f"{text[:40]!r} has {sorted(actual[text])} instead of {sorted(labels)}"
+            )
     additional = set(actual) - set(expected) - optional
     if additional:
         return f"{len(additional)} documents too many, such as {min(additional)[:60]!r}"
@@ -188,7 +205,10 @@ OPTION = re.compile(
 
 def advice(output: str) -> list[list[str]]:
     """The options that a refusal says to add, alone and together."""
-    options = [shlex.split(option.group().replace("=", " ", 1)) for option in OPTION.finditer(output)]
+    options = [
+        shlex.split(option.group().replace("=", " ", 1))
+        for option in OPTION.finditer(output)
+    ]
     complete = [option for option in options if len(option) == 2]
     together = [word for option in complete for word in option]
     return [together, *complete] if complete else []
@@ -208,7 +228,9 @@ def outcome(case: Case, path: Path, scratch: Path) -> tuple[str, str]:
     return _compare(case, folder, scratch / "spool", "right")
 
 
-def _after_refusal(case: Case, path: Path, scratch: Path, said: Said) -> tuple[str, str]:
+def _after_refusal(
+    case: Case, path: Path, scratch: Path, said: Said
+) -> tuple[str, str]:
     """Follow the advice of a refusal."""
     if len([line for line in said.output.splitlines() if line.strip()]) > 12:
         return "weak", said.output
@@ -221,7 +243,9 @@ def _after_refusal(case: Case, path: Path, scratch: Path, said: Said) -> tuple[s
         if again.fault is not None:
             return "traceback", again.fault
         if again.status == 0:
-            end, difference_found = _compare(case, folder, scratch / f"spool{number}", "advised")
+            end, difference_found = _compare(
+                case, folder, scratch / f"spool{number}", "advised"
+            )
             if end == "advised":
                 return end, said.output
             return "weak", f"{said.output}\nfollowed by {options}: {difference_found}"
@@ -262,20 +286,30 @@ def table_of(results: dict[str, list[tuple[str, str]]]) -> str:
     lines = [f"| format | tried | {' | '.join(ENDS)} |", "|---" * (len(ENDS) + 2) + "|"]
     for name, cases in results.items():
         ends = Counter(end for end, _ in cases)
-        lines.append(f"| {name} | {len(cases)} | {' | '.join(str(ends[end]) for end in ENDS)} |")
+        lines.append(
+            f"| {name} | {len(cases)} | {' | '.join(str(ends[end]) for end in ENDS)} |"
+        )
     everything = Counter(end for cases in results.values() for end, _ in cases)
-    lines.append(f"| all | {everything.total()} | {' | '.join(str(everything[end]) for end in ENDS)} |")
+    lines.append(
+        f"| all | {everything.total()} | {' | '.join(str(everything[end]) for end in ENDS)} |"
+    )
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--variants", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="names of formats, separated by semicolons")
+    parser.add_argument(
+        "--only", default="", help="names of formats, separated by semicolons"
+    )
     parser.add_argument("--json", type=Path, help="file for every outcome")
     options = parser.parse_args()
-    names = [name.strip() for name in options.only.split(";") if name.strip()] or list(FORMATS)
+    names = [name.strip() for name in options.only.split(";") if name.strip()] or list(
+        FORMATS
+    )
     results = run(options.variants, options.seed, names)
     print(table_of(results))
     if options.json:

@@ -60,32 +60,72 @@ def kernels() -> Iterator[Finding]:
     """Triton's label attention: error against float64; speed and memory against PyTorch's at 50,000 labels."""
     for dtype, bar in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
         tensors = _attention_tensors(2, 333, 777, 128, dtype)
-        exact = [t.detach().double().requires_grad_() if t.is_floating_point() else t for t in tensors]
-        pairs = zip(_attention(exact, "sdpa", heads=4), _attention(tensors, "triton", heads=4), strict=True)
-        worst = max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs)
-        yield Finding(name=f"kernels: relative error, {dtype}", value=worst, unit="", bar=bar, holds=worst <= bar)
+        exact = [
+            t.detach().double().requires_grad_() if t.is_floating_point() else t
+            for t in tensors
+        ]
+        pairs = zip(
+            _attention(exact, "sdpa", heads=4),
+            _attention(tensors, "triton", heads=4),
+            strict=True,
+        )
+        worst = max(
+            float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs
+        )
+        yield Finding(
+            name=f"kernels: relative error, {dtype}",
+            value=worst,
+            unit="",
+            bar=bar,
+            holds=worst <= bar,
+        )
     documents, tokens, labels, width = 8, 2048, 50_000, 512
     large = _attention_tensors(documents, tokens, labels, width, torch.bfloat16)
     implementations: tuple[Implementation, ...] = ("sdpa", "triton")
-    seconds = {name: _seconds(lambda name=name: _attention(large, name, heads=8)) for name in implementations}
+    seconds = {
+        name: _seconds(lambda name=name: _attention(large, name, heads=8))
+        for name in implementations
+    }
     seconds["sdpa of all labels at once"] = _seconds(lambda: _unchunked(large, heads=8))
     for name, value in seconds.items():
-        yield Finding(name=f"kernels: {name}, forward and backward, B8 T2048 L50000 d512", value=value, unit="s")
+        yield Finding(
+            name=f"kernels: {name}, forward and backward, B8 T2048 L50000 d512",
+            value=value,
+            unit="s",
+        )
     ratio = seconds["sdpa"] / seconds["triton"]
-    yield Finding(name="kernels: sdpa / triton", value=ratio, unit="x", bar=1.5, holds=ratio >= 1.5)
+    yield Finding(
+        name="kernels: sdpa / triton",
+        value=ratio,
+        unit="x",
+        bar=1.5,
+        holds=ratio >= 1.5,
+    )
     # two products forward, and the gradients of both factors backward; recomputation is not useful work
     rate = 6 * 2 * documents * tokens * labels * width / seconds["triton"]
-    yield Finding(name="kernels: triton, share of matrix-product rate", value=rate / _matmul_rate(), unit="")
+    yield Finding(
+        name="kernels: triton, share of matrix-product rate",
+        value=rate / _matmul_rate(),
+        unit="",
+    )
     own = _extra_bytes(lambda: _attention(large, "triton", heads=8))
     whole = _extra_bytes(lambda: _unchunked(large, heads=8))
     yield Finding(name="kernels: triton, extra memory", value=own / 2**30, unit="GiB")
     share = own / whole
-    yield Finding(name="kernels: of unchunked sdpa's", value=share, unit="", bar=0.05, holds=share <= 0.05)
+    yield Finding(
+        name="kernels: of unchunked sdpa's",
+        value=share,
+        unit="",
+        bar=0.05,
+        holds=share <= 0.05,
+    )
 
 
 def bf16() -> Iterator[Finding]:
     """Measure the matrix-product rate of this card, which serves as its peak."""
-    yield Finding(name="bf16: matrix products", value=_matmul_rate() / 1e12, unit="TFLOP/s")
+    yield Finding(
+        name="bf16: matrix products", value=_matmul_rate() / 1e12, unit="TFLOP/s"
+    )
 
 
 def zero() -> Iterator[Finding]:
@@ -96,7 +136,10 @@ def zero() -> Iterator[Finding]:
     from same_runs import losses
 
     with tempfile.TemporaryDirectory() as folder:
-        for name, strategy in (("plain", "{kind: single}"), ("zero", "{kind: deepspeed, stage: 2}")):
+        for name, strategy in (
+            ("plain", "{kind: single}"),
+            ("zero", "{kind: deepspeed, stage: 2}"),
+        ):
             settings = [
                 f"name={name}",
                 f"track.directory={folder}",
@@ -105,11 +148,22 @@ def zero() -> Iterator[Finding]:
                 "distributed.gpus_per_worker=1",
                 f"distributed.strategy={strategy}",
             ]
-            command = [sys.executable, "launch/train.py", "configs/smoke_llama.yaml", *settings]
+            command = [
+                sys.executable,
+                "launch/train.py",
+                "configs/smoke_llama.yaml",
+                *settings,
+            ]
             subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
         plain, partitioned = (losses(Path(folder) / name) for name in ("plain", "zero"))
     worst = max(abs(plain[step] - partitioned[step]) for step in plain)
-    yield Finding(name="zero: difference of the losses", value=worst, unit="nats", bar=1e-3, holds=worst <= 1e-3)
+    yield Finding(
+        name="zero: difference of the losses",
+        value=worst,
+        unit="nats",
+        bar=1e-3,
+        holds=worst <= 1e-3,
+    )
 
 
 def throughput() -> Iterator[Finding]:
@@ -126,23 +180,51 @@ def throughput() -> Iterator[Finding]:
     for every in (1, 4, 0):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        seconds[every], weights = classifier_step(shape, documents, tokens, labels, device, recomputed=every)
+        seconds[every], weights = classifier_step(
+            shape, documents, tokens, labels, device, recomputed=every
+        )
         name = f"throughput: 8B LoRA, 2 × 4,096 tokens, gradient_checkpointing {every}"
-        useful = 4 * weights * documents * tokens / seconds[every]  # forward, and gradients of activations
+        useful = (
+            4 * weights * documents * tokens / seconds[every]
+        )  # forward, and gradients of activations
         bar = {"bar": 0.45, "holds": useful >= 0.45 * peak} if every == 0 else {}
-        yield Finding(name=name, value=documents * tokens / seconds[every], unit="tokens/s")
-        yield Finding(name=f"{name}: useful share of {peak / 1e12:.0f} TFLOP/s", value=useful / peak, unit="", **bar)
-        used, expected = torch.cuda.max_memory_allocated(), estimated_bytes(documents, tokens, labels, recomputed=every)
+        yield Finding(
+            name=name, value=documents * tokens / seconds[every], unit="tokens/s"
+        )
+        yield Finding(
+            name=f"{name}: useful share of {peak / 1e12:.0f} TFLOP/s",
+            value=useful / peak,
+            unit="",
+            **bar,
+        )
+        used, expected = (
+            torch.cuda.max_memory_allocated(),
+            estimated_bytes(documents, tokens, labels, recomputed=every),
+        )
         yield Finding(name=f"{name}: memory", value=used / 2**30, unit="GiB")
         holds = abs(expected / used - 1) <= 0.25
-        yield Finding(name=f"{name}: estimate / memory", value=expected / used, unit="x", bar=0.25, holds=holds)
+        yield Finding(
+            name=f"{name}: estimate / memory",
+            value=expected / used,
+            unit="x",
+            bar=0.25,
+            holds=holds,
+        )
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     ratio = trainer_step(shape, documents, tokens, labels, device) / seconds[1]
     yield Finding(
-        name="throughput: Trainer + PEFT, memory", value=torch.cuda.max_memory_allocated() / 2**30, unit="GiB"
+        name="throughput: Trainer + PEFT, memory",
+        value=torch.cuda.max_memory_allocated() / 2**30,
+        unit="GiB",
     )
-    yield Finding(name="throughput: against Trainer + PEFT", value=ratio, unit="x", bar=1.0, holds=ratio >= 1)
+    yield Finding(
+        name="throughput: against Trainer + PEFT",
+        value=ratio,
+        unit="x",
+        bar=1.0,
+        holds=ratio >= 1,
+    )
 
 
 def lengths() -> Iterator[Finding]:
@@ -160,22 +242,38 @@ def lengths() -> Iterator[Finding]:
     with torch.device("cuda"):
         classifier = lora_classifier(shape, 512, 1000, recomputed=0)
     seconds = {}
-    for name, tokens in (("one length", [sum(many) // len(many)] * len(many)), ("96 lengths", list(many))):
+    for name, tokens in (
+        ("one length", [sum(many) // len(many)] * len(many)),
+        ("96 lengths", list(many)),
+    ):
         with torch.device("cuda"):
-            batches = [random_documents(documents, length, shape["vocab_size"], padding=3) for length in tokens]
+            batches = [
+                random_documents(documents, length, shape["vocab_size"], padding=3)
+                for length in tokens
+            ]
         lora_step(classifier, *batches[:2])()
         steps = lora_step(classifier, *batches[2:])
         _wait()
         start = time.perf_counter()
         steps()  # once: a second time, every length would be known
         _wait()
-        seconds[name] = (time.perf_counter() - start) / sum(documents * length for length in tokens[2:])
+        seconds[name] = (time.perf_counter() - start) / sum(
+            documents * length for length in tokens[2:]
+        )
         yield Finding(name=f"lengths: {name}", value=1 / seconds[name], unit="tokens/s")
     ratio = seconds["96 lengths"] / seconds["one length"]
-    yield Finding(name="lengths: 96 lengths, by token", value=ratio, unit="x", bar=1.5, holds=ratio <= 1.5)
+    yield Finding(
+        name="lengths: 96 lengths, by token",
+        value=ratio,
+        unit="x",
+        bar=1.5,
+        holds=ratio <= 1.5,
+    )
 
 
-def estimated_bytes(documents: int, tokens: int, labels: int, *, recomputed: int) -> float:
+def estimated_bytes(
+    documents: int, tokens: int, labels: int, *, recomputed: int
+) -> float:
     """Peak memory of such a step as `xmtc train --dry-run` estimates it."""
     from xmtc.config.load import load_config
     from xmtc.estimate.estimate import estimate
@@ -197,7 +295,13 @@ def estimated_bytes(documents: int, tokens: int, labels: int, *, recomputed: int
 
 
 def classifier_step(
-    shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device, *, recomputed: int
+    shape: dict[str, Any],
+    documents: int,
+    tokens: int,
+    labels: int,
+    device: torch.device,
+    *,
+    recomputed: int,
 ) -> tuple[float, int]:
     """Seconds of a LoRA step of our classifier, and the weights of the backbone that multiply every token."""
     with device:
@@ -205,7 +309,9 @@ def classifier_step(
             lora_classifier(shape, tokens, labels, recomputed=recomputed),
             random_documents(documents, tokens, shape["vocab_size"]),
         )
-    return _seconds(lora_step(classifier, batch), repeats=5), multiplied_weights(classifier)
+    return _seconds(lora_step(classifier, batch), repeats=5), multiplied_weights(
+        classifier
+    )
 
 
 def multiplied_weights(classifier: "Classifier") -> int:
@@ -214,7 +320,9 @@ def multiplied_weights(classifier: "Classifier") -> int:
     return sum(p.numel() for name, p in named if p.ndim == 2 and "embed" not in name)
 
 
-def lora_classifier(shape: dict[str, Any], tokens: int, labels: int, *, recomputed: int = 1) -> "Classifier":
+def lora_classifier(
+    shape: dict[str, Any], tokens: int, labels: int, *, recomputed: int = 1
+) -> "Classifier":
     """A random backbone in bf16 with adapters on all linear layers, and label attention, on torch's current device.
 
     Every `recomputed`-th layer is recomputed in the backward pass; 0: none.
@@ -238,7 +346,9 @@ def lora_classifier(shape: dict[str, Any], tokens: int, labels: int, *, recomput
 def lora_step(classifier: "Classifier", *batches: "Batch") -> Callable[[], None]:
     """An optimizer step of what trains, for each batch."""
     classifier.train()
-    optimizer = torch.optim.AdamW([p for p in classifier.parameters() if p.requires_grad], lr=1e-4)
+    optimizer = torch.optim.AdamW(
+        [p for p in classifier.parameters() if p.requires_grad], lr=1e-4
+    )
 
     def step() -> None:
         for batch in batches:
@@ -251,10 +361,22 @@ def lora_step(classifier: "Classifier", *batches: "Batch") -> Callable[[], None]
     return step
 
 
-def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int, device: torch.device) -> float:
+def trainer_step(
+    shape: dict[str, Any],
+    documents: int,
+    tokens: int,
+    labels: int,
+    device: torch.device,
+) -> float:
     """Seconds of a step of Hugging Face's Trainer with PEFT: the same backbone, adapters and batch, a linear head."""
     from peft import LoraConfig, TaskType, get_peft_model
-    from transformers import AutoConfig, AutoModelForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+    from transformers import (
+        AutoConfig,
+        AutoModelForSequenceClassification,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 
     ends: list[float] = []
 
@@ -263,10 +385,19 @@ def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int
             _wait()
             ends.append(time.perf_counter())
 
-    config = AutoConfig.for_model(**shape, num_labels=labels, problem_type="multi_label_classification", pad_token_id=0)
+    config = AutoConfig.for_model(
+        **shape,
+        num_labels=labels,
+        problem_type="multi_label_classification",
+        pad_token_id=0,
+    )
     with device:
-        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.bfloat16)
-    linear = LoraConfig(TaskType.SEQ_CLS, r=16, lora_alpha=32, target_modules="all-linear")
+        model = AutoModelForSequenceClassification.from_config(
+            config, dtype=torch.bfloat16
+        )
+    linear = LoraConfig(
+        TaskType.SEQ_CLS, r=16, lora_alpha=32, target_modules="all-linear"
+    )
     dataset = [{"input_ids": [1] * tokens, "labels": [0.0] * labels}] * (8 * documents)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
@@ -280,7 +411,12 @@ def trainer_step(shape: dict[str, Any], documents: int, tokens: int, labels: int
             report_to="none",
             disable_tqdm=True,
         )
-        Trainer(get_peft_model(model, linear), settings, train_dataset=dataset, callbacks=[StepEnds()]).train()
+        Trainer(
+            get_peft_model(model, linear),
+            settings,
+            train_dataset=dataset,
+            callbacks=[StepEnds()],
+        ).train()
     return (ends[-1] - ends[1]) / (len(ends) - 2)
 
 
@@ -289,13 +425,23 @@ def mining() -> Iterator[Finding]:
     from xmtc.mining.config import IndexConfig
     from xmtc.mining.index import ExactSearch, LabelIndex
 
-    vectors = torch.randn(100_000, 256, generator=torch.Generator().manual_seed(0)).numpy()
+    vectors = torch.randn(
+        100_000, 256, generator=torch.Generator().manual_seed(0)
+    ).numpy()
     expected = LabelIndex(vectors, IndexConfig(kind="flat")).search(vectors[:100], 10)
     on_gpu = ExactSearch(vectors, torch.device("cuda"))
     agreement = float((expected == on_gpu.search(vectors[:100], 10)).mean())
-    yield Finding(name="mining: agreement with FAISS", value=agreement, unit="", bar=0.99, holds=agreement >= 0.99)
+    yield Finding(
+        name="mining: agreement with FAISS",
+        value=agreement,
+        unit="",
+        bar=0.99,
+        holds=agreement >= 0.99,
+    )
     seconds = _seconds(lambda: on_gpu.search(vectors[:1024], 100))
-    yield Finding(name="mining: 1,024 queries of 100,000 × 256", value=seconds, unit="s")
+    yield Finding(
+        name="mining: 1,024 queries of 100,000 × 256", value=seconds, unit="s"
+    )
 
 
 CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
@@ -308,16 +454,29 @@ CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
 }
 
 
-def _attention_tensors(documents: int, tokens: int, labels: int, width: int, dtype: torch.dtype) -> list[Tensor]:
+def _attention_tensors(
+    documents: int, tokens: int, labels: int, width: int, dtype: torch.dtype
+) -> list[Tensor]:
     """Keys, values, mask, queries, weights, bias."""
     generator = torch.Generator("cuda").manual_seed(0)
 
     def draw(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
-        return torch.randn(*shape, generator=generator, device="cuda", dtype=dtype).requires_grad_()
+        return torch.randn(
+            *shape, generator=generator, device="cuda", dtype=dtype
+        ).requires_grad_()
 
-    mask = torch.arange(tokens, device="cuda") < torch.tensor([[tokens]] + [[tokens - 7]] * (documents - 1)).cuda()
+    mask = (
+        torch.arange(tokens, device="cuda")
+        < torch.tensor([[tokens]] + [[tokens - 7]] * (documents - 1)).cuda()
+    )
     tables = [draw(labels, width, dtype=torch.float32) for _ in range(2)]
-    return [draw(documents, tokens, width), draw(documents, tokens, width), mask, *tables, torch.zeros(labels).cuda()]
+    return [
+        draw(documents, tokens, width),
+        draw(documents, tokens, width),
+        mask,
+        *tables,
+        torch.zeros(labels).cuda(),
+    ]
 
 
 def _unchunked(tensors: list[Tensor], heads: int) -> list[Tensor]:
@@ -325,11 +484,18 @@ def _unchunked(tensors: list[Tensor], heads: int) -> list[Tensor]:
     from xmtc.models.kernels.sdpa import attend
 
     keys, values, mask, queries, weights, _ = tensors
-    logits = attend(keys, values, mask, queries.to(keys.dtype), weights.to(keys.dtype), heads=heads)
-    return [logits, *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights])]
+    logits = attend(
+        keys, values, mask, queries.to(keys.dtype), weights.to(keys.dtype), heads=heads
+    )
+    return [
+        logits,
+        *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights]),
+    ]
 
 
-def _attention(tensors: list[Tensor], implementation: "Implementation", heads: int) -> list[Tensor]:
+def _attention(
+    tensors: list[Tensor], implementation: "Implementation", heads: int
+) -> list[Tensor]:
     """Logits and the gradients of keys, values, queries, weights."""
     from xmtc.models.kernels.dispatch import label_attention, triton_problem
     from xmtc.models.kernels.options import Options
@@ -339,7 +505,10 @@ def _attention(tensors: list[Tensor], implementation: "Implementation", heads: i
     if implementation == "triton" and (problem := triton_problem(keys, options)):
         raise RuntimeError(problem)
     logits = label_attention(keys, values, mask, queries, weights, bias, options)
-    return [logits, *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights])]
+    return [
+        logits,
+        *torch.autograd.grad(logits.square().mean(), [keys, values, queries, weights]),
+    ]
 
 
 def _extra_bytes(run: Callable[[], list[Tensor]]) -> int:
@@ -352,7 +521,9 @@ def _extra_bytes(run: Callable[[], list[Tensor]]) -> int:
     return max(torch.cuda.max_memory_allocated() - before - returned, 1)
 
 
-def random_documents(documents: int, tokens: int, vocab_size: int, *, padding: int = 0) -> "Batch":
+def random_documents(
+    documents: int, tokens: int, vocab_size: int, *, padding: int = 0
+) -> "Batch":
     """Windows of random tokens, full but for `padding` in the first one, on torch's current device."""
     from xmtc.data.collate import Batch
 
@@ -368,7 +539,9 @@ def _wait() -> None:
 
 
 def _matmul_rate() -> float:
-    left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    left, right = (
+        torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+    )
     return 2 * 8192**3 / _seconds(lambda: left @ right, repeats=20)
 
 
@@ -386,8 +559,12 @@ def _seconds(run: Callable[[], Any], repeats: int = 10) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help=f"checks to run, separated by commas, of {', '.join(CHECKS)}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", help=f"checks to run, separated by commas, of {', '.join(CHECKS)}"
+    )
     parser.add_argument("--list", action="store_true", help="list the checks and exit")
     given = parser.parse_args(arguments)
     chosen = given.only.split(",") if given.only else list(CHECKS)
@@ -402,7 +579,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     outcomes = {name: _run(name) for name in chosen}  # all run, whatever the results
     print(*(f"{name:12}{outcome}" for name, outcome in outcomes.items()), sep="\n")
-    return 1 if any(outcome.startswith("failed") for outcome in outcomes.values()) else 0
+    return (
+        1 if any(outcome.startswith("failed") for outcome in outcomes.values()) else 0
+    )
 
 
 def _run(name: str) -> str:

@@ -95,7 +95,10 @@ def compiled(folder: Path) -> Path:
     source = folder / "count.c"
     source.write_text(SOURCE)
     library = folder / "count.so"
-    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-w", "-o", library, source, "-ldl"], check=True)
+    subprocess.run(
+        ["gcc", "-O1", "-shared", "-fPIC", "-w", "-o", library, source, "-ldl"],
+        check=True,
+    )
     return library
 
 
@@ -105,21 +108,35 @@ def xmtc(*arguments: object) -> None:
         raise RuntimeError(said)
 
 
-def write_config(folder: Path, name: str, *, words: list[str], max_length: int = 32, **model: object) -> Path:
+def write_config(
+    folder: Path, name: str, *, words: list[str], max_length: int = 32, **model: object
+) -> Path:
     import yaml
 
-    rows = [{"text": f"{word}ery of {word}ing {i}", "labels": [word]} for i in range(10) for word in words]
+    rows = [
+        {"text": f"{word}ery of {word}ing {i}", "labels": [word]}
+        for i in range(10)
+        for word in words
+    ]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = {
         "name": "run",
         "data": {
-            "source": {"kind": "jsonl", "files": {"train": str(folder / "train.jsonl")}},
+            "source": {
+                "kind": "jsonl",
+                "files": {"train": str(folder / "train.jsonl")},
+            },
             "corpus": str(folder / "corpus"),
             "tokenizer": {"kind": "trained", "vocab_size": 150},
             "max_length": max_length,
         },
         "model": {
-            "encoder": {"kind": "multilevel", "embedding": {"width": 8}, "width": 8, "window": 24},
+            "encoder": {
+                "kind": "multilevel",
+                "embedding": {"width": 8},
+                "width": 8,
+                "window": 24,
+            },
             "overlap": 4,
             "head": {"kind": "flat", "pooling": {"kind": "mean"}},
             "scorers": [{"kind": "linear"}],
@@ -146,7 +163,9 @@ def check_model(model: Path, *, versions: tuple[set[str], ...]) -> None:
 
     assert (model / "smoke.json").is_file(), f"{model.name}: without smoke.json"
     loaded = Model.from_pretrained(model, device="cpu")
-    assert set(loaded.labels.labels) in versions, f"{model.name}: labels of neither model"
+    assert set(loaded.labels.labels) in versions, (
+        f"{model.name}: labels of neither model"
+    )
     check_answers(loaded, model)
 
 
@@ -162,7 +181,9 @@ def check_corpus(folder: Path) -> None:
         nonlocal files
         if isinstance(node, dict):
             if "sha256" in node and "path" in node:
-                assert file_sha256(folder / node["path"]) == node["sha256"], node["path"]
+                assert file_sha256(folder / node["path"]) == node["sha256"], node[
+                    "path"
+                ]
                 files += 1
             for value in node.values():
                 walk(value)
@@ -303,7 +324,9 @@ def main() -> int:
         _, said = forked(lambda: make_site(site))
         if not isinstance(said, dict) or "calls" not in said:
             sys.exit(f"the first run fails: {said}")
-        import_all(said["answer"])  # in forks, every command would import them again; threads survive no fork
+        import_all(
+            said["answer"]
+        )  # in forks, every command would import them again; threads survive no fork
         gc.freeze()
         totals = {}
         for command in commands:
@@ -318,23 +341,51 @@ def main() -> int:
             total = totals[command.name]
             for before in sorted(rng.sample(range(total), min(share, total))):
                 place = place_of(site, Path(name))
-                status, said = forked(lambda place=place, command=command: command.run(place), before)
+                status, said = forked(
+                    lambda place=place, command=command: command.run(place), before
+                )
                 if status != signal.SIGKILL:
-                    failures.append({"command": command.name, "before": before, "said": f"not killed: {said}"})
+                    failures.append(
+                        {
+                            "command": command.name,
+                            "before": before,
+                            "said": f"not killed: {said}",
+                        }
+                    )
                     continue
                 counts[command.name] += 1
-                for step, work in (("after the kill", command.check), ("again", command.run), ("then", command.check)):
+                for step, work in (
+                    ("after the kill", command.check),
+                    ("again", command.run),
+                    ("then", command.check),
+                ):
                     _, said = forked(lambda place=place, work=work: work(place))
                     if not isinstance(said, dict) or "calls" not in said:
-                        failures.append({"command": command.name, "before": before, "said": f"{step}: {said}"})
+                        failures.append(
+                            {
+                                "command": command.name,
+                                "before": before,
+                                "said": f"{step}: {said}",
+                            }
+                        )
                         print(json.dumps(failures[-1]), flush=True)
                         break
                 else:
-                    print(json.dumps({"command": command.name, "before": before, "holds": True}), flush=True)
-    print(json.dumps({"kills": sum(counts.values()), **counts, "failures": len(failures)}))
+                    print(
+                        json.dumps(
+                            {"command": command.name, "before": before, "holds": True}
+                        ),
+                        flush=True,
+                    )
+    print(
+        json.dumps({"kills": sum(counts.values()), **counts, "failures": len(failures)})
+    )
     if arguments.record is not None:
         arguments.record.write_text(
-            json.dumps({"calls": totals, "kills": counts, "failures": failures}, indent=1) + "\n"
+            json.dumps(
+                {"calls": totals, "kills": counts, "failures": failures}, indent=1
+            )
+            + "\n"
         )
     return int(bool(failures))
 
@@ -354,7 +405,14 @@ if __name__ == "__main__":
     if LIBRARY not in os.environ:
         with tempfile.TemporaryDirectory() as built:
             library = compiled(Path(built))
-            environment = os.environ | {"LD_PRELOAD": str(library), LIBRARY: str(library)}
-            sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode)
+            environment = os.environ | {
+                "LD_PRELOAD": str(library),
+                LIBRARY: str(library),
+            }
+            sys.exit(
+                subprocess.run(
+                    [sys.executable, *sys.argv], env=environment, check=False
+                ).returncode
+            )
     counter = ctypes.CDLL(os.environ[LIBRARY])
     sys.exit(main())

@@ -33,7 +33,13 @@ import psutil
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
-MODES = {"local": "local", "ray": "own ray", "driver": "cluster", "actor": "cluster", "node": "cluster"}
+MODES = {
+    "local": "local",
+    "ray": "own ray",
+    "driver": "cluster",
+    "actor": "cluster",
+    "node": "cluster",
+}
 PATIENCE_S = 300
 NODE_STARTS = 8
 Json = dict[str, object]
@@ -65,8 +71,12 @@ class Nodes:
     """A Ray cluster on this machine: a head for the driver, and a node for the actors."""
 
     def __init__(self, disks: Path | None) -> None:
-        os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")  # Ray reads it on import
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # nodes with their own homes share no token file
+        os.environ.setdefault(
+            "RAY_raylet_start_wait_time_s", "60"
+        )  # Ray reads it on import
+        os.environ.setdefault(
+            "RAY_AUTH_TOKEN", secrets.token_hex(32)
+        )  # nodes with their own homes share no token file
         from ray.cluster_utils import Cluster
 
         self._disks, self._number = disks, 0
@@ -98,11 +108,15 @@ class Nodes:
             for process in set(psutil.Process().children(recursive=True)) - before:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-        raise SystemExit(f"Ray started no node in {NODE_STARTS} attempts: {failed}; its logs are in /tmp/ray")
+        raise SystemExit(
+            f"Ray started no node in {NODE_STARTS} attempts: {failed}; its logs are in /tmp/ray"
+        )
 
     def lose_one(self) -> None:
         """Kill the node with all its processes; a new one joins."""
-        self._cluster.remove_node(next(iter(self._cluster.worker_nodes)), allow_graceful=False)
+        self._cluster.remove_node(
+            next(iter(self._cluster.worker_nodes)), allow_graceful=False
+        )
         self._add()
 
     def close(self) -> None:
@@ -125,12 +139,20 @@ class Job:
         if self.process is not None:
             return False
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([*self._command(), *self._engine(mode)], stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [*self._command(), *self._engine(mode)], stdout=log, stderr=log
+            )
         return True
 
     def _command(self) -> list[str]:
         given = self.arguments
-        words = [sys.executable, "-c", "from xmtc.cli import main; main()", "score", str(given.model)]
+        words = [
+            sys.executable,
+            "-c",
+            "from xmtc.cli import main; main()",
+            "score",
+            str(given.model),
+        ]
         words += [*map(str, given.input), "--output", self.output, "--id", given.id]
         words += [word for name in given.text for word in ("--text-column", name)]
         return [*words, "--block-rows", str(given.block_rows)]
@@ -138,7 +160,14 @@ class Job:
     def _engine(self, mode: str) -> list[str]:
         if mode == "cluster":
             self.nodes = self.nodes or Nodes(self.arguments.disks)
-            return ["--engine", "ray", "--workers", "2", "--address", self.nodes.address]
+            return [
+                "--engine",
+                "ray",
+                "--workers",
+                "2",
+                "--address",
+                self.nodes.address,
+            ]
         return ["--engine", "local" if mode == "local" else "ray"]
 
     def wait(self, more: int, delay_s: float) -> None:
@@ -151,7 +180,9 @@ class Job:
             time.sleep(0.02)
         time.sleep(delay_s)
         if self.process.poll() is not None:
-            self.problem("the job ended before the last kill (give a larger corpus, or fewer kills)")
+            self.problem(
+                "the job ended before the last kill (give a larger corpus, or fewer kills)"
+            )
 
     def kill(self, kind: str) -> bool:
         """Kill one of these; return whether there was one."""
@@ -205,7 +236,9 @@ def kill_an_actor() -> bool:
 def none_left(processes: list[psutil.Process]) -> bool:
     """Whether children of killed processes have ended, which takes Ray's agents minutes; zombies count as ended."""
     _, alive = psutil.wait_procs(processes, timeout=180)
-    return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return not [
+        p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> None:
@@ -214,43 +247,76 @@ def disturb(job: Job, kinds: list[str], random_: random.Random, most: int) -> No
     for number, kind in enumerate(kinds):
         fresh = job.start(MODES[kind])
         before = parts(job.output)
-        if random_.random() < 0.25:  # before anything is published, or while the job recovers from the last kill
+        if (
+            random_.random() < 0.25
+        ):  # before anything is published, or while the job recovers from the last kill
             job.wait(0, random_.uniform(0, 10 if fresh else 2))
         else:
             job.wait(random_.randint(1, most), random_.random())
         while not job.kill(kind):
             job.wait(0, 0.1)
         if "_manifest.json" in files(job.output):
-            raise SystemExit("the job was done before the last kill: give a larger corpus, or fewer kills")
+            raise SystemExit(
+                "the job was done before the last kill: give a larger corpus, or fewer kills"
+            )
         seconds = round(time.monotonic() - began, 1)
-        say({"kill": number, "of": kind, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
+        say(
+            {
+                "kill": number,
+                "of": kind,
+                "parts_before": before,
+                "parts_after": parts(job.output),
+                "seconds": seconds,
+            }
+        )
     before = parts(job.output)
     job.finish(MODES[kinds[-1]])
     seconds = round(time.monotonic() - began, 1)
-    say({"finished": True, "parts_before": before, "parts_after": parts(job.output), "seconds": seconds})
+    say(
+        {
+            "finished": True,
+            "parts_before": before,
+            "parts_after": parts(job.output),
+            "seconds": seconds,
+        }
+    )
 
 
 def table(output: str, name: str, column: str) -> list[object]:
-    return pq.read_table(io.BytesIO(read(output, name)), columns=[column])[0].to_pylist()
+    return pq.read_table(io.BytesIO(read(output, name)), columns=[column])[
+        0
+    ].to_pylist()
 
 
 def check(arguments: argparse.Namespace) -> dict[str, bool]:
     output = arguments.output
     manifest = json.loads(read(output, "_manifest.json"))
     named = [part["path"] for part in manifest["parts"]]
-    wanted = [doc_id for path in arguments.input for doc_id in table(*path.rsplit("/", 1), arguments.id)]
+    wanted = [
+        doc_id
+        for path in arguments.input
+        for doc_id in table(*path.rsplit("/", 1), arguments.id)
+    ]
     found = [doc_id for name in named for doc_id in table(output, name, "doc_id")]
     say(
-        {"documents": len(found), "distinct_ids": len(set(found)), "input_rows": len(wanted)}
+        {
+            "documents": len(found),
+            "distinct_ids": len(set(found)),
+            "input_rows": len(wanted),
+        }
         | {"parts": len(named), "rejected": manifest["rejected"]}
     )
     sums = [hashlib.sha256(read(output, name)).hexdigest() for name in named]
     return {
-        "as_many": len(found) + manifest["rejected"] == len(wanted) and manifest["documents"] == len(found),
-        "same_ids": Counter(map(str, wanted)) == Counter(found) if not manifest["rejected"] else False,
+        "as_many": len(found) + manifest["rejected"] == len(wanted)
+        and manifest["documents"] == len(found),
+        "same_ids": Counter(map(str, wanted)) == Counter(found)
+        if not manifest["rejected"]
+        else False,
         "each_once": len(set(found)) == len(found),
         "checksums": sums == [part["sha256"] for part in manifest["parts"]],
-        "nothing_else": set(files(output)) == {*named, "_manifest.json", "_job.json", "_rejected.parquet"},
+        "nothing_else": set(files(output))
+        == {*named, "_manifest.json", "_job.json", "_rejected.parquet"},
     }
 
 
@@ -259,7 +325,10 @@ def same_as_undisturbed(arguments: argparse.Namespace) -> bool:
     began = time.monotonic()
     other.finish("local")
     say({"undisturbed": True, "seconds": round(time.monotonic() - began, 1)})
-    both = [json.loads(read(folder, "_manifest.json"))["parts"] for folder in (arguments.output, other.output)]
+    both = [
+        json.loads(read(folder, "_manifest.json"))["parts"]
+        for folder in (arguments.output, other.output)
+    ]
     return both[0] == both[1]
 
 
@@ -267,19 +336,27 @@ def kills(word: str) -> tuple[str, int]:
     """`actor=6`."""
     kind, _, number = word.partition("=")
     if kind not in MODES or not number.isdigit():
-        raise argparse.ArgumentTypeError(f"{word}: give KIND=NUMBER, KIND being {', '.join(MODES)}")
+        raise argparse.ArgumentTypeError(
+            f"{word}: give KIND=NUMBER, KIND being {', '.join(MODES)}"
+        )
     return kind, int(number)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("input", nargs="+")
     parser.add_argument("--output", required=True)
-    parser.add_argument("--disks", type=Path, help="folder for the homes of nodes that share nothing")
+    parser.add_argument(
+        "--disks", type=Path, help="folder for the homes of nodes that share nothing"
+    )
     parser.add_argument("--id", required=True)
     parser.add_argument("--text", action="append", default=[])
-    parser.add_argument("--kills", type=kills, nargs="+", default=[("local", 5)], metavar="KIND=NUMBER")
+    parser.add_argument(
+        "--kills", type=kills, nargs="+", default=[("local", 5)], metavar="KIND=NUMBER"
+    )
     parser.add_argument("--block-rows", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--once", action="store_true")
@@ -287,11 +364,21 @@ def main() -> int:
     random_ = random.Random(arguments.seed)
     kinds = [kind for kind, number in arguments.kills for _ in range(number)]
     random_.shuffle(kinds)
-    kinds.sort(key=lambda kind: list(MODES.values()).index(MODES[kind]))  # engine by engine
-    rows = sum(pq.read_metadata(io.BytesIO(read(*path.rsplit("/", 1)))).num_rows for path in arguments.input)
+    kinds.sort(
+        key=lambda kind: list(MODES.values()).index(MODES[kind])
+    )  # engine by engine
+    rows = sum(
+        pq.read_metadata(io.BytesIO(read(*path.rsplit("/", 1)))).num_rows
+        for path in arguments.input
+    )
     job = Job(arguments, arguments.output)
     try:
-        disturb(job, kinds, random_, max(1, rows // arguments.block_rows // (len(kinds) + 1)))
+        disturb(
+            job,
+            kinds,
+            random_,
+            max(1, rows // arguments.block_rows // (len(kinds) + 1)),
+        )
     finally:
         job.close()
     checks = check(arguments) | {"no_process_left": none_left(job.left)}
@@ -299,7 +386,14 @@ def main() -> int:
         checks["same_bytes"] = same_as_undisturbed(arguments)
     print(json.dumps(checks))
     ratio = sum(checks.values()) / len(checks)
-    say({"name": "kill_scoring", "ratio": round(ratio, 2), "bar": 1.0, "holds": ratio == 1})
+    say(
+        {
+            "name": "kill_scoring",
+            "ratio": round(ratio, 2),
+            "bar": 1.0,
+            "holds": ratio == 1,
+        }
+    )
     return 0 if ratio == 1 else 1
 
 

@@ -14,15 +14,24 @@ import jsonschema
 import yaml
 
 ROOT = Path(__file__).parents[2]
-MANIFESTS = {"launch/k8s/rayjob.yaml": "ray.io_rayjobs.yaml", "launch/k8s/raycluster.yaml": "ray.io_rayclusters.yaml"}
+MANIFESTS = {
+    "launch/k8s/rayjob.yaml": "ray.io_rayjobs.yaml",
+    "launch/k8s/raycluster.yaml": "ray.io_rayclusters.yaml",
+}
 
 
 def problems(manifest: Any, definition: Any) -> Iterator[str]:
     """What a manifest has wrong, each with its place."""
     version = manifest["apiVersion"].partition("/")[2]
-    (schema,) = (one["schema"] for one in definition["spec"]["versions"] if one["name"] == version)
+    (schema,) = (
+        one["schema"]
+        for one in definition["spec"]["versions"]
+        if one["name"] == version
+    )
     schema = strict(schema["openAPIV3Schema"])
-    schema["properties"]["metadata"] = {}  # Kubernetes' own, which a definition does not repeat
+    schema["properties"][
+        "metadata"
+    ] = {}  # Kubernetes' own, which a definition does not repeat
     for error in jsonschema.Draft7Validator(schema).iter_errors(manifest):
         yield f"{'.'.join(map(str, error.path))}: {error.message[:200]}"
 
@@ -35,22 +44,37 @@ def strict(schema: Any) -> Any:
         return schema
     found = {key: strict(value) for key, value in schema.items()}
     if found.get("x-kubernetes-int-or-string"):
-        found = {key: value for key, value in found.items() if key not in ("type", "pattern")}
-    if "properties" in found and found.get("type") == "object" and "x-kubernetes-preserve-unknown-fields" not in found:
+        found = {
+            key: value for key, value in found.items() if key not in ("type", "pattern")
+        }
+    if (
+        "properties" in found
+        and found.get("type") == "object"
+        and "x-kubernetes-preserve-unknown-fields" not in found
+    ):
         found.setdefault("additionalProperties", False)
     return found
 
 
 def weights_missing(manifest: Any) -> Iterator[str]:
     """Where a job that may not reach the hub keeps no weights: `HF_HOME` has to be on a volume that all nodes mount."""
-    variables = yaml.safe_load(manifest["spec"].get("runtimeEnvYAML", "{}")).get("env_vars", {})
+    variables = yaml.safe_load(manifest["spec"].get("runtimeEnvYAML", "{}")).get(
+        "env_vars", {}
+    )
     if variables.get("HF_HUB_OFFLINE", "0") == "0":
         return
     cluster = manifest["spec"]["rayClusterSpec"]
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
-        claims = {one["name"] for one in pod["volumes"] if "persistentVolumeClaim" in one}
-        mounts = [one for container in pod["containers"] for one in container["volumeMounts"] if one["name"] in claims]
+        claims = {
+            one["name"] for one in pod["volumes"] if "persistentVolumeClaim" in one
+        }
+        mounts = [
+            one
+            for container in pod["containers"]
+            for one in container["volumeMounts"]
+            if one["name"] in claims
+        ]
         home = Path(variables.get("HF_HOME", ""))
         if not any(home.is_relative_to(one["mountPath"]) for one in mounts):
             name = group.get("groupName", "the head")
@@ -65,7 +89,14 @@ def main(arguments: list[str]) -> int:
     count = 0
     for name, definition in MANIFESTS.items():
         manifest = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
-        found = list(problems(manifest, yaml.safe_load((Path(arguments[0]) / definition).read_text(encoding="utf-8"))))
+        found = list(
+            problems(
+                manifest,
+                yaml.safe_load(
+                    (Path(arguments[0]) / definition).read_text(encoding="utf-8")
+                ),
+            )
+        )
         found += weights_missing(manifest)
         print(f"{name}: {len(found)} problems", *found, sep="\n  ")
         count += len(found)

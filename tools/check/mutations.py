@@ -44,11 +44,34 @@ GOOD = ("answered", "accepted")
 LIMIT_S = 40
 TEXTS = ["lawery and fishing of steel 3", "hearting, schoolery 2"]
 WORDS = ["law", "fish", "heart", "trade", "school", "steel"]
-FUSED = ("linear", "ranked_words", "word_neighbours", "label_text", "state_neighbours", "label_embeddings", "tree")
+FUSED = (
+    "linear",
+    "ranked_words",
+    "word_neighbours",
+    "label_text",
+    "state_neighbours",
+    "label_embeddings",
+    "tree",
+)
 NUMBERS = (-1, 0, 1, 2**31 - 1, 2**31, -(2**63), 2**63 - 1, 10**6)
 FLOATS = (float("nan"), float("inf"), -float("inf"), -1.0, 1e30, 0.0)
 OTHER_TYPES = {"F64": "I64", "I64": "F64", "F32": "I32", "I32": "F32", "F16": "BF16"}
-VALUES = (None, True, -1, 0, 10**9, 2**70, 1.5, "", "x", [], {}, [None], {"a": 1}, "../../x")
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    10**9,
+    2**70,
+    1.5,
+    "",
+    "x",
+    [],
+    {},
+    [None],
+    {"a": 1},
+    "../../x",
+)
 """What a value of JSON becomes."""
 BERT = {
     "model_type": "bert",
@@ -62,16 +85,30 @@ TINY = {"kind": "multilevel", "embedding": {"width": 16}, "width": 16, "window":
 ATTENTION = {"kind": "label_attention", "width": 16, "heads": 2}
 MODELS: dict[str, dict[str, Any]] = {
     "flat": {"encoder": TINY, "head": {"kind": "flat", "pooling": {"kind": "mean"}}},
-    "fused": {"encoder": TINY, "head": ATTENTION, "scorers": [{"kind": kind} for kind in FUSED]},
-    "single": {"encoder": TINY, "head": {"kind": "flat", "pooling": {"kind": "mean"}}, "scorers": [{"kind": "linear"}]},
-    "adapter": {"encoder": {"kind": "hugging_face", "lora": {"r": 2}}, "head": ATTENTION},
+    "fused": {
+        "encoder": TINY,
+        "head": ATTENTION,
+        "scorers": [{"kind": kind} for kind in FUSED],
+    },
+    "single": {
+        "encoder": TINY,
+        "head": {"kind": "flat", "pooling": {"kind": "mean"}},
+        "scorers": [{"kind": "linear"}],
+    },
+    "adapter": {
+        "encoder": {"kind": "hugging_face", "lora": {"r": 2}},
+        "head": ATTENTION,
+    },
 }
 
 
 def trained(folder: Path) -> dict[str, Path]:
     """Train the models; their folders by kind."""
     rows = [
-        {"text": f"{word}ery of {word}ing {i} {other}ery", "labels": sorted({word, other})}
+        {
+            "text": f"{word}ery of {word}ing {i} {other}ery",
+            "labels": sorted({word, other}),
+        }
         for i in range(12)
         for word, other in zip(WORDS, WORDS[i % 6 :] + WORDS[: i % 6], strict=True)
     ]
@@ -79,7 +116,9 @@ def trained(folder: Path) -> dict[str, Path]:
     for name, model in MODELS.items():
         one_label = name == "single"
         path = folder / f"{name}.jsonl"
-        lines = [row | {"labels": row["labels"][:1]} if one_label else row for row in rows]
+        lines = [
+            row | {"labels": row["labels"][:1]} if one_label else row for row in rows
+        ]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         config = {
             "name": name,
@@ -94,7 +133,9 @@ def trained(folder: Path) -> dict[str, Path]:
             "finetune": {
                 "batch_size": 16,
                 "phases": [{"epochs": 1}],
-                "loss": {"kind": "cross_entropy" if one_label else "binary_cross_entropy"},
+                "loss": {
+                    "kind": "cross_entropy" if one_label else "binary_cross_entropy"
+                },
             },
             "evaluate": {"resamples": 0},
             "distributed": {"workers": 0, "threads": 1},
@@ -134,10 +175,15 @@ def attempt(model: Path) -> tuple[str, str]:
 
     logging.disable(logging.CRITICAL)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             loaded = Model.from_pretrained(model, device="cpu")
             texts = loaded.predict(TEXTS, top_k=5)
-            loaded.predict(TEXTS, threshold="tuned", evidence=loaded.info.model.head.scores)
+            loaded.predict(
+                TEXTS, threshold="tuned", evidence=loaded.info.model.head.scores
+            )
             if loaded.info.task == "multi_label":
                 loaded.predict(TEXTS, threshold="macro")
     except XmtcError as error:
@@ -145,12 +191,18 @@ def attempt(model: Path) -> tuple[str, str]:
     except BaseException:
         return "traceback", traceback.format_exc()
     scores = [one.score for labels in texts for one in labels]
-    return ("accepted" if all(0 <= score <= 1 for score in scores) else "wrong"), str(scores)
+    return ("accepted" if all(0 <= score <= 1 for score in scores) else "wrong"), str(
+        scores
+    )
 
 
 def mutate(folder: Path, rng: random.Random) -> str:
     """Change one file of a model and correct its checksum; say what was changed."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "README.md"]
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "README.md"
+    ]
     path = rng.choice(files)
     how = None
     if path.suffix == ".safetensors" and rng.random() < 0.8:
@@ -174,7 +226,11 @@ def change_bytes(path: Path, rng: random.Random) -> str:
     if not content:
         return "empty"
     kind = rng.choice(["flip", "flip", "number", "cut", "twice", "noise"])
-    at = rng.randrange(len(content)) if rng.random() < 0.5 else rng.randrange(min(len(content), 400))
+    at = (
+        rng.randrange(len(content))
+        if rng.random() < 0.5
+        else rng.randrange(min(len(content), 400))
+    )
     if kind == "flip":
         content[at] ^= 1 << rng.randrange(8)
     elif kind == "number":
@@ -199,29 +255,46 @@ def change_tensors(path: Path, rng: random.Random) -> str:
     name = rng.choice(names)
     entry = header[name]
     start, end = entry["data_offsets"]
-    kind = rng.choice(["value", "value", "value", "several", "type", "shape", "name", "drop", "swap"])
+    kind = rng.choice(
+        ["value", "value", "value", "several", "type", "shape", "name", "drop", "swap"]
+    )
     if kind in ("value", "several") and end > start:
-        width = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}.get(entry["dtype"], 1)
+        width = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}.get(
+            entry["dtype"], 1
+        )
         for _ in range(1 if kind == "value" else 20):
             at = start + width * rng.randrange((end - start) // width)
             body[at : at + width] = new_value(entry["dtype"], width, rng)
     elif kind == "type":
-        entry["dtype"] = {"F64": "I64", "I64": "F64", "F32": "I32", "I32": "F32", "F16": "BF16"}.get(
-            entry["dtype"], "I8"
-        )
+        entry["dtype"] = {
+            "F64": "I64",
+            "I64": "F64",
+            "F32": "I32",
+            "I32": "F32",
+            "F16": "BF16",
+        }.get(entry["dtype"], "I8")
     elif kind == "shape":
         count = 1
         for number in entry["shape"]:
             count *= number
-        entry["shape"] = rng.choice([[count], [1, count], [count, 1], entry["shape"][::-1]])
+        entry["shape"] = rng.choice(
+            [[count], [1, count], [count, 1], entry["shape"][::-1]]
+        )
     elif kind == "name":
-        header[rng.choice(["x", f"{name}.x", name.partition(".")[0]])] = header.pop(name)
+        header[rng.choice(["x", f"{name}.x", name.partition(".")[0]])] = header.pop(
+            name
+        )
     elif kind == "drop":
         others = {other: header[other] for other in names if other != name}
-        bodies = {other: bytes(body[slice(*one["data_offsets"])]) for other, one in others.items()}
+        bodies = {
+            other: bytes(body[slice(*one["data_offsets"])])
+            for other, one in others.items()
+        }
         header, body = {}, bytearray()
         for other, part in bodies.items():
-            header[other] = others[other] | {"data_offsets": [len(body), len(body) + len(part)]}
+            header[other] = others[other] | {
+                "data_offsets": [len(body), len(body) + len(part)]
+            }
             body += part
     elif kind == "swap":
         other = rng.choice(names)
@@ -237,7 +310,9 @@ def new_value(dtype: str, width: int, rng: random.Random) -> bytes:
         return struct.pack("<f" if width == 4 else "<d", rng.choice(FLOATS))
     if dtype in ("I32", "I64"):
         limit = 2 ** (8 * width - 1)
-        return max(-limit, min(limit - 1, rng.choice(NUMBERS))).to_bytes(width, "little", signed=True)
+        return max(-limit, min(limit - 1, rng.choice(NUMBERS))).to_bytes(
+            width, "little", signed=True
+        )
     return rng.randbytes(width)
 
 
@@ -247,7 +322,13 @@ def change_json(path: Path, rng: random.Random) -> str | None:
     places: list[tuple[Any, Any, str]] = []
 
     def walk(node: Any, name: str) -> None:
-        items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        items = (
+            node.items()
+            if isinstance(node, dict)
+            else enumerate(node)
+            if isinstance(node, list)
+            else ()
+        )
         for key, value in list(items)[:200]:
             places.append((node, key, f"{name}.{key}"))
             walk(value, f"{name}.{key}")
@@ -270,7 +351,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="only cases whose change has this text in it")
+    parser.add_argument(
+        "--only", default="", help="only cases whose change has this text in it"
+    )
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -286,15 +369,30 @@ def main() -> int:
             what = f"{kind}: {mutate(changed, rng)}"
             if arguments.only in what:
                 found, status = in_child(attempt, changed, limit_s=LIMIT_S)
-                outcome, said = found or (("hung" if status == -9 else "crashed"), f"exit status {status}")
+                outcome, said = found or (
+                    ("hung" if status == -9 else "crashed"),
+                    f"exit status {status}",
+                )
                 counts[outcome] += 1
                 if outcome not in GOOD:
-                    bad.append({"case": number, "what": what, "outcome": outcome, "said": said[-1500:]})
-                    print(f"{number} {outcome}: {what}\n    {said.strip().splitlines()[-1][:200]}", flush=True)
+                    bad.append(
+                        {
+                            "case": number,
+                            "what": what,
+                            "outcome": outcome,
+                            "said": said[-1500:],
+                        }
+                    )
+                    print(
+                        f"{number} {outcome}: {what}\n    {said.strip().splitlines()[-1][:200]}",
+                        flush=True,
+                    )
             shutil.rmtree(changed)
     print(", ".join(f"{outcome} {count:,}" for outcome, count in counts.most_common()))
     if arguments.record is not None:
-        arguments.record.write_text(json.dumps({"counts": counts, "bad": bad}, indent=1) + "\n")
+        arguments.record.write_text(
+            json.dumps({"counts": counts, "bad": bad}, indent=1) + "\n"
+        )
     return int(bool(bad))
 
 

@@ -66,7 +66,9 @@ Made = tuple[Any, str | None]
 
 def _text(word: str, draw: random.Random) -> Made:
     form = draw.choice(["NFC", "NFD"])
-    return draw.choice(["", " "]) + unicodedata.normalize(form, word), unicodedata.normalize("NFC", word)
+    return draw.choice(["", " "]) + unicodedata.normalize(
+        form, word
+    ), unicodedata.normalize("NFC", word)
 
 
 def _date(number: int) -> Made:
@@ -82,7 +84,10 @@ TYPES: dict[str, Callable[[str, int, random.Random], Made]] = {
     "codes": lambda word, number, draw: (f"{number:05d}", f"{number:05d}"),
     "decimals": lambda word, number, draw: (Decimal(number) / 4, f"{number / 4:g}"),
     "dates": lambda word, number, draw: _date(number),
-    "bytes": lambda word, number, draw: (word.encode(), unicodedata.normalize("NFC", word)),
+    "bytes": lambda word, number, draw: (
+        word.encode(),
+        unicodedata.normalize("NFC", word),
+    ),
     "booleans": lambda word, number, draw: (number % 2 == 0, str(number % 2 == 0)),
     "classes": lambda word, number, draw: (number % 9, f"class {number % 9}"),
     "vectors": lambda word, number, draw: (number, None),
@@ -110,7 +115,8 @@ class Case:
     def expected_texts(self) -> list[str]:
         """Title and text of each document, joined."""
         return [
-            f"{t}\n{x}" if isinstance(t, str) and t.strip() else x for t, x in zip(self.titles, self.texts, strict=True)
+            f"{t}\n{x}" if isinstance(t, str) and t.strip() else x
+            for t, x in zip(self.titles, self.texts, strict=True)
         ]
 
     def columns(self) -> dict[str, list[Any]]:
@@ -118,27 +124,51 @@ class Case:
         return {"title": self.titles, "text": self.texts, "labels": self.cells}
 
 
-def make_case(container: str, kind: str, shape: str, script: str, draw: random.Random) -> Case:
+def make_case(
+    container: str, kind: str, shape: str, script: str, draw: random.Random
+) -> Case:
     """Ten documents; every second has a gap somewhere."""
     words = SCRIPTS[script].split()
-    pool = [TYPES[kind](draw.choice(words), draw.randrange(1, 999), draw) for _ in range(6)]
-    gaps = [None] if kind in ("bytes", "dates", "decimals", "objects", "classes", "booleans") else GAPS
+    pool = [
+        TYPES[kind](draw.choice(words), draw.randrange(1, 999), draw) for _ in range(6)
+    ]
+    gaps = (
+        [None]
+        if kind in ("bytes", "dates", "decimals", "objects", "classes", "booleans")
+        else GAPS
+    )
     gaps = gaps[:2] if kind in ("integers", "whole floats", "fractions") else gaps
     cells, expected = [], []
     for row in range(10):
-        drawn = [draw.choice(pool) for _ in range(1 if shape == "one" else draw.randrange(0, 4))]
+        drawn = [
+            draw.choice(pool)
+            for _ in range(1 if shape == "one" else draw.randrange(0, 4))
+        ]
         if row % 3 == 1:
-            drawn = [(draw.choice(gaps), None)] if shape == "one" else [*drawn, (draw.choice(gaps), None)]
+            drawn = (
+                [(draw.choice(gaps), None)]
+                if shape == "one"
+                else [*drawn, (draw.choice(gaps), None)]
+            )
         values = [value for value, _ in drawn]
         cells.append(values[0] if shape == "one" else values)
         expected.append(frozenset(label for _, label in drawn if label is not None))
     if not any(expected) and kind not in REFUSED:
-        cells[0], expected[0] = (pool[0][0] if shape == "one" else [pool[0][0]]), frozenset([pool[0][1] or ""])
+        cells[0], expected[0] = (
+            (pool[0][0] if shape == "one" else [pool[0][0]]),
+            frozenset([pool[0][1] or ""]),
+        )
     if kind == "vectors":
         to = draw.choice([int, float, bool])
-        cells = [[to(draw.random() < 0.3) for _ in range(8)] for _ in cells[:-1]] + [[to(0)] * 8]
+        cells = [[to(draw.random() < 0.3) for _ in range(8)] for _ in cells[:-1]] + [
+            [to(0)] * 8
+        ]
     titles = [draw.choice([None, draw.choice(words)]) for _ in cells]
-    texts = [f"{row} " + " ".join(_text(draw.choice(words), draw)[0].strip() for _ in range(4)) for row in range(10)]
+    texts = [
+        f"{row} "
+        + " ".join(_text(draw.choice(words), draw)[0].strip() for _ in range(4))
+        for row in range(10)
+    ]
     return Case(container, kind, shape, script, titles, texts, cells, expected)
 
 
@@ -146,7 +176,10 @@ class CannotHoldError(Exception):
     """Raised if a container has no way to hold such cells."""
 
 
-def _arrow(case: Case, change: Callable[[str, pa.Array], pa.Array] = lambda name, column: column) -> pa.Table:
+def _arrow(
+    case: Case,
+    change: Callable[[str, pa.Array], pa.Array] = lambda name, column: column,
+) -> pa.Table:
     columns = {}
     for name, values in case.columns().items():
         try:
@@ -157,8 +190,12 @@ def _arrow(case: Case, change: Callable[[str, pa.Array], pa.Array] = lambda name
     if case.kind != "classes":
         return table
     feature: Any = {"_type": "ClassLabel", "names": [f"class {i}" for i in range(9)]}
-    feature = feature if case.shape == "one" else {"_type": "Sequence", "feature": feature}
-    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": {"labels": feature}}})})
+    feature = (
+        feature if case.shape == "one" else {"_type": "Sequence", "feature": feature}
+    )
+    return table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": {"labels": feature}}})}
+    )
 
 
 def _large(name: str, column: pa.Array) -> pa.Array:
@@ -166,7 +203,11 @@ def _large(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return column.cast(pa.large_string())
     if pa.types.is_list(kind):
-        inside = pa.large_string() if pa.types.is_string(kind.value_type) else kind.value_type
+        inside = (
+            pa.large_string()
+            if pa.types.is_string(kind.value_type)
+            else kind.value_type
+        )
         return column.cast(pa.large_list(inside))
     return column
 
@@ -180,15 +221,29 @@ def _dictionary(name: str, column: pa.Array) -> pa.Array:
 def _json(case: Case) -> bytes:
     _only(case.kind != "classes")
     try:
-        rows = [dict(zip(case.columns(), row, strict=True)) for row in zip(*case.columns().values(), strict=True)]
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        rows = [
+            dict(zip(case.columns(), row, strict=True))
+            for row in zip(*case.columns().values(), strict=True)
+        ]
+        return "".join(
+            json.dumps(row, ensure_ascii=False) + "\n" for row in rows
+        ).encode()
     except TypeError as error:
         raise CannotHoldError from error
 
 
 def _texts_of_lists(case: Case, write: Callable[[list[Any]], str]) -> pd.DataFrame:
-    _only(case.shape == "list" and case.kind not in ("classes", "bytes", "decimals", "dates"))
-    return pd.DataFrame({"title": case.titles, "text": case.texts, "labels": [write(cell) for cell in case.cells]})
+    _only(
+        case.shape == "list"
+        and case.kind not in ("classes", "bytes", "decimals", "dates")
+    )
+    return pd.DataFrame(
+        {
+            "title": case.titles,
+            "text": case.texts,
+            "labels": [write(cell) for cell in case.cells],
+        }
+    )
 
 
 def _python_lists(case: Case, path: Path) -> dict[str, Any]:
@@ -209,15 +264,24 @@ def _csv(delimiter: str) -> Callable[[Case, Path], dict[str, Any]]:
         if case.shape == "one":
             data["labels"] = pd.Series(case.cells)
         else:
-            shown = [["" if pd.isna(one) else str(one) for one in cell] for cell in case.cells]
+            shown = [
+                ["" if pd.isna(one) else str(one) for one in cell]
+                for cell in case.cells
+            ]
             data["labels"] = [";".join(cell) for cell in shown]
         data.to_csv(path, sep=delimiter, index=False)
-        return {"kind": "csv", "delimiter": delimiter, "columns": {"label_separator": ";"}}
+        return {
+            "kind": "csv",
+            "delimiter": delimiter,
+            "columns": {"label_separator": ";"},
+        }
 
     return write
 
 
-def _bytes(kind: str, content: Callable[[Case], bytes]) -> Callable[[Case, Path], dict[str, Any]]:
+def _bytes(
+    kind: str, content: Callable[[Case], bytes]
+) -> Callable[[Case, Path], dict[str, Any]]:
     def write(case: Case, path: Path) -> dict[str, Any]:
         path.write_bytes(content(case))
         return {"kind": kind}
@@ -225,7 +289,9 @@ def _bytes(kind: str, content: Callable[[Case], bytes]) -> Callable[[Case, Path]
     return write
 
 
-def _parquet(table: Callable[[Case], pa.Table]) -> Callable[[Case, Path], dict[str, Any]]:
+def _parquet(
+    table: Callable[[Case], pa.Table],
+) -> Callable[[Case, Path], dict[str, Any]]:
     def write(case: Case, path: Path) -> dict[str, Any]:
         try:
             pq.write_table(table(case), path)
@@ -248,25 +314,38 @@ def _ipc(writer: Callable[..., Any]) -> Callable[[Case, Path], dict[str, Any]]:
 
 def _pandas(case: Case, **convert: Any) -> pa.Table:
     _only(case.kind != "classes")
-    frame = pd.DataFrame({name: pd.Series(values) for name, values in case.columns().items()})
+    frame = pd.DataFrame(
+        {name: pd.Series(values) for name, values in case.columns().items()}
+    )
     try:
-        return pa.Table.from_pandas(frame.convert_dtypes(**convert) if convert else frame, preserve_index=False)
+        return pa.Table.from_pandas(
+            frame.convert_dtypes(**convert) if convert else frame, preserve_index=False
+        )
     except (pa.ArrowException, TypeError) as error:
         raise CannotHoldError from error
 
 
-def _memory(hold: Callable[[list[Any]], Any], whole: bool = False) -> Callable[[Case], pa.Table]:
+def _memory(
+    hold: Callable[[list[Any]], Any], whole: bool = False
+) -> Callable[[Case], pa.Table]:
     def table(case: Case) -> pa.Table:
         _only(case.kind != "classes")
         held = hold(case.cells)
         texts = documents_table(
-            pd.DataFrame({"title": case.titles, "text": case.texts, "labels": [["x"]] * 10}),
+            pd.DataFrame(
+                {"title": case.titles, "text": case.texts, "labels": [["x"]] * 10}
+            ),
             None,
             ["title", "text"],
             "labels",
         )
         made = (
-            documents_table(pd.DataFrame({"text": case.texts, "labels": held}), None, ["text"], "labels")
+            documents_table(
+                pd.DataFrame({"text": case.texts, "labels": held}),
+                None,
+                ["text"],
+                "labels",
+            )
             if whole
             else documents_table(case.texts, held, ["text"], "labels")
         )
@@ -278,7 +357,9 @@ def _memory(hold: Callable[[list[Any]], Any], whole: bool = False) -> Callable[[
 def _objects(cells: list[Any]) -> Any:
     held = np.empty(len(cells), object)
     held[:] = [
-        np.array(cell) if isinstance(cell, list) and not any(isinstance(one, dict) for one in cell) else cell
+        np.array(cell)
+        if isinstance(cell, list) and not any(isinstance(one, dict) for one in cell)
+        else cell
         for cell in cells
     ]
     return held
@@ -288,11 +369,15 @@ def _annotated(case: Case, path: Path) -> dict[str, Any]:
     """Through the server's file: strings without gaps."""
     lists = [cell if isinstance(cell, list) else [cell] for cell in case.cells]
     _only(case.kind in ("text", "codes"))
-    lists = [[one for one in cell if isinstance(one, str) and one.strip()] for cell in lists]
+    lists = [
+        [one for one in cell if isinstance(one, str) and one.strip()] for cell in lists
+    ]
     known = sorted(frozenset().union(*case.expected))
     table = LabelTable(known, known, np.ones(len(known), np.int64))
     texts_and_labels = zip(case.expected_texts(), lists, strict=True)
-    documents = [AnnotatedDocument(None, text, labels) for text, labels in texts_and_labels]
+    documents = [
+        AnnotatedDocument(None, text, labels) for text, labels in texts_and_labels
+    ]
     with Annotations(path, table) as annotations:
         annotations.save(documents)
     return {"kind": "jsonl", "columns": {"text": "text"}}
@@ -311,14 +396,20 @@ CONTAINERS: dict[str, Callable[[Case, Path], dict[str, Any]]] = {
     "parquet, large types": _parquet(lambda case: _arrow(case, _large)),
     "parquet, dictionaries": _parquet(lambda case: _arrow(case, _dictionary)),
     "parquet, pandas": _parquet(_pandas),
-    "parquet, nullable pandas": _parquet(lambda case: _pandas(case, dtype_backend="numpy_nullable")),
-    "parquet, JSON lists": _parquet(lambda case: pa.Table.from_pandas(_texts_of_lists(case, json.dumps))),
+    "parquet, nullable pandas": _parquet(
+        lambda case: _pandas(case, dtype_backend="numpy_nullable")
+    ),
+    "parquet, JSON lists": _parquet(
+        lambda case: pa.Table.from_pandas(_texts_of_lists(case, json.dumps))
+    ),
     "arrow file": _ipc(pa.ipc.new_file),
     "arrow stream": _ipc(pa.ipc.new_stream),
     "Python lists": _parquet(_memory(lambda cells: cells)),
     "NumPy arrays": _parquet(_memory(_objects)),
     "pandas": _parquet(_memory(pd.Series, whole=True)),
-    "nullable pandas": _parquet(_memory(lambda cells: pd.Series(cells).convert_dtypes())),
+    "nullable pandas": _parquet(
+        _memory(lambda cells: pd.Series(cells).convert_dtypes())
+    ),
     "annotations": _annotated,
 }
 
@@ -327,19 +418,38 @@ def read(case: Case, folder: Path) -> tuple[list[str], list[frozenset[str]]]:
     """Write a case, and return the texts and labels of the corpus that it becomes."""
     path = folder / "train.data"
     given = CONTAINERS[case.container](case, path)
-    path = path.rename(path.with_suffix("." + case.container if case.container.startswith("jsonl") else ".data"))
+    path = path.rename(
+        path.with_suffix(
+            "." + case.container if case.container.startswith("jsonl") else ".data"
+        )
+    )
     columns = {"text": ["title", "text"]} | given.pop("columns", {})
     source = given | {"files": {"train": str(path)}, "columns": columns}
-    settings = {"source": source, "corpus": "x", "split": {"dev": 0, "test": 0}, "duplicates": "keep"}
+    settings = {
+        "source": source,
+        "corpus": "x",
+        "split": {"dev": 0, "test": 0},
+        "duplicates": "keep",
+    }
     config: DataConfig = adapter(DataConfig).validate_json(json.dumps(settings))
     reader = config.source.build()
     spool = Spool(folder / "spool", len(reader.fields()))
-    rows = list(reader.read(lambda function, items: map(function, items), Progress(enabled=False)))
-    spool.fill(rows, reader.label_info(), config=config, task=Progress(enabled=False).task("read"))
+    rows = list(
+        reader.read(
+            lambda function, items: map(function, items), Progress(enabled=False)
+        )
+    )
+    spool.fill(
+        rows,
+        reader.label_info(),
+        config=config,
+        task=Progress(enabled=False).task("read"),
+    )
     chosen = select(spool, reader.label_info(), reader.provides(), config)
     matrix = chosen.label_matrix[chosen.rows["train"]]
     labels = [
-        frozenset(chosen.labels.labels[int(i)] for i in ids) for ids in np.split(matrix.indices, matrix.indptr[1:-1])
+        frozenset(chosen.labels.labels[int(i)] for i in ids)
+        for ids in np.split(matrix.indices, matrix.indptr[1:-1])
     ]
     return list(spool.texts(chosen.rows["train"])), labels
 
@@ -352,19 +462,36 @@ def outcome(case: Case) -> tuple[str, str]:
         except CannotHoldError:
             return "impossible", ""
         except XmtcError as error:
-            good = case.kind in REFUSED and "\n" not in str(error) and "labels" in str(error)
+            good = (
+                case.kind in REFUSED
+                and "\n" not in str(error)
+                and "labels" in str(error)
+            )
             return "refused" if good else "wrong", str(error)
         except Exception as error:
             return "wrong", f"{type(error).__name__}: {error}"
-    right = case.kind not in REFUSED and (texts, labels) == (case.expected_texts(), case.expected)
+    right = case.kind not in REFUSED and (texts, labels) == (
+        case.expected_texts(),
+        case.expected,
+    )
     return "right" if right else "wrong", f"{labels} instead of {case.expected}"
 
 
 def run(cases: int, seed: int) -> list[tuple[Case, str, str]]:
     """Run this many cases, spread evenly over all combinations that a container can hold."""
     draw = random.Random(seed)
-    kinds = [(kind, shape) for kind in TYPES for shape in SHAPES if (kind, shape) not in NONSENSE]
-    everything = [(container, *kind, script) for container in CONTAINERS for kind in kinds for script in SCRIPTS]
+    kinds = [
+        (kind, shape)
+        for kind in TYPES
+        for shape in SHAPES
+        if (kind, shape) not in NONSENSE
+    ]
+    everything = [
+        (container, *kind, script)
+        for container in CONTAINERS
+        for kind in kinds
+        for script in SCRIPTS
+    ]
     found: list[tuple[Case, str, str]] = []
     while len(found) < cases:
         for combination in draw.sample(everything, len(everything)):
@@ -377,17 +504,26 @@ def run(cases: int, seed: int) -> list[tuple[Case, str, str]]:
     return found
 
 
-def table_of(found: Sequence[tuple[Case, str, str]], group: Callable[[Case], str], head: str) -> str:
+def table_of(
+    found: Sequence[tuple[Case, str, str]], group: Callable[[Case], str], head: str
+) -> str:
     """Counts by group, as Markdown."""
-    lines = [f"| {head} | tried | right | refused in one line | wrong |", "|---|---|---|---|---|"]
+    lines = [
+        f"| {head} | tried | right | refused in one line | wrong |",
+        "|---|---|---|---|---|",
+    ]
     for name in [*dict.fromkeys(sorted(group(case) for case, _, _ in found)), "all"]:
         ends = Counter(end for case, end, _ in found if name in ("all", group(case)))
-        lines.append(f"| {name} | {ends.total()} | {ends['right']} | {ends['refused']} | {ends['wrong']} |")
+        lines.append(
+            f"| {name} | {ends.total()} | {ends['right']} | {ends['refused']} | {ends['wrong']} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -400,7 +536,9 @@ def main() -> int:
         print(table_of(found, group, head), end="\n\n")
     wrong = [(case, said) for case, end, said in found if end == "wrong"]
     for case, said in wrong[:20]:
-        print(f"wrong: {case.container}, {case.kind}, {case.shape}, {case.script}: {said[:600]}")
+        print(
+            f"wrong: {case.container}, {case.kind}, {case.shape}, {case.script}: {said[:600]}"
+        )
     return bool(wrong)
 
 

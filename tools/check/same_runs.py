@@ -15,8 +15,14 @@ _TOLERANCE = 1e-5
 
 def losses(run: Path) -> dict[str, float]:
     """`stage step` -> loss."""
-    rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return {f"{row['stage']} {row['step']}": row["train/loss"] for row in rows if "train/loss" in row}
+    rows = map(
+        json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    return {
+        f"{row['stage']} {row['step']}": row["train/loss"]
+        for row in rows
+        if "train/loss" in row
+    }
 
 
 def metrics(run: Path) -> dict[str, float]:
@@ -24,12 +30,21 @@ def metrics(run: Path) -> dict[str, float]:
     found = {}
     for path in sorted(run.glob("eval/*/metrics.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        numbers = {k: v for k, v in content.items() if isinstance(v, int | float) and k != "seconds"}
-        found |= {f"{path.parent.name} {name}": float(value) for name, value in numbers.items()}
+        numbers = {
+            k: v
+            for k, v in content.items()
+            if isinstance(v, int | float) and k != "seconds"
+        }
+        found |= {
+            f"{path.parent.name} {name}": float(value)
+            for name, value in numbers.items()
+        }
     return found
 
 
-def compare(what: str, first: dict[str, float], second: dict[str, float]) -> dict[str, Any]:
+def compare(
+    what: str, first: dict[str, float], second: dict[str, float]
+) -> dict[str, Any]:
     """Holds where both have the same entries, at least one, with the same values."""
     shared = first.keys() & second.keys()
     worst = max((abs(first[key] - second[key]) for key in shared), default=float("inf"))
@@ -47,7 +62,9 @@ def compare(what: str, first: dict[str, float], second: dict[str, float]) -> dic
 def main() -> None:
     """Compare the two run directories that are the arguments."""
     first, second = Path(sys.argv[1]), Path(sys.argv[2])
-    results = [compare(read.__name__, read(first), read(second)) for read in (losses, metrics)]
+    results = [
+        compare(read.__name__, read(first), read(second)) for read in (losses, metrics)
+    ]
     for result in results:
         print(json.dumps(result))
     sys.exit(0 if all(result["holds"] for result in results) else 1)

@@ -57,11 +57,17 @@ def size_of(source: str) -> Size:
     """Measure one module."""
     tree = ast.parse(source)
     docstring_lines = documentation(tree)
-    tokens = [token for token in code_tokens(source) if token.start[0] not in docstring_lines]
+    tokens = [
+        token for token in code_tokens(source) if token.start[0] not in docstring_lines
+    ]
     lines: set[int] = set()
     for token in tokens:
         lines.update(range(token.start[0], token.end[0] + 1))
-    key_count = sum(len(keys(node)) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and is_config(node))
+    key_count = sum(
+        len(keys(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and is_config(node)
+    )
     return Size(1, len(lines), len(tokens), packed_statements(tree), key_count)
 
 
@@ -75,7 +81,11 @@ def documentation(tree: ast.Module) -> set[int]:
     """Lines of docstrings, and of texts beneath fields."""
     lines: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return lines
 
@@ -86,11 +96,17 @@ def packed_statements(tree: ast.Module) -> int:
     count = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
-            count += isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple)
+            count += isinstance(node.value, ast.Tuple) and isinstance(
+                node.targets[0], ast.Tuple
+            )
         elif isinstance(node, ast.NamedExpr):
             count += 1
         elif isinstance(node, comprehensions):
-            count += any(isinstance(inner, comprehensions) for inner in ast.walk(node) if inner is not node)
+            count += any(
+                isinstance(inner, comprehensions)
+                for inner in ast.walk(node)
+                if inner is not node
+            )
     return count
 
 
@@ -98,7 +114,11 @@ def settings_classes() -> Iterator[tuple[Path, dict[str, list[str]]]]:
     """The keys of every class that `@config` decorates, by module and class."""
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and is_config(node)]
+        classes = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and is_config(node)
+        ]
         if classes:
             yield path, {node.name: keys(node) for node in classes}
 
@@ -109,19 +129,29 @@ def is_config(node: ast.ClassDef) -> bool:
 
 def keys(node: ast.ClassDef) -> list[str]:
     annotated = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-    return [ast.unparse(item.target) for item in annotated if not ast.unparse(item.annotation).startswith("ClassVar")]
+    return [
+        ast.unparse(item.target)
+        for item in annotated
+        if not ast.unparse(item.annotation).startswith("ClassVar")
+    ]
 
 
 def pages() -> list[Path]:
     """The Markdown pages at the top, in docs/ and in tools/."""
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tools").rglob("*.md")]
+    return [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "tools").rglob("*.md"),
+    ]
 
 
 def words_by_folder() -> dict[str, int]:
     """Words on the pages, by the folder that holds them."""
     words: dict[str, int] = defaultdict(int)
     for page in pages():
-        words[str(page.parent.relative_to(ROOT))] += len(page.read_text(encoding="utf-8").split())
+        words[str(page.parent.relative_to(ROOT))] += len(
+            page.read_text(encoding="utf-8").split()
+        )
     return words
 
 

@@ -73,7 +73,13 @@ class Outcome:
         """Whether it is what the pages promise."""
         expected = 128 + signal.Signals[trial.signal]
         in_time = self.seconds <= END_S
-        return self.code == expected and in_time and self.repeated <= 1 and self.same_losses and not self.traceback
+        return (
+            self.code == expected
+            and in_time
+            and self.repeated <= 1
+            and self.same_losses
+            and not self.traceback
+        )
 
 
 def command(folder: Path, name: str, workers: int, strategy: str) -> list[str]:
@@ -88,7 +94,14 @@ def command(folder: Path, name: str, workers: int, strategy: str) -> list[str]:
         "track.checkpoint_every_steps=null",
         "plant.parts=[]",
     ]
-    return [sys.executable, "-c", "from xmtc.cli import main; main()", "train", str(CONFIG), *overrides]
+    return [
+        sys.executable,
+        "-c",
+        "from xmtc.cli import main; main()",
+        "train",
+        str(CONFIG),
+        *overrides,
+    ]
 
 
 def losses(run: Path) -> list[tuple[int, float]]:
@@ -96,14 +109,20 @@ def losses(run: Path) -> list[tuple[int, float]]:
     log = run / "metrics.jsonl"
     lines = log.read_text().splitlines() if log.exists() else []
     entries = [json.loads(line) for line in lines if line.endswith("}")]
-    return [(e["step"], e["train/loss"]) for e in entries if e["stage"] == "finetune" and "train/loss" in e]
+    return [
+        (e["step"], e["train/loss"])
+        for e in entries
+        if e["stage"] == "finetune" and "train/loss" in e
+    ]
 
 
 def undisturbed(folder: Path, workers: int, strategy: str) -> dict[int, float]:
     """The losses of a run that nobody disturbs."""
     name = f"whole-{workers}-{strategy}"
     if len(losses(folder / "runs" / name)) < STEPS:
-        subprocess.run(command(folder, name, workers, strategy), check=True, capture_output=True)
+        subprocess.run(
+            command(folder, name, workers, strategy), check=True, capture_output=True
+        )
     return dict(losses(folder / "runs" / name))
 
 
@@ -113,7 +132,9 @@ def target_of(process: subprocess.Popen[bytes], target: str) -> psutil.Process:
     if target == "driver":
         return driver
     children = driver.children(recursive=True)
-    return next(child for child in children if "RayTrainWorker" in " ".join(child.cmdline()))
+    return next(
+        child for child in children if "RayTrainWorker" in " ".join(child.cmdline())
+    )
 
 
 def disturb(folder: Path, name: str, trial: Trial) -> tuple[int, float, str]:
@@ -121,7 +142,9 @@ def disturb(folder: Path, name: str, trial: Trial) -> tuple[int, float, str]:
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command(folder, name, trial.workers, trial.strategy), stdout=output, stderr=subprocess.STDOUT
+            command(folder, name, trial.workers, trial.strategy),
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
         while process.poll() is None:
             logged = losses(folder / "runs" / name)
@@ -144,16 +167,23 @@ def attempt(folder: Path, number: int, trial: Trial) -> Outcome:
     run = folder / "runs" / name
     code, seconds, printed = disturb(folder, name, trial)
     checkpoints = sorted(run.glob("checkpoints/step_*"))
-    stopped_after = int(checkpoints[-1].name.removeprefix("step_")) if checkpoints else 0
+    stopped_after = (
+        int(checkpoints[-1].name.removeprefix("step_")) if checkpoints else 0
+    )
     trained = max((step for step, _ in losses(run)), default=0)
-    subprocess.run(command(folder, name, trial.workers, trial.strategy), check=True, capture_output=True)
+    subprocess.run(
+        command(folder, name, trial.workers, trial.strategy),
+        check=True,
+        capture_output=True,
+    )
     logged = losses(run)
     return Outcome(
         code=code,
         seconds=round(seconds, 1),
         stopped_after=stopped_after,
         repeated=trained - stopped_after,
-        same_losses=len(dict(logged)) == STEPS and all(expected[step] == loss for step, loss in logged),
+        same_losses=len(dict(logged)) == STEPS
+        and all(expected[step] == loss for step, loss in logged),
         traceback="Traceback" in printed or "*** SIG" in printed,
     )
 
@@ -167,25 +197,41 @@ def draw(seed: int, count: int, workers: Sequence[int]) -> list[Trial]:
     for index in range(count):
         number, strategy = kinds[index % len(kinds)]
         target = generator.choice(["driver", "worker"])
-        name = "SIGTERM" if target == "worker" else generator.choice(["SIGTERM", "SIGINT", "SIGHUP"])
-        trials.append(Trial(number, strategy, generator.randint(1, STEPS - 2), name, target))
+        name = (
+            "SIGTERM"
+            if target == "worker"
+            else generator.choice(["SIGTERM", "SIGINT", "SIGHUP"])
+        )
+        trials.append(
+            Trial(number, strategy, generator.randint(1, STEPS - 2), name, target)
+        )
     return trials
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of corpus and runs; undisturbed runs in it are used again")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="of corpus and runs; undisturbed runs in it are used again",
+    )
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for number, trial in enumerate(draw(arguments.seed, arguments.trials, arguments.workers)):
+    for number, trial in enumerate(
+        draw(arguments.seed, arguments.trials, arguments.workers)
+    ):
         outcome = attempt(arguments.folder.absolute(), number, trial)
         holds = outcome.holds(trial)
         failed += not holds
-        print(json.dumps({**asdict(trial), **asdict(outcome), "holds": holds}), flush=True)
+        print(
+            json.dumps({**asdict(trial), **asdict(outcome), "holds": holds}), flush=True
+        )
     sys.exit(failed > 0)
 
 

@@ -94,8 +94,15 @@ class Found:
                     self._add_mapping(keyword.value, keyword.arg)
 
     def _add_mapping(self, node: ast.Dict, section: str) -> None:
-        items = [(key.value, value) for key, value in zip(node.keys, node.values, strict=True) if is_text(key)]
-        kind = next((value.value for key, value in items if key == "kind" and is_text(value)), "")
+        items = [
+            (key.value, value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if is_text(key)
+        ]
+        kind = next(
+            (value.value for key, value in items if key == "kind" and is_text(value)),
+            "",
+        )
         for key, value in items:
             self.add_key(section, kind, key)
             for inner in value.elts if isinstance(value, ast.List) else [value]:
@@ -121,7 +128,11 @@ def sources() -> Found:
     found = Found()
     for path in sorted((ROOT / "configs").rglob("*.yaml")):
         found.add_tree(yaml.safe_load(path.read_text(encoding="utf-8")))
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]:
+    for path in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.ipynb"),
+    ]:
         if path.name not in GENERATED:
             found.add_page(path.read_text(encoding="utf-8"))
     for path in (ROOT / "tests").rglob("*.py"):
@@ -134,7 +145,9 @@ def classes() -> dict[type, list[str]]:
     """Every settings class with the keys that it adds to those of its bases."""
     found = {}
     for path, names in settings_classes():
-        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        module = importlib.import_module(
+            ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        )
         found |= {getattr(module, name): keys for name, keys in names.items()}
     return found
 
@@ -168,9 +181,13 @@ def is_used(owner: type, key: str, found: Found) -> bool:
     for heir in [other for other in classes() if issubclass(other, owner)]:
         kind = getattr(heir, "kind", None)
         names = sections()[heir]
-        if (heir.__name__, key) in found.of_class or (kind is not None and (kind, key) in found.of_kind):
+        if (heir.__name__, key) in found.of_class or (
+            kind is not None and (kind, key) in found.of_kind
+        ):
             return True
-        if (kind is None or key not in definers) and any((name, key) in found.below for name in names):
+        if (kind is None or key not in definers) and any(
+            (name, key) in found.below for name in names
+        ):
             return True
         if not names and ("", key) in found.below:
             return True

@@ -57,16 +57,28 @@ class Clients:
         process: the server.
     """
 
-    def __init__(self, place: str, token: str, documents: Sequence[Mapping[str, str]], process: psutil.Process) -> None:
+    def __init__(
+        self,
+        place: str,
+        token: str,
+        documents: Sequence[Mapping[str, str]],
+        process: psutil.Process,
+    ) -> None:
         self.place, self.documents, self._process = place, documents, process
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+        }
         self.answers: list[Answer] = []
         self.labels: dict[str, set[str]] = defaultdict(set)
         self.windows: list[Window] = []
         self.switching_ms: list[float] = []
         self._asked_s, self._had_s, self._versions = [0.0], [0.0], ["first"]
         self._hurry, self._over = threading.Event(), threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(CLIENTS)]
+        self._threads = [
+            threading.Thread(target=self._ask, args=(number,))
+            for number in range(CLIENTS)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -85,8 +97,12 @@ class Clients:
         self._hurry.clear()
         some = self._since(began)
         cpu_ms = 1000 * (self._cpu_s() - cpu_s) / len(some)
-        p99_ms = float(np.quantile([1000 * (one.received_s - one.sent_s) for one in some], 0.99))
-        self.windows.append(Window(version, p99_ms, cpu_ms, self._process.memory_info().rss / 2**20))
+        p99_ms = float(
+            np.quantile([1000 * (one.received_s - one.sent_s) for one in some], 0.99)
+        )
+        self.windows.append(
+            Window(version, p99_ms, cpu_ms, self._process.memory_info().rss / 2**20)
+        )
 
     def switch(self, version: str) -> None:
         """Let another version answer, under full load."""
@@ -98,12 +114,19 @@ class Clients:
         self._had_s.append(time.perf_counter())
         time.sleep(AFTER_S)
         self._hurry.clear()
-        slowest_s = max((one.received_s - one.sent_s for one in self._since(began)), default=0.0)
+        slowest_s = max(
+            (one.received_s - one.sent_s for one in self._since(began)), default=0.0
+        )
         self.switching_ms.append(1000 * slowest_s)
 
     def ask_for(self, version: str) -> requests.Response:
         """Ask for a version."""
-        return requests.post(f"{self.place}/models/gnd", json={"version": version}, headers=self._headers, timeout=300)
+        return requests.post(
+            f"{self.place}/models/gnd",
+            json={"version": version},
+            headers=self._headers,
+            timeout=300,
+        )
 
     def wrong(self) -> int:
         """Count the answers by a version that was not to answer between question and answer."""
@@ -111,7 +134,11 @@ class Clients:
         spans = list(zip(self._asked_s, ends, self._versions, strict=True))
         return sum(
             one.about["version"]
-            not in {version for start, end, version in spans if start <= one.received_s and one.sent_s <= end}
+            not in {
+                version
+                for start, end, version in spans
+                if start <= one.received_s and one.sent_s <= end
+            }
             for one in self.answers
             if one.status == 200
         )
@@ -124,23 +151,36 @@ class Clients:
         return times.user + times.system
 
     def _ask(self, number: int) -> None:
-        connection, at = HTTPConnection(self.place.removeprefix("http://"), timeout=120), number
+        connection, at = (
+            HTTPConnection(self.place.removeprefix("http://"), timeout=120),
+            number,
+        )
         while not self._over.is_set():
-            self.answers.append(self._answer(connection, self.documents[at % len(self.documents)]))
+            self.answers.append(
+                self._answer(connection, self.documents[at % len(self.documents)])
+            )
             at += CLIENTS
             self._hurry.wait(PAUSE_S)
         connection.close()
 
-    def _answer(self, connection: HTTPConnection, document: Mapping[str, str]) -> Answer:
+    def _answer(
+        self, connection: HTTPConnection, document: Mapping[str, str]
+    ) -> Answer:
         sent_s = time.perf_counter()
         try:
-            connection.request("POST", "/predict", json.dumps({"texts": [document]}), self._headers)
+            connection.request(
+                "POST", "/predict", json.dumps({"texts": [document]}), self._headers
+            )
             response = connection.getresponse()
             content = json.loads(response.read())
         except (OSError, HTTPException, ValueError):
             connection.close()
             return Answer(sent_s, time.perf_counter(), 0, {})
         about = {name: content.get(name, "") for name in NAMED}
-        given = {one["label"] for one in content.get("predictions", [[]])[0] if one["predicted"]}
+        given = {
+            one["label"]
+            for one in content.get("predictions", [[]])[0]
+            if one["predicted"]
+        }
         self.labels[about["version"]] |= given
         return Answer(sent_s, time.perf_counter(), response.status, about)

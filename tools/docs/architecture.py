@@ -37,7 +37,11 @@ def box_of(parts: Sequence[str]) -> str:
 
 def imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("xmtc."):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.startswith("xmtc.")
+        ):
             yield box_of(node.module.split(".")[1:])
 
 
@@ -53,7 +57,11 @@ def level(graph: Graph, name: str) -> int:
 def reduced(graph: Graph) -> Graph:
     """The same order with the fewest lines."""
     return {
-        name: {one for one in others if not any(one in below(graph, other) for other in others)}
+        name: {
+            one
+            for one in others
+            if not any(one in below(graph, other) for other in others)
+        }
         for name, others in graph.items()
     }
 
@@ -65,11 +73,21 @@ def rows(graph: Graph) -> list[list[str]]:
     ordered = []
     for number in range(max(levels.values()), -1, -1):
         from_above = {
-            name: [placed[other] for other in graph if name in graph[other] and other in placed]
+            name: [
+                placed[other]
+                for other in graph
+                if name in graph[other] and other in placed
+            ]
             for name in levels
             if levels[name] == number
         }
-        row = sorted(from_above, key=lambda name: (sum(from_above[name]) / max(1, len(from_above[name])), name))
+        row = sorted(
+            from_above,
+            key=lambda name: (
+                sum(from_above[name]) / max(1, len(from_above[name])),
+                name,
+            ),
+        )
         placed |= {name: (at + 1) / (len(row) + 1) for at, name in enumerate(row)}
         ordered.append(row)
     return ordered
@@ -110,7 +128,9 @@ def picture() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("output", type=Path)
     parser.parse_args().output.write_text(picture(), encoding="utf-8")
 

@@ -31,9 +31,22 @@ def page() -> str:
     """The whole page, in Markdown."""
     lines = [INTRODUCTION]
     for name, command in commands("xmtc", typer.main.get_command(app)):
-        lines += [f"## {name}", "", cell(command.help or ""), "", "```text", usage(name, command), "```", ""]
+        lines += [
+            f"## {name}",
+            "",
+            cell(command.help or ""),
+            "",
+            "```text",
+            usage(name, command),
+            "```",
+            "",
+        ]
         for kind in ("argument", "option"):
-            shown = [one for one in command.params if is_shown(one, kind) and not is_explained(one)]
+            shown = [
+                one
+                for one in command.params
+                if is_shown(one, kind) and not is_explained(one)
+            ]
             lines += [*map(row, shown), ""] if shown else []
     return "\n".join(lines)
 
@@ -49,14 +62,22 @@ def commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def usage(name: str, command: Any) -> str:
     """The line after `Usage:`."""
-    arguments = [metavar(parameter) for parameter in command.params if is_shown(parameter, "argument")]
+    arguments = [
+        metavar(parameter)
+        for parameter in command.params
+        if is_shown(parameter, "argument")
+    ]
     options = any(is_shown(parameter, "option") for parameter in command.params)
     return " ".join([name, *(["[OPTIONS]"] if options else []), *arguments])
 
 
 def is_explained(parameter: Any) -> bool:
     """Whether the introduction explains a parameter, which several commands share."""
-    shared = ("config", "overrides", "model") if parameter.param_type_name == "argument" else ("print_config",)
+    shared = (
+        ("config", "overrides", "model")
+        if parameter.param_type_name == "argument"
+        else ("print_config",)
+    )
     return parameter.name in shared and "|" not in (parameter.metavar or "")
 
 
@@ -80,7 +101,13 @@ def row(parameter: Any) -> str:
         names = f"`{metavar(parameter)}`"
     help_text = getattr(parameter, "help", None) or ""
     default = parameter.default if not callable(parameter.default) else None
-    shown = "required" if parameter.required else "" if default in (None, False, [], ()) else f"default `{default}`"
+    shown = (
+        "required"
+        if parameter.required
+        else ""
+        if default in (None, False, [], ())
+        else f"default `{default}`"
+    )
     given = "; ".join(filter(None, (value(parameter), shown)))
     return f"- {names} ({given}): {cell(help_text)}"
 
@@ -99,7 +126,12 @@ def value(parameter: Any) -> str:
 
 def cell(text: str) -> str:
     """Text as one line, without markup of the terminal."""
-    return " ".join(text.split()).replace("\\[", "[").replace("[", "\\[").replace("*", "\\*")
+    return (
+        " ".join(text.split())
+        .replace("\\[", "[")
+        .replace("[", "\\[")
+        .replace("*", "\\*")
+    )
 
 
 if __name__ == "__main__":

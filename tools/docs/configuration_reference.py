@@ -37,13 +37,26 @@ def reference(schema: type[Any]) -> str:
 
 def with_inherited_words(root: Shape) -> Shape:
     """Describe fields that a class of settings has from its bases; pydantic reads the docstrings of the class alone."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("xmtc.")]
-    named = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("xmtc.")
+    ]
+    named = [
+        one
+        for module in modules
+        for one in vars(module).values()
+        if isinstance(one, type)
+    ]
     classes = {one.__name__: one for one in named if is_dataclass(one)}
     for name, definition in root.definitions.items():
-        bases = [base for base in reversed(classes.get(name, object).__mro__) if is_dataclass(base)]
+        bases = [
+            base
+            for base in reversed(classes.get(name, object).__mro__)
+            if is_dataclass(base)
+        ]
         words = {
-            key: text for base in bases for key, text in extract_docstrings_from_cls(base, use_inspect=True).items()
+            key: text
+            for base in bases
+            for key, text in extract_docstrings_from_cls(base, use_inspect=True).items()
         }
         for key, schema in definition.get("properties", {}).items():
             if key in words:
@@ -81,7 +94,11 @@ def _alternatives(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str
 def _section(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
     place = f"`{path}`" + (f", kind `{kind}`" if kind else "")
     has_keys = set(shape.properties()) - {"kind"}
-    yield place, _one_line(_description(shape)), "\n".join(_keys(shape, f"{path}.")) if has_keys else ""
+    yield (
+        place,
+        _one_line(_description(shape)),
+        "\n".join(_keys(shape, f"{path}.")) if has_keys else "",
+    )
     yield from _sections(shape, f"{path}.", kind)
 
 
@@ -104,7 +121,12 @@ _BOUNDS = {
     "multipleOf": "a multiple of {}",
     "pattern": "matching {}",
 }
-_WORDS = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+}
 
 
 def describe(shape: Shape) -> str:
@@ -131,7 +153,11 @@ def _member_words(shape: Shape) -> str:
         return "a list" + _size_words(shape.schema)
     if kind == "object":
         return "a section"
-    bounds = [text.format(shape.schema[name]) for name, text in _BOUNDS.items() if name in shape.schema]
+    bounds = [
+        text.format(shape.schema[name])
+        for name, text in _BOUNDS.items()
+        if name in shape.schema
+    ]
     if kind == "string" and shape.schema.get("minLength") and not bounds:
         bounds.append("not empty")
     return ", ".join([_WORDS.get(str(kind), "a value"), *bounds])
@@ -186,8 +212,16 @@ def _default(shape: Shape) -> str:
         return ""
     default = shape.schema["default"]
     if isinstance(default, dict):
-        return f"default `{default['kind']}`" if "kind" in default and shape.kinds() else ""
-    as_it_is = isinstance(default, str) and default == default.strip() != "" and default.isprintable()
+        return (
+            f"default `{default['kind']}`"
+            if "kind" in default and shape.kinds()
+            else ""
+        )
+    as_it_is = (
+        isinstance(default, str)
+        and default == default.strip() != ""
+        and default.isprintable()
+    )
     return f"default `{default if as_it_is else json.dumps(default)}`"
 
 

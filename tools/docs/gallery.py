@@ -44,29 +44,55 @@ IN_USE = {  # page of a year, what to begin with, and the height
     "diff": ("diff_rest.html", "#results", 1170),
 }
 
-FIRST_LABEL = (161, 215, 1119, 470)  # left, top, right, bottom of the first label on the evidence page
+FIRST_LABEL = (
+    161,
+    215,
+    1119,
+    470,
+)  # left, top, right, bottom of the first label on the evidence page
 
 
 def main() -> None:
     """Make every picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("output", type=Path)
-    parser.add_argument("--work", type=Path, help="folder for the runs, to use them again [a temporary one]")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        help="folder for the runs, to use them again [a temporary one]",
+    )
     parser.add_argument("--year", type=Path, help="folder of tools/check/a_year.py")
     arguments = parser.parse_args()
     work = (arguments.work or Path(tempfile.mkdtemp(prefix="gallery-"))).resolve()
     output = arguments.output.resolve()
     for folder in (work, output):
         folder.mkdir(parents=True, exist_ok=True)
-    binary = find_browser() or sys.exit("no Chromium is installed: the pictures of pages need one")
+    binary = find_browser() or sys.exit(
+        "no Chromium is installed: the pictures of pages need one"
+    )
     if arguments.year is not None:
         in_use(output, arguments.year.resolve(), binary)
         return
-    small = [SOURCE, SIZE, f"data.corpus={work / 'corpus'}", f"track.directory={work / 'runs'}", "name=docstrings"]
+    small = [
+        SOURCE,
+        SIZE,
+        f"data.corpus={work / 'corpus'}",
+        f"track.directory={work / 'runs'}",
+        "name=docstrings",
+    ]
     log = work / "training.txt"
     if not log.exists():
-        log.write_text(typed("train", CONFIG, *small).replace(f"{work}/", ""), encoding="utf-8")
-    terminal(output / "training.svg", log.read_text(encoding="utf-8"), "xmtc train CONFIG", width=140)
+        log.write_text(
+            typed("train", CONFIG, *small).replace(f"{work}/", ""), encoding="utf-8"
+        )
+    terminal(
+        output / "training.svg",
+        log.read_text(encoding="utf-8"),
+        "xmtc train CONFIG",
+        width=140,
+    )
     pages(output, work, binary)
     dry_run = typed("train", CONFIG, *small, "--dry-run")  # now of the prepared corpus
     terminal(output / "dry_run.svg", dry_run, "xmtc train CONFIG --dry-run")
@@ -77,20 +103,31 @@ def typed(*arguments: str, folder: Path = ROOT) -> str:
     """What a command prints that is typed in a folder."""
     environment = os.environ | {"COLUMNS": "110", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [*XMTC, *arguments], env=environment, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [*XMTC, *arguments],
+        env=environment,
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     if done.returncode:
         sys.exit(f"xmtc {' '.join(arguments)}\n{done.stdout}")
     return done.stdout
 
 
-def terminal(path: Path, printed: str | RenderableType, title: str, *, width: int = 110) -> None:
+def terminal(
+    path: Path, printed: str | RenderableType, title: str, *, width: int = 110
+) -> None:
     """Write the last 40 lines of what a terminal shows as SVG."""
     console = Console(record=True, width=width, file=io.StringIO())
     if isinstance(printed, str):
         printed = Text("\n".join(printed.rstrip().splitlines()[-40:]))
-    console.print(printed, "", sep="\n")  # the frame cuts off what reaches below the last line
-    path.write_text(console.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME), encoding="utf-8")
+    console.print(
+        printed, "", sep="\n"
+    )  # the frame cuts off what reaches below the last line
+    path.write_text(
+        console.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME), encoding="utf-8"
+    )
 
 
 def sweep(path: Path, work: Path, small: list[str]) -> None:
@@ -98,7 +135,14 @@ def sweep(path: Path, work: Path, small: list[str]) -> None:
     grid = work / "grid.yaml"
     grid.write_text(yaml.safe_dump(GRID), encoding="utf-8")
     overrides = [one for one in small if not one.startswith("name")]
-    typed("sweep", CONFIG, str(grid), *overrides, "model.head={kind: none}", "name=penalties")
+    typed(
+        "sweep",
+        CONFIG,
+        str(grid),
+        *overrides,
+        "model.head={kind: none}",
+        "name=penalties",
+    )
     table = (work / "runs/penalties-sweep/sweep.md").read_text(encoding="utf-8")
     terminal(path, Markdown(table), "sweep.md", width=150)
 
@@ -108,7 +152,17 @@ def pages(output: Path, work: Path, binary: str) -> None:
     run = work / "runs/docstrings"
     evidence = work / "evidence.html"
     model = str((run / "model").relative_to(work))  # as it appears on the page
-    typed("explain", model, "--text", TEXT, "--top-k", "3", "--output", str(evidence), folder=work)
+    typed(
+        "explain",
+        model,
+        "--text",
+        TEXT,
+        "--top-k",
+        "3",
+        "--output",
+        str(evidence),
+        folder=work,
+    )
     browser = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-", dir=work)))
     try:
         browser.open(run / "eval/test/report.html", width=1400, height=660)
@@ -117,10 +171,14 @@ def pages(output: Path, work: Path, binary: str) -> None:
         browser.picture(output / "report.png")
         browser.open(evidence, height=760)
         browser.picture(output / "evidence.png")
-        Image.open(output / "evidence.png").crop(FIRST_LABEL).save(output / "prediction.png", optimize=True)
+        Image.open(output / "evidence.png").crop(FIRST_LABEL).save(
+            output / "prediction.png", optimize=True
+        )
         with served(run / "model", work) as address:
             browser.open(address, height=760)
-            browser.wait("document.querySelector('#next') && !document.querySelector('#next').hidden")
+            browser.wait(
+                "document.querySelector('#next') && !document.querySelector('#next').hidden"
+            )
             browser.run("document.querySelector('#next').click()")
             browser.wait("document.querySelectorAll('#labels li').length > 0")
             browser.picture(output / "annotate.png")
@@ -136,7 +194,9 @@ def in_use(output: Path, year: Path, binary: str) -> None:
             browser.open(year / page, height=height)
             browser.run(f"document.querySelector('{place}').scrollIntoView()")
             browser.picture(output / f"{name}.png")
-            Image.open(output / f"{name}.png").convert("RGB").quantize(64).save(output / f"{name}.png", optimize=True)
+            Image.open(output / f"{name}.png").convert("RGB").quantize(64).save(
+                output / f"{name}.png", optimize=True
+            )
     finally:
         browser.close()
     said = (year / "server.log").read_text(encoding="utf-8").replace(f"{year}/", "")
@@ -152,7 +212,17 @@ def served(model: Path, work: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    command = [*XMTC, "serve", str(model), "--port", port, "--order", "file", "--queue", str(queue)]
+    command = [
+        *XMTC,
+        "serve",
+        str(model),
+        "--port",
+        port,
+        "--order",
+        "file",
+        "--queue",
+        str(queue),
+    ]
     command += ["--annotations", str(work / "annotations.jsonl")]
     server = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
     try:

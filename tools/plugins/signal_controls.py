@@ -55,7 +55,9 @@ class Shuffled(MutualInformation):
     @override
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
         """Give every document the label set of another one."""
-        return labels_NL[np.random.default_rng(self._seed).permutation(row_count(labels_NL))]
+        return labels_NL[
+            np.random.default_rng(self._seed).permutation(row_count(labels_NL))
+        ]
 
 
 class Exchanged(MutualInformation):
@@ -73,7 +75,9 @@ class Exchanged(MutualInformation):
     def permute(self, labels_NL: sparse.csr_array) -> sparse.csr_array:
         """Give every label the documents of the next label in order of frequency; the last one gets the first's."""
         counts_L = np.asarray(labels_NL.sum(axis=0)).ravel()
-        order_L = np.lexsort((np.random.default_rng(self._seed).random(len(counts_L)), counts_L))
+        order_L = np.lexsort(
+            (np.random.default_rng(self._seed).random(len(counts_L)), counts_L)
+        )
         own_L = np.empty_like(order_L)
         own_L[order_L] = np.roll(order_L, -1)
         return sparse.csr_array(labels_NL[:, own_L])

@@ -15,7 +15,15 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import LONGEST_DOCUMENT, SPLITS, Document, LabelInfo, Reader, ReaderSettings, Rejected
+from xmtc.data.readers.base import (
+    LONGEST_DOCUMENT,
+    SPLITS,
+    Document,
+    LabelInfo,
+    Reader,
+    ReaderSettings,
+    Rejected,
+)
 from xmtc.track.progress import Progress
 
 _BLOCK = 4096
@@ -71,11 +79,16 @@ class SyntheticReader(Reader):
 
     @override
     def provides(self) -> frozenset[str]:
-        return frozenset(split for split, count in zip(SPLITS, self._counts(), strict=True) if count)
+        return frozenset(
+            split for split, count in zip(SPLITS, self._counts(), strict=True) if count
+        )
 
     @override
     def read(
-        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+        self,
+        map_unordered: MapUnordered,
+        progress: Progress,
+        longest: int = LONGEST_DOCUMENT,
     ) -> Iterator[Document | Rejected]:
         del map_unordered
         counts = self._counts()
@@ -83,7 +96,9 @@ class SyntheticReader(Reader):
             for number, (split, count) in enumerate(zip(SPLITS, counts, strict=True)):
                 for start in range(0, count, _BLOCK):
                     size = min(_BLOCK, count - start)
-                    generator = np.random.default_rng((self._settings.seed, number, start))
+                    generator = np.random.default_rng(
+                        (self._settings.seed, number, start)
+                    )
                     yield from self._block(split, start, size, generator)
                     task.advance(size)
 
@@ -93,36 +108,67 @@ class SyntheticReader(Reader):
         return LabelInfo()
 
     def _counts(self) -> tuple[int, int, int]:
-        return self._settings.documents, self._settings.dev_documents, self._settings.test_documents
+        return (
+            self._settings.documents,
+            self._settings.dev_documents,
+            self._settings.test_documents,
+        )
 
-    def _block(self, split: str, start: int, size: int, generator: np.random.Generator) -> Iterator[Document]:
+    def _block(
+        self, split: str, start: int, size: int, generator: np.random.Generator
+    ) -> Iterator[Document]:
         drawn_N = 1 + generator.poisson(self._settings.labels_a_document - 1, size)
-        ranks = zipf(generator.random(int(drawn_N.sum())), self._settings.labels, self._settings.exponent)
-        fillers = zipf(generator.random((size, self._settings.words_a_document)), self._settings.vocabulary // 2, 1.0)
+        ranks = zipf(
+            generator.random(int(drawn_N.sum())),
+            self._settings.labels,
+            self._settings.exponent,
+        )
+        fillers = zipf(
+            generator.random((size, self._settings.words_a_document)),
+            self._settings.vocabulary // 2,
+            1.0,
+        )
         own = np.split(ranks, np.cumsum(drawn_N)[:-1])
         for row in range(size):
             given = self._given(start + row) if split == "train" else []
             labels = np.unique([*own[row], *given]).astype(np.int64)
             words = np.concatenate([fillers[row], self._label_words(labels, generator)])
             text = " ".join(f"w{word}" for word in generator.permutation(words))
-            yield Document(f"{split}-{start + row}", text, tuple(f"label-{label}" for label in labels), split)
+            yield Document(
+                f"{split}-{start + row}",
+                text,
+                tuple(f"label-{label}" for label in labels),
+                split,
+            )
 
     def _given(self, document: int) -> range:
         """Return the labels that are assigned to this training document."""
         share = -(-self._settings.labels // self._settings.documents)
-        return range(min(self._settings.labels, document * share), min(self._settings.labels, (document + 1) * share))
+        return range(
+            min(self._settings.labels, document * share),
+            min(self._settings.labels, (document + 1) * share),
+        )
 
-    def _label_words(self, labels: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    def _label_words(
+        self, labels: NDArray[np.int64], generator: np.random.Generator
+    ) -> NDArray[np.int64]:
         """Draw about half of the words of each label, at least one of each."""
         half = self._settings.vocabulary // 2
-        number = labels[:, None] * self._settings.words_a_label + np.arange(self._settings.words_a_label)
+        number = labels[:, None] * self._settings.words_a_label + np.arange(
+            self._settings.words_a_label
+        )
         words = half + number * _SPREAD % (self._settings.vocabulary - half)
         chosen = generator.random(words.shape) < 0.5
-        chosen[np.arange(len(labels)), generator.integers(self._settings.words_a_label, size=len(labels))] = True
+        chosen[
+            np.arange(len(labels)),
+            generator.integers(self._settings.words_a_label, size=len(labels)),
+        ] = True
         return words[chosen]
 
 
-def zipf(uniform: NDArray[np.float64], count: int, exponent: float) -> NDArray[np.int64]:
+def zipf(
+    uniform: NDArray[np.float64], count: int, exponent: float
+) -> NDArray[np.int64]:
     """Draw numbers from 0 to `count` − 1 with probability about proportional to (number + 1)^−exponent.
 
     The continuous law's inverse, so that no table of probabilities is needed.

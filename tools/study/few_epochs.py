@@ -22,7 +22,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from few_epochs_settings import BLOCKS, CHOSEN, Cell, run_config, runs_of, setting_config
+from few_epochs_settings import (
+    BLOCKS,
+    CHOSEN,
+    Cell,
+    run_config,
+    runs_of,
+    setting_config,
+)
 from planting import CHOOSE, MEASURE, Shared, alone, append, curves, fused, score, train
 from xmtc.fusion.ensemble import HEAD
 from xmtc.run.directory import RunPaths, Stage
@@ -32,7 +39,10 @@ from xmtc.stages.prepare import rank_tokens
 from xmtc.stages.run_stage import denormals_as_zero, run_stage
 from xmtc.stages.worker import build_worker
 
-CHOICE = re.compile(r"^plant: (?P<best>[a-z ]+), by macro-F1 of dev before training: (?P<figures>.*)$", re.MULTILINE)
+CHOICE = re.compile(
+    r"^plant: (?P<best>[a-z ]+), by macro-F1 of dev before training: (?P<figures>.*)$",
+    re.MULTILINE,
+)
 """The line in which planting says what dev chose."""
 START_OF_CHOICE = {
     "neither": "rows",
@@ -59,12 +69,17 @@ class Study:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         state = git_state()
-        self.made_by = {"commit": None if state is None else state.commit, "versions": versions()}
+        self.made_by = {
+            "commit": None if state is None else state.commit,
+            "versions": versions(),
+        }
         self.shared = cache(self._shared)
 
     def _shared(self, setting: str) -> Shared:
         arguments = self.arguments
-        return Shared(setting_config(setting, arguments.data, arguments.weights, arguments.work))
+        return Shared(
+            setting_config(setting, arguments.data, arguments.weights, arguments.work)
+        )
 
     def path(self, setting: str, kind: str = "") -> Path:
         """The file with the lines of a setting."""
@@ -73,7 +88,9 @@ class Study:
     def is_finished(self, cell: Cell, seed: int) -> bool:
         """Whether a run has its line."""
         name = {"start": cell.start, "epochs": cell.epochs, "seed": seed}
-        return any(name.items() <= line.items() for line in lines_of(self.path(cell.setting)))
+        return any(
+            name.items() <= line.items() for line in lines_of(self.path(cell.setting))
+        )
 
     def chosen_start(self, setting: str, seed: int) -> str:
         """The start that dev chooses with a seed; planted and measured unless a line says it."""
@@ -93,9 +110,17 @@ class Study:
         shutil.rmtree(paths.root)
         match = CHOICE.search(printed.getvalue())
         if match is None:
-            raise ValueError(f"{setting}, seed {seed}: planting printed no choice: {printed.getvalue()[-500:]}")
-        line = {"seed": seed, "start": START_OF_CHOICE[match["best"]], "dev_macro_f1": match["figures"]}
-        append(path, line | {"cpu_s": round(time.process_time() - began, 1)} | self.made_by)
+            raise ValueError(
+                f"{setting}, seed {seed}: planting printed no choice: {printed.getvalue()[-500:]}"
+            )
+        line = {
+            "seed": seed,
+            "start": START_OF_CHOICE[match["best"]],
+            "dev_macro_f1": match["figures"],
+        }
+        append(
+            path, line | {"cpu_s": round(time.process_time() - began, 1)} | self.made_by
+        )
         return line["start"]
 
     def run(self, cell: Cell, seed: int) -> None:
@@ -108,14 +133,24 @@ class Study:
         outcomes = self.path(cell.setting, ".outcomes")
         if not outcomes.exists():
             append(outcomes, shared.gold(MEASURE).to_json())
-        name = {"setting": cell.setting, "start": cell.start, "epochs": cell.epochs, "seed": seed}
+        name = {
+            "setting": cell.setting,
+            "start": cell.start,
+            "epochs": cell.epochs,
+            "seed": seed,
+        }
         figures, predicted = measured_run(shared, cell, seed)
         append(outcomes, name | predicted)
         append(self.path(cell.setting), name | figures | self.made_by)
-        print(json.dumps(name | {"head": figures["head"], "wall_s": figures["wall_s"]}), flush=True)
+        print(
+            json.dumps(name | {"head": figures["head"], "wall_s": figures["wall_s"]}),
+            flush=True,
+        )
 
 
-def measured_run(shared: Shared, cell: Cell, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def measured_run(
+    shared: Shared, cell: Cell, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Train and measure one run: its figures, and its predictions."""
     began = time.perf_counter()
     config = run_config(shared.config, cell.start, cell.epochs, seed)
@@ -128,7 +163,9 @@ def measured_run(shared: Shared, cell: Cell, seed: int) -> tuple[dict[str, Any],
         choose = score(shared, worker, CHOOSE)
         measure = score(shared, worker, MEASURE)
     head, head_predicted = alone(shared, choose.head, measure.head)
-    both, both_predicted = fused(shared, choose.pairs, measure.pairs, [*shared.scorers, HEAD])
+    both, both_predicted = fused(
+        shared, choose.pairs, measure.pairs, [*shared.scorers, HEAD]
+    )
     seconds["measure"] = round(time.process_time() - measuring, 1)
     figures = {
         "train_documents": shared.corpus.train_documents,
@@ -139,23 +176,47 @@ def measured_run(shared: Shared, cell: Cell, seed: int) -> tuple[dict[str, Any],
         "wall_s": round(time.perf_counter() - began, 1),
     }
     shutil.rmtree(paths.root)
-    return figures, {"head": head_predicted.to_json(), "fused": both_predicted.to_json()}
+    return figures, {
+        "head": head_predicted.to_json(),
+        "fused": both_predicted.to_json(),
+    }
 
 
 def _blocks(text: str) -> list[str]:
     for name in text.split(","):
         if name not in BLOCKS:
-            raise argparse.ArgumentTypeError(f"no block {name!r}; there are: {', '.join(BLOCKS)}")
+            raise argparse.ArgumentTypeError(
+                f"no block {name!r}; there are: {', '.join(BLOCKS)}"
+            )
     return text.split(",")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path, help="folder with the data sets")
-    parser.add_argument("--weights", type=Path, default=Path("weights"), help="folder that tools/fetch wrote")
-    parser.add_argument("--blocks", type=_blocks, default=list(BLOCKS), help="comma-separated, in this order")
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/planting/few_epochs"))
-    parser.add_argument("--work", type=Path, default=Path("runs/few_epochs"), help="where corpora and runs go")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        default=Path("weights"),
+        help="folder that tools/fetch wrote",
+    )
+    parser.add_argument(
+        "--blocks",
+        type=_blocks,
+        default=list(BLOCKS),
+        help="comma-separated, in this order",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/benchmarks/planting/few_epochs")
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("runs/few_epochs"),
+        help="where corpora and runs go",
+    )
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     study = Study(arguments)

@@ -52,7 +52,12 @@ class Backbone:
             weights: folder with the weights that tools/fetch wrote.
         """
         name = self.name if ":" in self.name else str(weights / self.name)
-        return {"kind": "hugging_face", "name": name, "dtype": self.dtype, "lora": self.lora}
+        return {
+            "kind": "hugging_face",
+            "name": name,
+            "dtype": self.dtype,
+            "lora": self.lora,
+        }
 
 
 LORA = {"r": 16, "alpha": 32, "dropout": 0.05, "target_modules": "all_linear"}
@@ -77,7 +82,9 @@ class Corpus:
 
 
 CORPORA = {
-    "laws": Corpus("eurlex57k_trained.yaml", {"width": 384, "heads": 6, "dropout": 0.2}),
+    "laws": Corpus(
+        "eurlex57k_trained.yaml", {"width": 384, "heads": 6, "dropout": 0.2}
+    ),
     "docstrings": Corpus("quickstart.yaml", {"width": 192, "heads": 4, "dropout": 0.1}),
 }
 
@@ -129,7 +136,9 @@ class Cell:
     epochs: int
 
 
-def _cells(settings: Sequence[str], starts: Sequence[str], epochs: Sequence[int]) -> list[Cell]:
+def _cells(
+    settings: Sequence[str], starts: Sequence[str], epochs: Sequence[int]
+) -> list[Cell]:
     cells = []
     for setting in settings:
         for count in epochs:
@@ -144,14 +153,25 @@ BLOCKS: Mapping[str, Sequence[Cell]] = {
     "a1": [Cell("minilm-laws", "random", 2)],
     "b": _cells(("decoder-docstrings",), ("random", "rows"), (1,)),
     "a2": [Cell("minilm-laws", "rows", 2)],
-    "b2": [Cell("decoder-docstrings", "everything", 1), Cell("decoder-docstrings", "random", 2)],
-    "c": [*_cells(MINILM[1:], ("random", "rows"), (1,)), Cell("minilm-docstrings", "random", 2)],
+    "b2": [
+        Cell("decoder-docstrings", "everything", 1),
+        Cell("decoder-docstrings", "random", 2),
+    ],
+    "c": [
+        *_cells(MINILM[1:], ("random", "rows"), (1,)),
+        Cell("minilm-docstrings", "random", 2),
+    ],
     "c2": [Cell("minilm-docstrings", "rows", 2)],
-    "d": [*_cells(MINILM, ("everything", CHOSEN), (1, 2)), Cell("decoder-docstrings", CHOSEN, 1)],
+    "d": [
+        *_cells(MINILM, ("everything", CHOSEN), (1, 2)),
+        Cell("decoder-docstrings", CHOSEN, 1),
+    ],
     "e": _cells(MINILM, ("random", "rows", "everything", CHOSEN), (4,)),
     "b3": [
         *_cells(("decoder-docstrings",), ("rows", "everything", CHOSEN), (2,)),
-        *_cells(("decoder-docstrings",), ("random", "rows", "everything", CHOSEN), (4,)),
+        *_cells(
+            ("decoder-docstrings",), ("random", "rows", "everything", CHOSEN), (4,)
+        ),
     ],
     "f": [*_cells(MPNET, ("random", "rows"), (1,)), *_cells(MPNET, ("random",), (2,))],
     "f2": [
@@ -187,7 +207,11 @@ def setting_config(name: str, data: Path, weights: Path, work: Path) -> RunConfi
         "name": name,
         "data.corpus": str(work / "corpora" / name),
         "data.max_length": 128,
-        "data.limit": {"train": setting.documents, "dev": setting.dev, "test": setting.test},
+        "data.limit": {
+            "train": setting.documents,
+            "dev": setting.dev,
+            "test": setting.test,
+        },
         "track.directory": str(work / "runs"),
         "model.encoder": backbone.encoder(weights),
         "model.head": {"kind": "label_attention", **corpus.head},
@@ -202,7 +226,13 @@ def setting_config(name: str, data: Path, weights: Path, work: Path) -> RunConfi
         "finetune.cache_hidden": False,
         "finetune.patience": 0,
         "finetune.dev_documents": backbone.dev_documents,
-        "finetune.phases": [{"epochs": 1, "encoder_layers": -1, "encoder_learning_rate": backbone.learning_rate}],
+        "finetune.phases": [
+            {
+                "epochs": 1,
+                "encoder_layers": -1,
+                "encoder_learning_rate": backbone.learning_rate,
+            }
+        ],
         "distributed.threads": 1,
         "distributed.precision": "bf16",
     }
@@ -240,6 +270,8 @@ def run_config(shared: RunConfig, start: str, epochs: int, seed: int) -> RunConf
         seed=seed,
         plant=replace(shared.plant, parts=parts, choose_documents=choose_documents),
         finetune=replace(
-            shared.finetune, phases=(longer,), optimizer=replace(shared.finetune.optimizer, learning_rate=rate)
+            shared.finetune,
+            phases=(longer,),
+            optimizer=replace(shared.finetune.optimizer, learning_rate=rate),
         ),
     )

@@ -18,7 +18,12 @@ from few_epochs_settings import CHOSEN, EPOCHS, SEEDS, SETTINGS, START_PARTS
 from planting_outcomes import Gold
 from planting_tables import Contrast, Results, rows
 
-METRICS = {"ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1", "1-5/macro_f1": "rare labels"}
+METRICS = {
+    "ndcg@5": "nDCG@5",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "1-5/macro_f1": "rare labels",
+}
 Interval = tuple[float, float, float]
 """Mean, low and high of a difference in points."""
 
@@ -66,9 +71,30 @@ class Hypothesis:
 
 ALL = tuple(SETTINGS)
 HYPOTHESES = (
-    Hypothesis("P1", ("rows", 1), ("random", 1), "head", [Bar("macro_f1", 8), Bar("ndcg@5", 2)], ALL),
-    Hypothesis("P2", ("rows", 1), ("random", 2), "head", [Bar("ndcg@5", -1, low=-1), Bar("macro_f1", 0)], ALL),
-    Hypothesis("P3", ("rows", 1), ("random", 1), "fused", [Bar("macro_f1", 1)], ["decoder-docstrings"]),
+    Hypothesis(
+        "P1",
+        ("rows", 1),
+        ("random", 1),
+        "head",
+        [Bar("macro_f1", 8), Bar("ndcg@5", 2)],
+        ALL,
+    ),
+    Hypothesis(
+        "P2",
+        ("rows", 1),
+        ("random", 2),
+        "head",
+        [Bar("ndcg@5", -1, low=-1), Bar("macro_f1", 0)],
+        ALL,
+    ),
+    Hypothesis(
+        "P3",
+        ("rows", 1),
+        ("random", 1),
+        "fused",
+        [Bar("macro_f1", 1)],
+        ["decoder-docstrings"],
+    ),
 )
 CONTRASTS = (
     *((("rows", epochs), ("random", epochs)) for epochs in EPOCHS),
@@ -95,7 +121,10 @@ def read_results(folder: Path, setting: str, resamples: int) -> Results:
     lines: dict[tuple[str, int], dict[str, Any]] = {}
     predicted: dict[tuple[str, int], dict[str, Any]] = {}
     gold, *outcomes = rows(folder / f"{setting}.outcomes.jsonl")
-    for target, source in ((lines, rows(folder / f"{setting}.jsonl")), (predicted, outcomes)):
+    for target, source in (
+        (lines, rows(folder / f"{setting}.jsonl")),
+        (predicted, outcomes),
+    ):
         for line in source:
             target[arm_of(line["start"], line["epochs"]), line["seed"]] = line
             if chosen.get(line["seed"]) == line["start"]:
@@ -106,11 +135,15 @@ def read_results(folder: Path, setting: str, resamples: int) -> Results:
 def title_of(setting: str) -> str:
     """A setting in words."""
     backbone, corpus = SETTINGS[setting].backbone, SETTINGS[setting].corpus
-    shown = {"minilm": "MiniLM", "mpnet": "mpnet", "decoder": "Gemma 270M with LoRA"}[backbone]
+    shown = {"minilm": "MiniLM", "mpnet": "mpnet", "decoder": "Gemma 270M with LoRA"}[
+        backbone
+    ]
     return f"{shown}, {SETTINGS[setting].documents:,} {corpus}"
 
 
-def contrast_of(results: Results, better: tuple[str, int], worse: tuple[str, int], system: str) -> Contrast | None:
+def contrast_of(
+    results: Results, better: tuple[str, int], worse: tuple[str, int], system: str
+) -> Contrast | None:
     """The difference of two cells; None if they have no seed in common."""
     contrast = Contrast("", {arm_of(*better): 1, arm_of(*worse): -1}, system)
     return contrast if results.seeds(*contrast.weights) else None
@@ -129,17 +162,27 @@ def verdicts(all_results: dict[str, Results]) -> Iterator[str]:
     for hypothesis in HYPOTHESES:
         for setting in hypothesis.settings:
             results = all_results.get(setting)
-            contrast = results and contrast_of(results, hypothesis.better, hypothesis.worse, hypothesis.system)
+            contrast = results and contrast_of(
+                results, hypothesis.better, hypothesis.worse, hypothesis.system
+            )
             if results is None or contrast is None:
                 yield f"| {hypothesis.name} | {title_of(setting)} | 0 | | not run |"
                 continue
             seeds = len(results.seeds(*contrast.weights))
-            intervals = [results.contrast(contrast, bar.metric) for bar in hypothesis.bars]
-            reached = all(bar.is_reached(found) for bar, found in zip(hypothesis.bars, intervals, strict=True))
+            intervals = [
+                results.contrast(contrast, bar.metric) for bar in hypothesis.bars
+            ]
+            reached = all(
+                bar.is_reached(found)
+                for bar, found in zip(hypothesis.bars, intervals, strict=True)
+            )
             verdict = "holds" if reached else "does not hold"
             if seeds < len(SEEDS):
                 verdict = f"not finished (so far it {verdict})"
-            cells = [f"{METRICS[b.metric]} {shown(i)}" for b, i in zip(hypothesis.bars, intervals, strict=True)]
+            cells = [
+                f"{METRICS[b.metric]} {shown(i)}"
+                for b, i in zip(hypothesis.bars, intervals, strict=True)
+            ]
             yield f"| {hypothesis.name} | {title_of(setting)} | {seeds} | {'; '.join(cells)} | {verdict} |"
 
 
@@ -153,10 +196,15 @@ def figures(results: Results) -> Iterator[str]:
             seeds = results.seeds(arm)
             if not seeds:
                 continue
-            seconds = [sum(results.lines[arm, seed]["cpu_s"].values()) for seed in seeds]
+            seconds = [
+                sum(results.lines[arm, seed]["cpu_s"].values()) for seed in seeds
+            ]
             for system, title in (("head", "head alone"), ("fused", "fused")):
                 means = results.means(arm, system)
-                values = [means[key] for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1", "1-5")]
+                values = [
+                    means[key]
+                    for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1", "1-5")
+                ]
                 cells = " | ".join(f"{value:.1f}" for value in values)
                 minutes = f"{np.mean(seconds) / 60:.1f}" if system == "head" else ""
                 yield f"| {start} | {epochs} | {len(seeds)} | {title} | {cells} | {minutes} |"
@@ -170,7 +218,9 @@ def comparisons(results: Results) -> Iterator[str]:
         for system, title in (("head", "head alone"), ("fused", "fused")):
             contrast = contrast_of(results, better, worse, system)
             if contrast is not None:
-                cells = " | ".join(shown(results.contrast(contrast, metric)) for metric in METRICS)
+                cells = " | ".join(
+                    shown(results.contrast(contrast, metric)) for metric in METRICS
+                )
                 seeds = len(results.seeds(*contrast.weights))
                 yield f"| {arm_of(*better)} − {arm_of(*worse)} | {title} | {seeds} | {cells} |"
 
@@ -180,15 +230,25 @@ def draw(all_results: dict[str, Results], path: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams.update({"svg.hashsalt": "few epochs", "svg.fonttype": "none", "font.size": 9})
-    styles = {"random": ("#777777", "o--"), "rows": ("#0a5", "s-"), "everything": ("#05a", "^-")}
+    mpl.rcParams.update(
+        {"svg.hashsalt": "few epochs", "svg.fonttype": "none", "font.size": 9}
+    )
+    styles = {
+        "random": ("#777777", "o--"),
+        "rows": ("#0a5", "s-"),
+        "everything": ("#05a", "^-"),
+    }
     figure = Figure(figsize=(3 * len(all_results) + 0.6, 4.8), layout="constrained")
     axes = figure.subplots(2, len(all_results), squeeze=False, sharex=True)
     for column, (setting, results) in enumerate(all_results.items()):
         for axis, key in zip(axes[:, column], ("ndcg@5", "macro_f1"), strict=True):
             for start, (colour, style) in styles.items():
-                epochs = [count for count in EPOCHS if results.seeds(arm_of(start, count))]
-                means = [results.means(arm_of(start, count), "head")[key] for count in epochs]
+                epochs = [
+                    count for count in EPOCHS if results.seeds(arm_of(start, count))
+                ]
+                means = [
+                    results.means(arm_of(start, count), "head")[key] for count in epochs
+                ]
                 axis.plot(epochs, means, style, color=colour, label=start)
             axis.set_ylabel(METRICS[key])
             axis.set_xscale("log", base=2)
@@ -201,13 +261,22 @@ def draw(all_results: dict[str, Results], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="where few_epochs.py wrote its lines")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "directory", type=Path, help="where few_epochs.py wrote its lines"
+    )
     parser.add_argument("--resamples", type=int, default=10_000)
     parser.add_argument("--picture", type=Path, help="draw this SVG file, too")
     arguments = parser.parse_args()
-    finished = [name for name in SETTINGS if (arguments.directory / f"{name}.jsonl").exists()]
-    all_results = {name: read_results(arguments.directory, name, arguments.resamples) for name in finished}
+    finished = [
+        name for name in SETTINGS if (arguments.directory / f"{name}.jsonl").exists()
+    ]
+    all_results = {
+        name: read_results(arguments.directory, name, arguments.resamples)
+        for name in finished
+    }
     print("\n".join(verdicts(all_results)))
     for setting, results in all_results.items():
         print(f"\n## {title_of(setting)}\n")

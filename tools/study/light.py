@@ -51,7 +51,13 @@ MULTILEVEL = {"kind": "multilevel", "embedding": EMBEDDING, "dropout": 0.2}
 MINILM = {"kind": "hugging_face", "name": "packaged:all-MiniLM-L6-v2"}
 NGRAMS = {"ngrams": 3, "min_documents": 3, "most_terms": 600_000}
 LINEAR = [
-    {"kind": "linear", "most_terms": 600_000, "weighting": "log_odds", "penalty": 0.5, "prune": 0.01},
+    {
+        "kind": "linear",
+        "most_terms": 600_000,
+        "weighting": "log_odds",
+        "penalty": 0.5,
+        "prune": 0.01,
+    },
     {"kind": "word_neighbours"},
 ]
 Json = dict[str, Any]
@@ -94,12 +100,18 @@ SOURCES = {
 SYSTEMS: dict[str, Json] = {
     "bag": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean")},
     "cnn": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max")},
-    "bigru": {"encoder": {"kind": "bigru", "embedding": EMBEDDING}, "head": flat("attention")},
+    "bigru": {
+        "encoder": {"kind": "bigru", "embedding": EMBEDDING},
+        "head": flat("attention"),
+    },
     "self_attention": {
         "encoder": {"kind": "self_attention", "embedding": EMBEDDING, "dropout": 0.2},
         "head": flat("attention"),
     },
-    "multilevel": {"encoder": {**MULTILEVEL, "feed_forward": 192}, "head": flat("attention")},
+    "multilevel": {
+        "encoder": {**MULTILEVEL, "feed_forward": 192},
+        "head": flat("attention"),
+    },
     "multilevel+low_rank": {
         "encoder": {**MULTILEVEL, "transform": "low_rank"},
         "head": flat("attention"),
@@ -110,8 +122,16 @@ SYSTEMS: dict[str, Json] = {
     },
     # runs of 1 to 3 words alone
     "scorers": {"encoder": MINILM, "head": {"kind": "none"}, "scorers": LINEAR},
-    "bag+scorers": {"encoder": {"kind": "bag", "embedding": EMBEDDING}, "head": flat("mean"), "scorers": LINEAR},
-    "cnn+scorers": {"encoder": {"kind": "cnn", "embedding": EMBEDDING}, "head": flat("max"), "scorers": LINEAR},
+    "bag+scorers": {
+        "encoder": {"kind": "bag", "embedding": EMBEDDING},
+        "head": flat("mean"),
+        "scorers": LINEAR,
+    },
+    "cnn+scorers": {
+        "encoder": {"kind": "cnn", "embedding": EMBEDDING},
+        "head": flat("max"),
+        "scorers": LINEAR,
+    },
     "bigru+scorers": {
         "encoder": {"kind": "bigru", "embedding": EMBEDDING},
         "head": flat("attention"),
@@ -140,7 +160,10 @@ def sized(encoder: Json, width: int) -> Json:
         return encoder
     found = encoder | {"embedding": encoder["embedding"] | {"width": width}}
     if encoder["kind"] in ("self_attention", "multilevel"):
-        found |= {"width": width, "feed_forward": encoder.get("feed_forward", 512) * width // WIDTH}
+        found |= {
+            "width": width,
+            "feed_forward": encoder.get("feed_forward", 512) * width // WIDTH,
+        }
     return found
 
 
@@ -155,7 +178,10 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
     prefix = "" if arguments.set == "imdb" else f"{arguments.set}-"
     label = f"{prefix}{name}-{size or 'all'}-{arguments.max_length}{shape}-{seed}"
     rates = (5e-5, 0.9) if pretrained else (1e-3, 1.0)
-    rate, layers = dict(zip(("encoder_learning_rate", "layer_decay"), rates, strict=True)), system.get("layers", -1)
+    rate, layers = (
+        dict(zip(("encoder_learning_rate", "layer_decay"), rates, strict=True)),
+        system.get("layers", -1),
+    )
     epochs = arguments.epochs or (3 if pretrained else 8)
     content = {
         "name": label.replace("+", "_"),
@@ -167,7 +193,9 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
                 "columns": source.columns,
             },
             "corpus": str(arguments.work / corpus),
-            "tokenizer": None if pretrained else {"kind": "trained", "vocab_size": 20_000},
+            "tokenizer": None
+            if pretrained
+            else {"kind": "trained", "vocab_size": 20_000},
             "max_length": arguments.max_length,
             "words": NGRAMS if system.get("scorers") else {},
             "split": {"dev": CHOOSING, "test": HELD_OUT},
@@ -181,8 +209,14 @@ def configuration(name: str, seed: int, arguments: argparse.Namespace) -> RunCon
             "scorers": system.get("scorers", []),
         },
         "finetune": {
-            "phases": [{"epochs": epochs, "encoder_layers": layers, **(rate if layers else {})}],
-            "optimizer": {"learning_rate": 1e-3, "weight_decay": 0.05, "schedule": "linear"},
+            "phases": [
+                {"epochs": epochs, "encoder_layers": layers, **(rate if layers else {})}
+            ],
+            "optimizer": {
+                "learning_rate": 1e-3,
+                "weight_decay": 0.05,
+                "schedule": "linear",
+            },
             "loss": {"kind": "cross_entropy", "label_smoothing": 0.05},
             "metric": "accuracy",
         },
@@ -210,7 +244,10 @@ def balanced_rows(labels_N: NDArray[np.str_]) -> NDArray[np.intp]:
     """Rows, in order, of as many documents of each label as the rarest has; drawn with a fixed seed."""
     generator = np.random.default_rng(0)
     found, counts = np.unique(labels_N, return_counts=True)
-    drawn = [generator.choice(np.flatnonzero(labels_N == label), counts.min(), replace=False) for label in found]
+    drawn = [
+        generator.choice(np.flatnonzero(labels_N == label), counts.min(), replace=False)
+        for label in found
+    ]
     return np.sort(np.concatenate(drawn))
 
 
@@ -221,14 +258,22 @@ def run(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
     paths = RunPaths.of(config)
     corpus = Corpus.open(paths.corpus)
     model = config.model.build(len(corpus.tokenizer()), len(corpus.labels))
-    counts = {"parameters": sum(p.numel() for p in model.parameters()), "train_s": train_seconds(paths)}
-    return right_of_run(paths.evaluation("test") / "predictions.parquet", corpus), counts
+    counts = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "train_s": train_seconds(paths),
+    }
+    return right_of_run(
+        paths.evaluation("test") / "predictions.parquet", corpus
+    ), counts
 
 
 def right_of_run(predictions: Path, corpus: Corpus) -> NDArray[np.bool_]:
     """Whether the best label is the true one, for each held-out document in the order of their ids."""
     table = pq.read_table(predictions).to_pydict()
-    best = {doc_id: labels[0] for doc_id, labels in zip(table["doc_id"], table["labels"], strict=True)}
+    best = {
+        doc_id: labels[0]
+        for doc_id, labels in zip(table["doc_id"], table["labels"], strict=True)
+    }
     true = true_labels(corpus, "test")
     return np.array([best[doc_id] == true[doc_id] for doc_id in sorted(true)])
 
@@ -236,23 +281,44 @@ def right_of_run(predictions: Path, corpus: Corpus) -> NDArray[np.bool_]:
 def true_labels(corpus: Corpus, name: str) -> dict[str, str]:
     split = corpus.split(name)
     ids = (int(split.label_ids(row)[0]) for row in range(len(split)))
-    return dict(zip(split.doc_ids(), (corpus.labels.labels[i] for i in ids), strict=True))
+    return dict(
+        zip(split.doc_ids(), (corpus.labels.labels[i] for i in ids), strict=True)
+    )
 
 
 def run_tfidf(config: RunConfig) -> tuple[NDArray[np.bool_], Json]:
     """TF-IDF of words and pairs of words, logistic regression, C chosen on dev: what a user would pick instead."""
     corpus = prepare_stage(config)
     documents = config.data.source.build().read(map_processes, Progress(enabled=False))
-    text = {document.doc_id: document.text for document in documents if isinstance(document, Document)}
-    splits = {name: sorted(true_labels(corpus, name).items()) for name in ("train", "dev", "test")}
+    text = {
+        document.doc_id: document.text
+        for document in documents
+        if isinstance(document, Document)
+    }
+    splits = {
+        name: sorted(true_labels(corpus, name).items())
+        for name in ("train", "dev", "test")
+    }
     start = time.perf_counter()
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     fitted = vectorizer.fit_transform([text[doc_id] for doc_id, _ in splits["train"]])
-    inputs = {name: vectorizer.transform([text[doc_id] for doc_id, _ in splits[name]]) for name in ("dev", "test")}
-    labels = {name: np.array([label for _, label in pairs]) for name, pairs in splits.items()}
-    models = [LogisticRegression(C=c, max_iter=500).fit(fitted, labels["train"]) for c in (1, 10, 100)]
+    inputs = {
+        name: vectorizer.transform([text[doc_id] for doc_id, _ in splits[name]])
+        for name in ("dev", "test")
+    }
+    labels = {
+        name: np.array([label for _, label in pairs]) for name, pairs in splits.items()
+    }
+    models = [
+        LogisticRegression(C=c, max_iter=500).fit(fitted, labels["train"])
+        for c in (1, 10, 100)
+    ]
     best = max(models, key=lambda model: model.score(inputs["dev"], labels["dev"]))
-    counts = {"parameters": int(best.coef_.size), "train_s": time.perf_counter() - start, "C": best.C}
+    counts = {
+        "parameters": int(best.coef_.size),
+        "train_s": time.perf_counter() - start,
+        "C": best.C,
+    }
     return best.predict(inputs["test"]) == labels["test"], counts
 
 
@@ -264,7 +330,12 @@ def resampled(right_SN: NDArray[np.bool_]) -> NDArray[np.float64]:
     generator = np.random.default_rng(0)
     seeds, documents = right_SN.shape
     drawn = [generator.integers(documents, size=documents) for _ in range(RESAMPLES)]
-    return np.array([right_SN[generator.integers(seeds, size=seeds)].mean(0)[rows].mean() for rows in drawn])
+    return np.array(
+        [
+            right_SN[generator.integers(seeds, size=seeds)].mean(0)[rows].mean()
+            for rows in drawn
+        ]
+    )
 
 
 def interval(values: NDArray[np.float64]) -> list[float]:
@@ -272,9 +343,15 @@ def interval(values: NDArray[np.float64]) -> list[float]:
     return [round(float(value), 4) for value in np.quantile(values, [0.025, 0.975])]
 
 
-def difference(name: str, right_SN: NDArray[np.bool_], other: str, other_SN: NDArray[np.bool_]) -> Json:
+def difference(
+    name: str, right_SN: NDArray[np.bool_], other: str, other_SN: NDArray[np.bool_]
+) -> Json:
     """How far one system is ahead of another on the same documents."""
-    row: Json = {"name": name, "against": other, "difference": round(float(right_SN.mean() - other_SN.mean()), 4)}
+    row: Json = {
+        "name": name,
+        "against": other,
+        "difference": round(float(right_SN.mean() - other_SN.mean()), 4),
+    }
     return row | {"ci95": interval(resampled(right_SN) - resampled(other_SN))}
 
 
@@ -289,9 +366,19 @@ def study(name: str, arguments: argparse.Namespace) -> tuple[Json, NDArray[np.bo
     right_SN = np.array([right for right, _ in runs])
     by_seed = right_SN.mean(1).tolist()
     seconds = [counts["train_s"] for _, counts in runs if counts["train_s"] is not None]
-    row: Json = {"name": name, "accuracy": round(statistics.mean(by_seed), 4), "ci95": interval(resampled(right_SN))}
-    row |= {"by_seed": [round(a, 4) for a in by_seed], "held_out": right_SN.shape[1], **runs[0][1]}
-    return row | {"train_s": round(statistics.mean(seconds), 1) if seconds else None}, right_SN
+    row: Json = {
+        "name": name,
+        "accuracy": round(statistics.mean(by_seed), 4),
+        "ci95": interval(resampled(right_SN)),
+    }
+    row |= {
+        "by_seed": [round(a, 4) for a in by_seed],
+        "held_out": right_SN.shape[1],
+        **runs[0][1],
+    }
+    return row | {
+        "train_s": round(statistics.mean(seconds), 1) if seconds else None
+    }, right_SN
 
 
 def verdicts(rows: dict[str, Json]) -> list[Json]:
@@ -300,28 +387,74 @@ def verdicts(rows: dict[str, Json]) -> list[Json]:
     own = {name: row for name, row in rows.items() if name != TFIDF}
     if own:
         best = max(own.values(), key=lambda row: row["accuracy"])
-        found.append({"name": f"best_accuracy_{best['name']}", "ratio": best["accuracy"], "bar": GOAL})
+        found.append(
+            {
+                "name": f"best_accuracy_{best['name']}",
+                "ratio": best["accuracy"],
+                "bar": GOAL,
+            }
+        )
         found[-1]["holds"] = best["accuracy"] >= GOAL
     if {"multilevel", "self_attention"} <= rows.keys():
         gap = rows["multilevel"]["ci95"][0] - rows["self_attention"]["ci95"][1]
         name = "multilevel_low_minus_self_attention_high"
-        found.append({"name": name, "ratio": round(gap, 4), "bar": 0.0, "holds": gap > 0})
+        found.append(
+            {"name": name, "ratio": round(gap, 4), "bar": 0.0, "holds": gap > 0}
+        )
     return found
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", default=",".join([TFIDF, *SYSTEMS]), help="comma-separated")
-    parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[1])
-    parser.add_argument("--low-resource", type=int, help="train on this many reviews only")
-    parser.add_argument("--test-documents", type=int, help="measure on fewer held-out reviews, to try things out")
-    parser.add_argument("--max-length", type=int, default=256, help="tokens of a review")
-    parser.add_argument("--width", type=int, default=WIDTH, help="of the encoders that start from scratch")
-    parser.add_argument("--epochs", type=int, help="instead of 8 from scratch and 3 of a pretrained encoder")
-    parser.add_argument("--against", help="print how far each system is ahead of this one, with its interval")
-    parser.add_argument("--set", choices=list(SOURCES), default="imdb", help="reviews by sentiment, or records by kind")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder with the data sets")
-    parser.add_argument("--work", type=Path, default=Path("runs/light_study"), help="where corpora and runs go")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--systems", default=",".join([TFIDF, *SYSTEMS]), help="comma-separated"
+    )
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[1]
+    )
+    parser.add_argument(
+        "--low-resource", type=int, help="train on this many reviews only"
+    )
+    parser.add_argument(
+        "--test-documents",
+        type=int,
+        help="measure on fewer held-out reviews, to try things out",
+    )
+    parser.add_argument(
+        "--max-length", type=int, default=256, help="tokens of a review"
+    )
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=WIDTH,
+        help="of the encoders that start from scratch",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        help="instead of 8 from scratch and 3 of a pretrained encoder",
+    )
+    parser.add_argument(
+        "--against",
+        help="print how far each system is ahead of this one, with its interval",
+    )
+    parser.add_argument(
+        "--set",
+        choices=list(SOURCES),
+        default="imdb",
+        help="reviews by sentiment, or records by kind",
+    )
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="folder with the data sets"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("runs/light_study"),
+        help="where corpora and runs go",
+    )
     return parser.parse_args()
 
 
@@ -332,7 +465,9 @@ def main() -> int:
     if unknown:
         sys.exit(f"no system {unknown[0]!r}; there are: {', '.join([TFIDF, *SYSTEMS])}")
     if arguments.against and arguments.against not in names:
-        sys.exit(f"--against {arguments.against}: not among --systems {arguments.systems}")
+        sys.exit(
+            f"--against {arguments.against}: not among --systems {arguments.systems}"
+        )
     rows: dict[str, Json] = {}
     right: dict[str, NDArray[np.bool_]] = {}
     for name in names:
@@ -340,7 +475,9 @@ def main() -> int:
         print(json.dumps(rows[name]), flush=True)
     for name in right if arguments.against else ():
         if name != arguments.against:
-            row = difference(name, right[name], arguments.against, right[arguments.against])
+            row = difference(
+                name, right[name], arguments.against, right[arguments.against]
+            )
             print(json.dumps(row), flush=True)
     goals = verdicts(rows) if arguments.set == "imdb" else []
     for goal in goals:

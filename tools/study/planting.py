@@ -83,7 +83,9 @@ class Shared:
         self.config, self.paths = config, RunPaths.of(config)
         self.corpus = prepare_corpus(config)
         self.counts_L = np.asarray(self.corpus.labels.train_counts, np.int64)
-        self.ranking: TokenRanking = rank_corpus(self.corpus, config.mig, self.paths.ranking)[0]
+        self.ranking: TokenRanking = rank_corpus(
+            self.corpus, config.mig, self.paths.ranking
+        )[0]
         self._scored: dict[str, list[list[Scored]]] = {}
 
     def gold(self, name: str) -> Gold:
@@ -103,14 +105,22 @@ class Shared:
     def scorers(self) -> dict[str, Scorer]:
         """The scorers by name, fitted."""
         settings = self.config.model.scorers
-        return {name: one.fit(self.training) for name, one in zip(names_of(settings), settings, strict=True)}
+        return {
+            name: one.fit(self.training)
+            for name, one in zip(names_of(settings), settings, strict=True)
+        }
 
     def scored(self, worker: Worker, split: Split) -> list[list[Scored]]:
         """What the scorers say of a half, by batch of the worker; batches are the same in all runs."""
         if split.name not in self._scored:
-            features = (Features(split.words(one.documents)) for one in worker.batches.share(split, ENCODE_TOKENS))
+            features = (
+                Features(split.words(one.documents))
+                for one in worker.batches.share(split, ENCODE_TOKENS)
+            )
             scorers = self.scorers.values()
-            self._scored[split.name] = [[scorer.score(some) for scorer in scorers] for some in features]
+            self._scored[split.name] = [
+                [scorer.score(some) for scorer in scorers] for some in features
+            ]
         return self._scored[split.name]
 
 
@@ -137,19 +147,31 @@ def looks(shared: Shared, worker: Worker) -> dict[str, float]:
     found = {}
     if worker.planting.parts:
         worker.classifier.head.load_state_dict(load_file(worker.paths.planted))
-        found["mig_share_planted"] = attention_overlap(worker, shared.ranking)["attention"]
+        found["mig_share_planted"] = attention_overlap(worker, shared.ranking)[
+            "attention"
+        ]
         if "attention" in worker.planting.parts:
             found["planted_ndcg@10"] = token_ndcg(worker)
     load_best(worker)
     overlap = attention_overlap(worker, shared.ranking)
-    return found | {"mig_share": overlap["attention"], "mig_share_chance": overlap["chance"]}
+    return found | {
+        "mig_share": overlap["attention"],
+        "mig_share_chance": overlap["chance"],
+    }
 
 
 def score(shared: Shared, worker: Worker, name: str) -> Half:
     """Score one half with the best weights."""
-    split, scored = worker.corpus.split(name), shared.scored(worker, worker.corpus.split(name))
+    split, scored = (
+        worker.corpus.split(name),
+        shared.scored(worker, worker.corpus.split(name)),
+    )
     collate, k = (
-        worker.batches.collator(split, cached=worker.config.finetune.cache_hidden and not worker.encoder_use.trains),
+        worker.batches.collator(
+            split,
+            cached=worker.config.finetune.cache_hidden
+            and not worker.encoder_use.trains,
+        ),
         worker.config.model.fusion.candidates,
     )
     batches = worker.batches.share(split, ENCODE_TOKENS)
@@ -157,7 +179,12 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
     worker.classifier.eval()
     for one, others in zip(batches, scored, strict=True):
         with torch.inference_mode(), worker.strategy.autocast():
-            head = DenseScored(worker.classifier(collate(one).to(worker.strategy.device)).float().cpu().numpy())
+            head = DenseScored(
+                worker.classifier(collate(one).to(worker.strategy.device))
+                .float()
+                .cpu()
+                .numpy()
+            )
         best = head.top(worker.config.evaluate.top_k)
         tops.append(SparsePredictions(best.label_ids_NK, expit(best.scores_NK)))
         parts.append(Pairs.of([*others, head], k))
@@ -167,7 +194,9 @@ def score(shared: Shared, worker: Worker, name: str) -> Half:
     return Half(head_N, Pairs.concatenate(parts).take(order))
 
 
-def alone(shared: Shared, choose: SparsePredictions, measure: SparsePredictions) -> tuple[dict[str, Any], Predicted]:
+def alone(
+    shared: Shared, choose: SparsePredictions, measure: SparsePredictions
+) -> tuple[dict[str, Any], Predicted]:
     """Calibrated and with a threshold, both fitted on one half; measured on the other."""
     gold_NL, bins = shared.gold(CHOOSE).labels_NL, shared.config.evaluate.bins
     calibration = fit_calibration(choose, gold_NL, shared.counts_L, bins)
@@ -175,7 +204,9 @@ def alone(shared: Shared, choose: SparsePredictions, measure: SparsePredictions)
     return figures(shared, calibrated(measure, calibration), decision)
 
 
-def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -> tuple[dict[str, Any], Predicted]:
+def fused(
+    shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]
+) -> tuple[dict[str, Any], Predicted]:
     """By a fusion that is fitted on one half, and a threshold for predictions that it was not fitted on."""
     config, gold_NL = shared.config.model.fusion, shared.gold(CHOOSE).labels_NL
     occurrences = Occurrences.without_pairs(shared.counts_L)
@@ -187,30 +218,52 @@ def fused(shared: Shared, choose: Pairs, measure: Pairs, names: Sequence[str]) -
     return figures(shared, fitted, decision)
 
 
-def figures(shared: Shared, predictions: SparsePredictions, decision: Decision) -> tuple[dict[str, Any], Predicted]:
+def figures(
+    shared: Shared, predictions: SparsePredictions, decision: Decision
+) -> tuple[dict[str, Any], Predicted]:
     """Metrics of the measured half in percent, and what was predicted."""
     gold, documents = shared.gold(MEASURE), shared.corpus.train_documents
     config = replace(shared.config.evaluate, resamples=0)
     found = evaluate(
-        predictions, gold.labels_NL, shared.corpus.labels, documents, config=config, decision=decision
+        predictions,
+        gold.labels_NL,
+        shared.corpus.labels,
+        documents,
+        config=config,
+        decision=decision,
     ).metrics
     shown = {key: round(100 * found[key], 3) for key in KEYS}
-    bins = {name: round(100 * (one["macro_f1"] or 0), 3) for name, one in found["bins"].items()}
-    return shown | {"bins": bins, "threshold": decision.threshold}, Predicted.of(predictions, gold, decision)
+    bins = {
+        name: round(100 * (one["macro_f1"] or 0), 3)
+        for name, one in found["bins"].items()
+    }
+    return shown | {"bins": bins, "threshold": decision.threshold}, Predicted.of(
+        predictions, gold, decision
+    )
 
 
 def curves(paths: RunPaths) -> dict[str, list[dict[str, float]]]:
     """Dev metrics after each epoch, by stage."""
     found: dict[str, list[dict[str, float]]] = {}
-    for row in map(json.loads, paths.metrics_log.read_text(encoding="utf-8").splitlines()):
-        epoch = {key.removeprefix("dev/"): round(value, 5) for key, value in row.items() if key.startswith("dev/")}
-        kept = {key: epoch[key] for key in ("ndcg@5", "ndcg@10", "macro_f1") if key in epoch}
+    for row in map(
+        json.loads, paths.metrics_log.read_text(encoding="utf-8").splitlines()
+    ):
+        epoch = {
+            key.removeprefix("dev/"): round(value, 5)
+            for key, value in row.items()
+            if key.startswith("dev/")
+        }
+        kept = {
+            key: epoch[key] for key in ("ndcg@5", "ndcg@10", "macro_f1") if key in epoch
+        }
         if kept:
             found.setdefault(row["stage"], []).append(kept)
     return found
 
 
-def one_run(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def one_run(
+    shared: Shared, setting: str, arm: str, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Train and measure one run: its figures, and its predictions."""
     began, config = time.perf_counter(), arm_config(shared.config, setting, arm, seed)
     seconds = train(shared, config, arm)
@@ -219,28 +272,47 @@ def one_run(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[str
         share = looks(shared, worker)
         choose, measure = (score(shared, worker, name) for name in (CHOOSE, MEASURE))
     head, head_predicted = alone(shared, choose.head, measure.head)
-    both, both_predicted = fused(shared, choose.pairs, measure.pairs, [*shared.scorers, HEAD])
-    line = {"head": head, "fused": both, **share, "curves": curves(RunPaths.of(config)), "cpu_s": seconds}
+    both, both_predicted = fused(
+        shared, choose.pairs, measure.pairs, [*shared.scorers, HEAD]
+    )
+    line = {
+        "head": head,
+        "fused": both,
+        **share,
+        "curves": curves(RunPaths.of(config)),
+        "cpu_s": seconds,
+    }
     shutil.rmtree(RunPaths.of(config).root)
     line["wall_s"] = round(time.perf_counter() - began, 1)
     return line, {"head": head_predicted.to_json(), "fused": both_predicted.to_json()}
 
 
-def reference(shared: Shared, setting: str, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def reference(
+    shared: Shared, setting: str, arm: str, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A system without a head on the same documents: the scorers fused, or a linear tree."""
     began, k = time.process_time(), shared.config.model.fusion.candidates
     halves = [Features(shared.corpus.split(name).words()) for name in (CHOOSE, MEASURE)]
     if arm == "scorers":
-        scored = [[scorer.score(half) for scorer in shared.scorers.values()] for half in halves]
-        found, predicted = fused(shared, *(Pairs.of(one, k) for one in scored), names=list(shared.scorers))
+        scored = [
+            [scorer.score(half) for scorer in shared.scorers.values()]
+            for half in halves
+        ]
+        found, predicted = fused(
+            shared, *(Pairs.of(one, k) for one in scored), names=list(shared.scorers)
+        )
     else:
         tree = TreeConfig(shape="parabel").fit(shared.training)
         best = [tree.score(half).top(shared.config.evaluate.top_k) for half in halves]
         found, predicted = alone(shared, *best)
-    return {"head": found, "cpu_s": {"all": round(time.process_time() - began, 1)}}, {"head": predicted.to_json()}
+    return {"head": found, "cpu_s": {"all": round(time.process_time() - began, 1)}}, {
+        "head": predicted.to_json()
+    }
 
 
-def missing(setting: str, seeds: Sequence[int], only: Sequence[str], out: Path) -> Iterator[tuple[str, int]]:
+def missing(
+    setting: str, seeds: Sequence[int], only: Sequence[str], out: Path
+) -> Iterator[tuple[str, int]]:
     """Runs of a setting without a line: the reference systems, then five arms at a time, seed by seed.
 
     Args:
@@ -272,11 +344,16 @@ def study(setting: str, arguments: argparse.Namespace) -> None:
     if not todo:
         return
     shared = Shared(setting_config(setting, arguments.data, arguments.work))
-    lines, outcomes = (arguments.out / f"{setting}{end}.jsonl" for end in ("", ".outcomes"))
+    lines, outcomes = (
+        arguments.out / f"{setting}{end}.jsonl" for end in ("", ".outcomes")
+    )
     if not outcomes.exists():
         append(outcomes, shared.gold(MEASURE).to_json())
     state = git_state()
-    made_by = {"commit": None if state is None else state.commit, "versions": versions()}
+    made_by = {
+        "commit": None if state is None else state.commit,
+        "versions": versions(),
+    }
     made_by["train_documents"] = shared.corpus.train_documents
     for arm, seed in todo:
         work = reference if arm in ("scorers", "parabel") else one_run
@@ -284,7 +361,10 @@ def study(setting: str, arguments: argparse.Namespace) -> None:
         name = {"setting": setting, "arm": arm, "seed": seed}
         append(outcomes, name | predicted)
         append(lines, name | line | made_by)
-        print(json.dumps(name | {"head": line["head"], "cpu_s": line["cpu_s"]}), flush=True)
+        print(
+            json.dumps(name | {"head": line["head"], "cpu_s": line["cpu_s"]}),
+            flush=True,
+        )
 
 
 def _names(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
@@ -293,22 +373,48 @@ def _names(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
         for name in text.split(","):
             if name not in known:
-                raise argparse.ArgumentTypeError(f"no {name!r}; there are: {', '.join(known)}")
+                raise argparse.ArgumentTypeError(
+                    f"no {name!r}; there are: {', '.join(known)}"
+                )
         return text.split(",")
 
     return parse
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path, help="folder with the data sets")
     parser.add_argument(
-        "--settings", type=_names(SETTINGS), default=list(SETTINGS), help="comma-separated, in this order"
+        "--settings",
+        type=_names(SETTINGS),
+        default=list(SETTINGS),
+        help="comma-separated, in this order",
     )
-    parser.add_argument("--seeds", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 3, 4, 5])
-    parser.add_argument("--arms", type=_names(ARMS), default=[], help="comma-separated; default: all of a setting")
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/planting"), help="where the lines go")
-    parser.add_argument("--work", type=Path, default=Path("runs/planting_study"), help="where corpora and runs go")
+    parser.add_argument(
+        "--seeds",
+        type=lambda text: [int(one) for one in text.split(",")],
+        default=[1, 2, 3, 4, 5],
+    )
+    parser.add_argument(
+        "--arms",
+        type=_names(ARMS),
+        default=[],
+        help="comma-separated; default: all of a setting",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("docs/benchmarks/planting"),
+        help="where the lines go",
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("runs/planting_study"),
+        help="where corpora and runs go",
+    )
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for setting in arguments.settings:

@@ -28,7 +28,9 @@ _BITS = 1 << np.arange(AT)
 
 def pack(array: NDArray[np.generic]) -> str:
     """Bytes of an array, compressed, as text."""
-    return base64.b85encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode("ascii")
+    return base64.b85encode(
+        zlib.compress(np.ascontiguousarray(array).tobytes(), 9)
+    ).decode("ascii")
 
 
 def unpack(text: str, dtype: type[np.generic]) -> NDArray[Any]:
@@ -61,10 +63,14 @@ class Gold:
     @classmethod
     def from_json(cls, line: dict[str, Any]) -> "Gold":
         """From what `to_json` gave."""
-        starts = np.concatenate([[0], np.cumsum(unpack(line["per_document"], np.uint16), dtype=np.int64)])
+        starts = np.concatenate(
+            [[0], np.cumsum(unpack(line["per_document"], np.uint16), dtype=np.int64)]
+        )
         ids = unpack(line["ids"], np.uint16).astype(np.int32)
         shape = (len(starts) - 1, line["labels"])
-        matrix = sparse.csr_array((np.ones(len(ids), np.bool_), ids, starts), shape=shape)
+        matrix = sparse.csr_array(
+            (np.ones(len(ids), np.bool_), ids, starts), shape=shape
+        )
         return cls(matrix, unpack(line["train_counts"], np.uint32).astype(np.int64))
 
 
@@ -83,20 +89,31 @@ class Predicted:
     best_N: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, predictions: SparsePredictions, gold: Gold, decision: Decision) -> "Predicted":
+    def of(
+        cls, predictions: SparsePredictions, gold: Gold, decision: Decision
+    ) -> "Predicted":
         """Labels by a decision."""
         hits_NK = match(predictions.label_ids_NK, gold.labels_NL)
         chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
         rows, columns = np.nonzero(chosen_NK & hits_NK)
         found = sparse.csr_array(
-            (np.ones(len(rows), np.bool_), (rows, predictions.label_ids_NK[rows, columns])),
+            (
+                np.ones(len(rows), np.bool_),
+                (rows, predictions.label_ids_NK[rows, columns]),
+            ),
             shape=gold.labels_NL.shape,
         )
         gold_rows = np.repeat(np.arange(len(hits_NK)), np.diff(gold.labels_NL.indptr))
-        right_G = np.asarray(found[gold_rows, gold.labels_NL.indices]).ravel().astype(np.bool_)
+        right_G = (
+            np.asarray(found[gold_rows, gold.labels_NL.indices])
+            .ravel()
+            .astype(np.bool_)
+        )
         rows, columns = np.nonzero(chosen_NK & ~hits_NK)
         ids = predictions.label_ids_NK[rows, columns]
-        wrong = sparse.csr_array((np.ones(len(ids), np.bool_), (rows, ids)), shape=gold.labels_NL.shape)
+        wrong = sparse.csr_array(
+            (np.ones(len(ids), np.bool_), (rows, ids)), shape=gold.labels_NL.shape
+        )
         best_N = (hits_NK[:, :AT] * _BITS[: hits_NK.shape[1]]).sum(1).astype(np.uint8)
         return cls(right_G, wrong, best_N)
 
@@ -112,10 +129,21 @@ class Predicted:
     @classmethod
     def from_json(cls, line: dict[str, str], gold: Gold) -> "Predicted":
         """From what `to_json` gave."""
-        right_G = np.unpackbits(unpack(line["right"], np.uint8), count=gold.labels_NL.nnz).astype(np.bool_)
-        starts = np.concatenate([[0], np.cumsum(unpack(line["wrong_per_document"], np.uint16), dtype=np.int64)])
+        right_G = np.unpackbits(
+            unpack(line["right"], np.uint8), count=gold.labels_NL.nnz
+        ).astype(np.bool_)
+        starts = np.concatenate(
+            [
+                [0],
+                np.cumsum(
+                    unpack(line["wrong_per_document"], np.uint16), dtype=np.int64
+                ),
+            ]
+        )
         ids = unpack(line["wrong"], np.uint16).astype(np.int32)
-        wrong = sparse.csr_array((np.ones(len(ids), np.bool_), ids, starts), shape=gold.labels_NL.shape)
+        wrong = sparse.csr_array(
+            (np.ones(len(ids), np.bool_), ids, starts), shape=gold.labels_NL.shape
+        )
         return cls(right_G, wrong, unpack(line["best"], np.uint8))
 
     def outcome(self, gold: Gold) -> Outcome:
@@ -124,7 +152,9 @@ class Predicted:
         right = every.copy()  # eliminating zeros changes indices in place
         right.data = self.right_G.astype(np.float32)
         right.eliminate_zeros()
-        return Outcome(sparse.csr_array(right + self.wrong_NL.astype(np.float32)), right, every)
+        return Outcome(
+            sparse.csr_array(right + self.wrong_NL.astype(np.float32)), right, every
+        )
 
     def ratios(self, gold: Gold) -> dict[str, Ratio]:
         """P@1 and nDCG@5."""
@@ -133,7 +163,9 @@ class Predicted:
         gains_N = hits_NK @ discounts(AT) / ideal_gains(AT, np.maximum(counts_N, 1))
         some_N = (counts_N > 0).astype(np.float32)
         return {
-            "p@1": Ratio(hits_NK[:, 0].astype(np.float32), np.ones(len(hits_NK), np.float32)),
+            "p@1": Ratio(
+                hits_NK[:, 0].astype(np.float32), np.ones(len(hits_NK), np.float32)
+            ),
             "ndcg@5": Ratio(gains_N.astype(np.float32), some_N),
         }
 

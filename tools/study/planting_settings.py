@@ -14,7 +14,12 @@ from signal_controls import ExchangedConfig
 from xmtc.config.load import load_config
 from xmtc.files import replacing_file
 from xmtc.models.heads.config import PlantedPart
-from xmtc.planting.mig.config import ChiSquaredConfig, PointwiseConfig, SignalConfig, TfIdfConfig
+from xmtc.planting.mig.config import (
+    ChiSquaredConfig,
+    PointwiseConfig,
+    SignalConfig,
+    TfIdfConfig,
+)
 from xmtc.planting.plan import planting_plan
 from xmtc.run.config import RunConfig
 
@@ -29,13 +34,28 @@ ORDER = ("random_long", "planted_attention", "prototypes", "planted", "shuffled"
 """The arms of the planned comparisons."""
 PARTS = ("random_long", "planted_attention", "prototypes", "planted", "prototypes_long")
 """What the two parts of planting do, each by itself and together."""
-SIGNALS: dict[str, SignalConfig] = {"tfidf": TfIdfConfig(), "pmi": PointwiseConfig(), "chi2": ChiSquaredConfig()}
+SIGNALS: dict[str, SignalConfig] = {
+    "tfidf": TfIdfConfig(),
+    "pmi": PointwiseConfig(),
+    "chi2": ChiSquaredConfig(),
+}
 STAGE_1 = ("stage1_1", "stage1_20")
 RECIPES = ("published", "published_random")
-CLOSED = ("prototypes", "planted", "closed", "closed_attention", "closed_values", "closed_half", "chosen")
+CLOSED = (
+    "prototypes",
+    "planted",
+    "closed",
+    "closed_attention",
+    "closed_values",
+    "closed_half",
+    "chosen",
+)
 """The arms of the study of planting in closed form."""
 QUESTIONS = ("random", "shuffled", "common_only", *STAGE_1)
-SCORERS = [{"kind": "linear", "penalty": 0.1, "prune": 0.2}, {"kind": "word_neighbours"}]
+SCORERS = [
+    {"kind": "linear", "penalty": 0.1, "prune": 0.2},
+    {"kind": "word_neighbours"},
+]
 
 
 @dataclass(frozen=True)
@@ -78,8 +98,12 @@ ARMS = {
     "chosen": Arm(0, frozenset({"attention", "values"}), chosen=True, prototypes=True),
     "closed_attention": Arm(0, frozenset({"attention"}), prototypes=True),
     "closed_values": Arm(0, frozenset({"values"}), prototypes=True),
-    "closed_half": Arm(0, frozenset({"attention", "values"}), prototypes=True, half=True),
-    "closed_shuffled": Arm(0, frozenset({"attention", "values"}), prototypes=True, signal=ExchangedConfig()),
+    "closed_half": Arm(
+        0, frozenset({"attention", "values"}), prototypes=True, half=True
+    ),
+    "closed_shuffled": Arm(
+        0, frozenset({"attention", "values"}), prototypes=True, signal=ExchangedConfig()
+    ),
     "common_only": Arm(),  # the study takes rare labels out of the ranking
     **{name: Arm(epochs=int(name.removeprefix("stage1_"))) for name in STAGE_1},
 }
@@ -114,7 +138,12 @@ def _eurlex(documents: int | None, arms: Sequence[str]) -> Setting:
 
 def _trained(documents: int) -> Setting:
     """The encoder trains from the second epoch on."""
-    return Setting("eurlex57k_trained.yaml", "eurlex57k", documents, ("random", "prototypes", "chosen"))
+    return Setting(
+        "eurlex57k_trained.yaml",
+        "eurlex57k",
+        documents,
+        ("random", "prototypes", "chosen"),
+    )
 
 
 SETTINGS = {
@@ -128,7 +157,13 @@ SETTINGS = {
         max_length=510,
     ),
     "b": _eurlex(2000, (*ORDER, "random", "prototypes_long", *CLOSED[2:])),
-    "a1": Setting("eurlex57k_bigru.yaml", "eurlex57k", 2000, (*ORDER, "random", *SIGNALS, *CLOSED[2:]), epochs=3),
+    "a1": Setting(
+        "eurlex57k_bigru.yaml",
+        "eurlex57k",
+        2000,
+        (*ORDER, "random", *SIGNALS, *CLOSED[2:]),
+        epochs=3,
+    ),
     "g250": _eurlex(250, (*PARTS, *RECIPES, *CLOSED[2:])),
     "g500": _eurlex(500, (*PARTS, *QUESTIONS, *CLOSED[2:])),
     "l16000": _eurlex(16_000, ("prototypes", "chosen")),
@@ -136,7 +171,13 @@ SETTINGS = {
     "t2000": _trained(2000),
     "t16000": _trained(16_000),
     "l500": replace(_eurlex(500, ("prototypes", "chosen")), max_length=1024),
-    "n": Setting("eurlex57k_attention.yaml", "gnd_tib", 4000, ("prototypes", "chosen"), max_length=64),
+    "n": Setting(
+        "eurlex57k_attention.yaml",
+        "gnd_tib",
+        4000,
+        ("prototypes", "chosen"),
+        max_length=64,
+    ),
     "d": Setting("mimic4_layout_minilm.yaml", "mimic4_layout", None, PARTS, epochs=4),
 }
 
@@ -161,7 +202,9 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         "plant.method": "ranking",
         "plant.epochs": setting.epochs,
         "plant.patience": 0,
-        "plant.optimizer.learning_rate": 2e-3 if setting.data == "mimic4_layout" else 3e-3,
+        "plant.optimizer.learning_rate": 2e-3
+        if setting.data == "mimic4_layout"
+        else 3e-3,
         "plant.loss": {"kind": "listnet"},
         "finetune.patience": 0,
         "distributed.threads": 1,
@@ -174,14 +217,25 @@ def setting_config(name: str, data: Path, work: Path) -> RunConfig:
         overrides |= {"data.source.directory": str(folder), "plant.batch_size": 16}
     else:
         first, second = halves(folder / "dev.parquet", work / "dev" / setting.data)
-        files = {"train": str(folder / "train.parquet"), "dev": str(first), "test": str(second)}
-        overrides |= {"data.source.files": files, "data.source.labels.path": str(folder / "labels.parquet")}
+        files = {
+            "train": str(folder / "train.parquet"),
+            "dev": str(first),
+            "test": str(second),
+        }
+        overrides |= {
+            "data.source.files": files,
+            "data.source.labels.path": str(folder / "labels.parquet"),
+        }
         overrides |= {"data.limit.train": setting.documents, "data.limit.dev": None}
         if setting.columns is not None:
             overrides |= {"data.source.columns": setting.columns}
         if setting.max_length is not None:
             overrides |= {"data.max_length": setting.max_length}
-    return load_config(RunConfig, CONFIGS / setting.base, [f"{key}={json.dumps(v)}" for key, v in overrides.items()])
+    return load_config(
+        RunConfig,
+        CONFIGS / setting.base,
+        [f"{key}={json.dumps(v)}" for key, v in overrides.items()],
+    )
 
 
 def halves(dev: Path, folder: Path) -> tuple[Path, Path]:
@@ -205,7 +259,10 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
         name: of the arm.
         seed: of the run.
     """
-    arm, config = ARMS[name], replace(shared, name=f"{setting}-{name}-{seed}", seed=seed)
+    arm, config = (
+        ARMS[name],
+        replace(shared, name=f"{setting}-{name}-{seed}", seed=seed),
+    )
     if arm.published:
         config = _published(config, SETTINGS[setting])
     if arm.longer:
@@ -214,7 +271,10 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
     if isinstance(signal, ExchangedConfig):
         signal = replace(signal, seed=seed)
     if arm.half:
-        phases = tuple(replace(phase, epochs=-(-phase.epochs // 2)) for phase in config.finetune.phases)
+        phases = tuple(
+            replace(phase, epochs=-(-phase.epochs // 2))
+            for phase in config.finetune.phases
+        )
         config = replace(config, finetune=replace(config.finetune, phases=phases))
     epochs = arm.epochs
     if epochs is None:
@@ -224,7 +284,11 @@ def arm_config(shared: RunConfig, setting: str, name: str, seed: int) -> RunConf
         method="ranking" if epochs else "closed_form",
         epochs=epochs or None,
         choose_documents=config.plant.choose_documents if arm.chosen else 0,
-        parts=(*arm.closed, *(("attention",) if epochs else ()), *(("rows",) if arm.prototypes else ())),
+        parts=(
+            *arm.closed,
+            *(("attention",) if epochs else ()),
+            *(("rows",) if arm.prototypes else ()),
+        ),
     )
     return replace(config, plant=plant, mig=replace(config.mig, signal=signal))
 
@@ -243,7 +307,13 @@ def _published(config: RunConfig, setting: Setting) -> RunConfig:
     found = load_config(
         RunConfig,
         CONFIGS / setting.base,
-        [f"{section}={json.dumps(tree[section])}" for section in ("mig", "plant", "finetune")],
+        [
+            f"{section}={json.dumps(tree[section])}"
+            for section in ("mig", "plant", "finetune")
+        ],
     )
-    plant, finetune = replace(found.plant, patience=0), replace(found.finetune, patience=0)
+    plant, finetune = (
+        replace(found.plant, patience=0),
+        replace(found.finetune, patience=0),
+    )
     return replace(config, mig=found.mig, plant=plant, finetune=finetune)

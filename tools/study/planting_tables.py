@@ -51,8 +51,16 @@ def _above(_mean: float, low: float, _high: float) -> bool:
 
 
 CONTRASTS = (
-    Contrast("H1: planted_attention − random_long", {"planted_attention": 1, "random_long": -1}, holds=_above),
-    Contrast("H2: planted_attention − shuffled", {"planted_attention": 1, "shuffled": -1}, holds=_above),
+    Contrast(
+        "H1: planted_attention − random_long",
+        {"planted_attention": 1, "random_long": -1},
+        holds=_above,
+    ),
+    Contrast(
+        "H2: planted_attention − shuffled",
+        {"planted_attention": 1, "shuffled": -1},
+        holds=_above,
+    ),
     Contrast(
         "H3: prototypes − random, less half of planted − random",
         {"prototypes": 1, "planted": -0.5, "random": -0.5},
@@ -65,12 +73,20 @@ CONTRASTS = (
         holds=lambda _mean, low, high: low <= 0 <= high,
     ),
     Contrast(
-        "exploratory: planted_attention − random_long, fused", {"planted_attention": 1, "random_long": -1}, "fused"
+        "exploratory: planted_attention − random_long, fused",
+        {"planted_attention": 1, "random_long": -1},
+        "fused",
     ),
     Contrast("H5: planted − random_long", {"planted": 1, "random_long": -1}),
     Contrast("exploratory: prototypes − random", {"prototypes": 1, "random": -1}),
-    Contrast("exploratory: prototypes − random_long", {"prototypes": 1, "random_long": -1}),
-    Contrast("exploratory: prototypes − random_long, fused", {"prototypes": 1, "random_long": -1}, "fused"),
+    Contrast(
+        "exploratory: prototypes − random_long", {"prototypes": 1, "random_long": -1}
+    ),
+    Contrast(
+        "exploratory: prototypes − random_long, fused",
+        {"prototypes": 1, "random_long": -1},
+        "fused",
+    ),
     Contrast("exploratory: planted − random", {"planted": 1, "random": -1}),
     Contrast("closed − prototypes", {"closed": 1, "prototypes": -1}, holds=_above),
     Contrast("closed − prototypes, fused", {"closed": 1, "prototypes": -1}, "fused"),
@@ -78,24 +94,60 @@ CONTRASTS = (
     Contrast("closed − planted, fused", {"closed": 1, "planted": -1}, "fused"),
     Contrast("chosen − prototypes", {"chosen": 1, "prototypes": -1}, holds=_above),
     Contrast("chosen − prototypes, fused", {"chosen": 1, "prototypes": -1}, "fused"),
-    Contrast("closed_attention − prototypes", {"closed_attention": 1, "prototypes": -1}),
+    Contrast(
+        "closed_attention − prototypes", {"closed_attention": 1, "prototypes": -1}
+    ),
     Contrast("closed_values − prototypes", {"closed_values": 1, "prototypes": -1}),
     Contrast(
-        "closed_half − prototypes", {"closed_half": 1, "prototypes": -1}, holds=lambda mean, _low, _high: mean >= 0
+        "closed_half − prototypes",
+        {"closed_half": 1, "prototypes": -1},
+        holds=lambda mean, _low, _high: mean >= 0,
     ),
     Contrast("closed − closed_shuffled", {"closed": 1, "closed_shuffled": -1}),
     Contrast("exploratory: planted − prototypes", {"planted": 1, "prototypes": -1}),
-    Contrast("exploratory: planted − prototypes, fused", {"planted": 1, "prototypes": -1}, "fused"),
-    Contrast("exploratory: planted − prototypes_long", {"planted": 1, "prototypes_long": -1}),
-    Contrast("exploratory: planted − prototypes_long, fused", {"planted": 1, "prototypes_long": -1}, "fused"),
-    Contrast("exploratory: prototypes_long − prototypes", {"prototypes_long": 1, "prototypes": -1}),
-    Contrast("exploratory: published − published_random", {"published": 1, "published_random": -1}),
-    Contrast("exploratory: published − published_random, fused", {"published": 1, "published_random": -1}, "fused"),
-    Contrast("exploratory: published − prototypes_long", {"published": 1, "prototypes_long": -1}),
-    Contrast("exploratory: published − prototypes_long, fused", {"published": 1, "prototypes_long": -1}, "fused"),
-    *(Contrast(f"exploratory: {arm} − random", {arm: 1, "random": -1}) for arm in ("common_only", *STAGE_1)),
+    Contrast(
+        "exploratory: planted − prototypes, fused",
+        {"planted": 1, "prototypes": -1},
+        "fused",
+    ),
+    Contrast(
+        "exploratory: planted − prototypes_long", {"planted": 1, "prototypes_long": -1}
+    ),
+    Contrast(
+        "exploratory: planted − prototypes_long, fused",
+        {"planted": 1, "prototypes_long": -1},
+        "fused",
+    ),
+    Contrast(
+        "exploratory: prototypes_long − prototypes",
+        {"prototypes_long": 1, "prototypes": -1},
+    ),
+    Contrast(
+        "exploratory: published − published_random",
+        {"published": 1, "published_random": -1},
+    ),
+    Contrast(
+        "exploratory: published − published_random, fused",
+        {"published": 1, "published_random": -1},
+        "fused",
+    ),
+    Contrast(
+        "exploratory: published − prototypes_long",
+        {"published": 1, "prototypes_long": -1},
+    ),
+    Contrast(
+        "exploratory: published − prototypes_long, fused",
+        {"published": 1, "prototypes_long": -1},
+        "fused",
+    ),
     *(
-        Contrast(f"exploratory: planted_attention − {arm}", {"planted_attention": 1, arm: -1})
+        Contrast(f"exploratory: {arm} − random", {arm: 1, "random": -1})
+        for arm in ("common_only", *STAGE_1)
+    ),
+    *(
+        Contrast(
+            f"exploratory: planted_attention − {arm}", {"planted_attention": 1, arm: -1}
+        )
         for arm in ("random", *SIGNALS, "common_only", *STAGE_1)
     ),
 )
@@ -118,13 +170,18 @@ class Results:
     gold: Gold
     predicted: dict[tuple[str, int], dict[str, Any]]
     resamples: int
-    _replicates: dict[tuple[str, int, str], dict[str, NDArray[np.floating]]] = field(default_factory=dict)
+    _replicates: dict[tuple[str, int, str], dict[str, NDArray[np.floating]]] = field(
+        default_factory=dict
+    )
 
     @classmethod
     def read(cls, folder: Path, setting: str, resamples: int) -> "Results":
         """From the files that `planting.py` wrote."""
         shown = ("parabel", "scorers", *SETTINGS[setting].arms)
-        lines = {(line["arm"], line["seed"]): line for line in rows(folder / f"{setting}.jsonl")}
+        lines = {
+            (line["arm"], line["seed"]): line
+            for line in rows(folder / f"{setting}.jsonl")
+        }
         lines = {name: line for name, line in lines.items() if name[0] in shown}
         gold, *outcomes = rows(folder / f"{setting}.outcomes.jsonl")
         predicted = {(line["arm"], line["seed"]): line for line in outcomes}
@@ -133,7 +190,11 @@ class Results:
     def arms(self) -> list[str]:
         """Reference systems, then the arms in the order of the protocol, that have lines."""
         found = {arm for arm, _ in self.lines}
-        return [arm for arm in ("parabel", "scorers", *SETTINGS[self.setting].arms) if arm in found]
+        return [
+            arm
+            for arm in ("parabel", "scorers", *SETTINGS[self.setting].arms)
+            if arm in found
+        ]
 
     def seeds(self, *arms: str) -> list[int]:
         """Seeds that all of these arms have."""
@@ -143,31 +204,52 @@ class Results:
     def means(self, arm: str, system: str) -> dict[str, float]:
         """Means over seeds, by metric."""
         found = [self.lines[arm, seed][system] for seed in self.seeds(arm)]
-        means = {key: float(np.mean([one[key] for one in found])) for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1")}
-        return means | {name: float(np.mean([one["bins"][name] for one in found])) for name in BINS}
+        means = {
+            key: float(np.mean([one[key] for one in found]))
+            for key in ("p@1", "ndcg@5", "micro_f1", "macro_f1")
+        }
+        return means | {
+            name: float(np.mean([one["bins"][name] for one in found])) for name in BINS
+        }
 
-    def replicates(self, arm: str, seed: int, system: str) -> dict[str, NDArray[np.floating]]:
+    def replicates(
+        self, arm: str, seed: int, system: str
+    ) -> dict[str, NDArray[np.floating]]:
         """The metrics of a run on every resample of the documents, centred on its own value; in percent."""
         name = (arm, seed, system)
         if name not in self._replicates:
-            predicted = Predicted.from_json(self.predicted[arm, seed][system], self.gold)
+            predicted = Predicted.from_json(
+                self.predicted[arm, seed][system], self.gold
+            )
             groups = {"": np.ones(len(self.gold.counts_L), np.bool_)}
             groups["1-5/"] = bin_mask("1-5", self.gold.counts_L)
             ratios, outcome = predicted.ratios(self.gold), predicted.outcome(self.gold)
             drawn = bootstrap(ratios, outcome, groups, self.resamples, seed=0)
             scores = label_scores(outcome.label_sums(np.array(list(groups.values()))))
             values = {key: one.value for key, one in ratios.items()}
-            values |= {prefix + key: float(scores[key][g, 0]) for g, prefix in enumerate(groups) for key in scores}
-            self._replicates[name] = {key: 100 * (drawn[key] + values[key] - drawn[key].mean()) for key in KEYS}
+            values |= {
+                prefix + key: float(scores[key][g, 0])
+                for g, prefix in enumerate(groups)
+                for key in scores
+            }
+            self._replicates[name] = {
+                key: 100 * (drawn[key] + values[key] - drawn[key].mean())
+                for key in KEYS
+            }
         return self._replicates[name]
 
     def contrast(self, contrast: Contrast, key: str) -> tuple[float, float, float]:
         """A contrast of a metric with its 95 % interval over seeds and documents."""
         seeds = self.seeds(*contrast.weights)
-        drawn_RS = np.random.default_rng(1).integers(len(seeds), size=(self.resamples, len(seeds)))
+        drawn_RS = np.random.default_rng(1).integers(
+            len(seeds), size=(self.resamples, len(seeds))
+        )
         values_SR = np.array(
             [
-                sum(w * self.replicates(arm, seed, contrast.system)[key] for arm, w in contrast.weights.items())
+                sum(
+                    w * self.replicates(arm, seed, contrast.system)[key]
+                    for arm, w in contrast.weights.items()
+                )
                 for seed in seeds
             ]
         )
@@ -183,20 +265,46 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def figures(results: Results) -> Iterator[str]:
     """The table of means over seeds, head alone and fused."""
-    columns = ("P@1", "nDCG@5", "micro-F1", "macro-F1", *(name.replace("-", "–") for name in BINS))
-    yield "| arm | seeds | measured | " + " | ".join(columns) + " | stage 1: nDCG@10 | on high-MIG tokens |"
+    columns = (
+        "P@1",
+        "nDCG@5",
+        "micro-F1",
+        "macro-F1",
+        *(name.replace("-", "–") for name in BINS),
+    )
+    yield (
+        "| arm | seeds | measured | "
+        + " | ".join(columns)
+        + " | stage 1: nDCG@10 | on high-MIG tokens |"
+    )
     yield "|---" * (len(columns) + 5) + "|"
     for arm in results.arms():
         seeds = results.seeds(arm)
         lines = [results.lines[arm, seed] for seed in seeds]
         for system in ("head", "fused"):
             if system in lines[0]:
-                shown = " | ".join(f"{value:.1f}" for value in results.means(arm, system).values())
-                share = [line["mig_share"] for line in lines if "mig_share" in line and system == "head"]
+                shown = " | ".join(
+                    f"{value:.1f}" for value in results.means(arm, system).values()
+                )
+                share = [
+                    line["mig_share"]
+                    for line in lines
+                    if "mig_share" in line and system == "head"
+                ]
                 looked = f"{100 * np.mean(share):.0f} %" if share else ""
-                planted = [_stage_1(line) for line in lines if system == "head" and _stage_1(line)]
+                planted = [
+                    _stage_1(line)
+                    for line in lines
+                    if system == "head" and _stage_1(line)
+                ]
                 ranked = f"{100 * np.mean(planted):.1f}" if planted else ""
-                measured = "" if arm in ("parabel", "scorers") else "head alone" if system == "head" else "fused"
+                measured = (
+                    ""
+                    if arm in ("parabel", "scorers")
+                    else "head alone"
+                    if system == "head"
+                    else "fused"
+                )
                 yield f"| {arm} | {len(seeds)} | {measured} | {shown} | {ranked} | {looked} |"
 
 
@@ -204,7 +312,10 @@ def _stage_1(line: dict[str, Any]) -> float:
     """How well the planted attention ranks tokens on dev: nDCG@10; 0 if none was planted."""
     if "planted_ndcg@10" in line:
         return line["planted_ndcg@10"]
-    return max((epoch["ndcg@10"] for epoch in line.get("curves", {}).get("plant", ())), default=0.0)
+    return max(
+        (epoch["ndcg@10"] for epoch in line.get("curves", {}).get("plant", ())),
+        default=0.0,
+    )
 
 
 def comparisons(results: Results) -> Iterator[str]:
@@ -220,7 +331,13 @@ def comparisons(results: Results) -> Iterator[str]:
         cells = [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for mean, low, high in values]
         count = str(seeds) if seeds == SEEDS else f"{seeds} of {SEEDS}: not finished"
         decided = contrast.holds if seeds == SEEDS else None
-        verdict = "" if decided is None else "holds" if decided(*values[0]) else "does not hold"
+        verdict = (
+            ""
+            if decided is None
+            else "holds"
+            if decided(*values[0])
+            else "does not hold"
+        )
         yield f"| {contrast.title} | {count} | " + " | ".join(cells) + f" | {verdict} |"
 
 
@@ -230,18 +347,30 @@ def page(found: Sequence[Results]) -> str:
     for one in found:
         documents = next(iter(one.lines.values()))["train_documents"]
         measured = len(one.gold.labels_NL.indptr) - 1
-        parts.append(f"## Setting {one.setting}: {documents:,} training documents, {measured:,} measured\n")
+        parts.append(
+            f"## Setting {one.setting}: {documents:,} training documents, {measured:,} measured\n"
+        )
         parts += [*figures(one), "", *comparisons(one), ""]
     return "\n".join(parts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="where planting.py wrote its lines")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "directory", type=Path, help="where planting.py wrote its lines"
+    )
     parser.add_argument("--resamples", type=int, default=10_000)
     arguments = parser.parse_args()
-    names = [name for name in SETTINGS if (arguments.directory / f"{name}.outcomes.jsonl").exists()]
-    found = [Results.read(arguments.directory, name, arguments.resamples) for name in names]
+    names = [
+        name
+        for name in SETTINGS
+        if (arguments.directory / f"{name}.outcomes.jsonl").exists()
+    ]
+    found = [
+        Results.read(arguments.directory, name, arguments.resamples) for name in names
+    ]
     print(page(found))
 
 

@@ -71,8 +71,18 @@ def load_case(
         train, dev = _drawn(train, most), _drawn(dev, most // 4)
     fields = ("title", "text") if folder.name in TITLED and not one_text else ("text",)
     if one_text:
-        train, dev = ({**rows, "text": list(map(str, rows["text"]))} for rows in (train, dev))
-    return case_of(train, dev, _names(folder), words, fields, categories, single_label=folder.name == "imdb")
+        train, dev = (
+            {**rows, "text": list(map(str, rows["text"]))} for rows in (train, dev)
+        )
+    return case_of(
+        train,
+        dev,
+        _names(folder),
+        words,
+        fields,
+        categories,
+        single_label=folder.name == "imdb",
+    )
 
 
 def case_of(
@@ -96,20 +106,32 @@ def case_of(
         categories: of texts that have them.
         single_label: whether a document has exactly one label.
     """
-    labels = sorted({label for row in (*train["labels"], *held_out["labels"]) for label in row})
+    labels = sorted(
+        {label for row in (*train["labels"], *held_out["labels"]) for label in row}
+    )
     gold_train, gold = (_matrix(part["labels"], labels) for part in (train, held_out))
     counts = np.bincount(gold_train.indices, minlength=len(labels)).astype(np.int64)
     every = [names.get(label) or [""] for label in labels]
     table = LabelTable(labels, [some[0] for some in every], counts)
     frequencies = document_frequencies(train["text"], TermRules.by(words))
-    vocabulary = choose_words(frequencies, len(train["text"]), words, fields, categories)
-    texts, owners = [name for some in every for name in some], np.repeat(np.arange(len(labels)), list(map(len, every)))
+    vocabulary = choose_words(
+        frequencies, len(train["text"]), words, fields, categories
+    )
+    texts, owners = (
+        [name for some in every for name in some],
+        np.repeat(np.arange(len(labels)), list(map(len, every))),
+    )
     found = LabelNames(texts, owners, label_words(texts, vocabulary)) if names else None
     training = Training(Features(vocabulary.words(train["text"])), gold_train, found)
     order = np.random.default_rng(7).permutation(len(held_out["text"]))
-    tuning, reported = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+    tuning, reported = (
+        np.sort(order[: len(order) // 2]),
+        np.sort(order[len(order) // 2 :]),
+    )
     features = Features(vocabulary.words(held_out["text"]))
-    return Case(training, vocabulary, features, gold, tuning, reported, table, single_label)
+    return Case(
+        training, vocabulary, features, gold, tuning, reported, table, single_label
+    )
 
 
 def splits(folder: Path, categories: tuple[str, ...] = ()) -> tuple[Rows, Rows]:
@@ -117,10 +139,14 @@ def splits(folder: Path, categories: tuple[str, ...] = ()) -> tuple[Rows, Rows]:
     train = _rows(folder / "train.parquet", categories)
     if not (folder / "dev.parquet").exists():
         order = np.random.default_rng(0).permutation(len(train["text"]))
-        return _take(train, order[_IMDB_HELD_OUT:]), _take(train, order[:_IMDB_HELD_OUT])
+        return _take(train, order[_IMDB_HELD_OUT:]), _take(
+            train, order[:_IMDB_HELD_OUT]
+        )
     dev = _rows(folder / "dev.parquet", categories)
     seen = set(train["text"])
-    return train, _take(dev, [row for row, text in enumerate(dev["text"]) if text not in seen])
+    return train, _take(
+        dev, [row for row, text in enumerate(dev["text"]) if text not in seen]
+    )
 
 
 def _rows(path: Path, categories: tuple[str, ...]) -> Rows:
@@ -128,7 +154,10 @@ def _rows(path: Path, categories: tuple[str, ...]) -> Rows:
     rows = pq.read_table(path).to_pydict()
     if path.parent.name in TITLED:
         places = range(len(rows["text"]))
-        terms = [category_terms({name: rows[name][place] for name in categories}, categories) for place in places]
+        terms = [
+            category_terms({name: rows[name][place] for name in categories}, categories)
+            for place in places
+        ]
         parts = zip(rows["title"], rows["text"], terms, strict=True)
         rows["text"] = [FieldText.join(pair, found) for *pair, found in parts]
     return {"text": rows["text"], "labels": rows["labels"]}
@@ -148,8 +177,14 @@ def _names(folder: Path) -> dict[str, list[str]]:
     if not path.exists():
         return {}
     rows = pq.read_table(path).to_pylist()
-    every = {row["label"]: [row["name"], *row.get("alt_names", ()), row.get("name_de")] for row in rows}
-    return {label: list(dict.fromkeys(filter(None, names))) for label, names in every.items()}
+    every = {
+        row["label"]: [row["name"], *row.get("alt_names", ()), row.get("name_de")]
+        for row in rows
+    }
+    return {
+        label: list(dict.fromkeys(filter(None, names)))
+        for label, names in every.items()
+    }
 
 
 def _matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> sparse.csr_array:
@@ -157,4 +192,6 @@ def _matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> sparse.csr_
     found = [sorted({ids[label] for label in row}) for row in rows]
     ends = np.cumsum([0, *(len(row) for row in found)])
     columns = np.concatenate([np.array(row, np.int32) for row in found])
-    return sparse.csr_array((np.ones(len(columns), np.bool_), columns, ends), shape=(len(rows), len(labels)))
+    return sparse.csr_array(
+        (np.ones(len(columns), np.bool_), columns, ends), shape=(len(rows), len(labels))
+    )

@@ -21,7 +21,9 @@ from xmtc.files import replacing_file
 BLOCK, BATCH = 1024, 32
 
 
-def pooled_states(texts: list[str], folder: Path, max_length: int) -> NDArray[np.float16]:
+def pooled_states(
+    texts: list[str], folder: Path, max_length: int
+) -> NDArray[np.float16]:
     """Mean states (N, 384), block by block; blocks that `folder` holds are read.
 
     Args:
@@ -40,7 +42,10 @@ def pooled_states(texts: list[str], folder: Path, max_length: int) -> NDArray[np
             folder.mkdir(parents=True, exist_ok=True)
             with replacing_file(path) as partial, partial.open("wb") as file:
                 np.save(file, states_BD)
-            print(f"{folder.name}: {start} of {len(texts)}, {time.perf_counter() - began:.0f} s", flush=True)
+            print(
+                f"{folder.name}: {start} of {len(texts)}, {time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
         blocks.append(np.load(path))
     return np.concatenate(blocks)
 
@@ -72,13 +77,19 @@ class Encoder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path, help="folder of the data set")
     parser.add_argument("cache", type=Path, help="folder for the states")
     parser.add_argument("--max-length", type=int, default=256)
     arguments = parser.parse_args()
     for split, rows in zip(("train", "dev"), splits(arguments.data), strict=True):
-        pooled_states(rows["text"], arguments.cache / f"states-{split}-{arguments.max_length}", arguments.max_length)
+        pooled_states(
+            rows["text"],
+            arguments.cache / f"states-{split}-{arguments.max_length}",
+            arguments.max_length,
+        )
 
 
 if __name__ == "__main__":

@@ -43,14 +43,21 @@ ARMS: dict[str, dict[str, Any]] = {
     "all labels": {},
     "shortlist": {
         "mining": {"candidates": 16, "uniform": 512, "refresh_steps": 100},
-        "label_optimizer": {"kind": "lazy_adam", "learning_rate": RATE, "weight_decay": 0.01},
+        "label_optimizer": {
+            "kind": "lazy_adam",
+            "learning_rate": RATE,
+            "weight_decay": 0.01,
+        },
     },
 }
 
 
 def configuration(arm: str, args: argparse.Namespace, seed: int = 13) -> RunConfig:
     """The run of an arm: only `ARMS` differs between them."""
-    data = {"train": str(args.data / "train.parquet"), "dev": str(args.data / "dev.parquet")}
+    data = {
+        "train": str(args.data / "train.parquet"),
+        "dev": str(args.data / "dev.parquet"),
+    }
     content = {
         "name": f"{arm.replace(' ', '-')}-{seed}",
         "seed": seed,
@@ -61,12 +68,19 @@ def configuration(arm: str, args: argparse.Namespace, seed: int = 13) -> RunConf
                 "columns": {"id": "doc_id", "text": ["title", "text"]},
                 "labels": {"path": str(args.data / "labels.parquet")},
             },
-            "corpus": str(args.work / f"corpus-{args.train_docs}-{args.dev_docs}-{args.max_length}"),
+            "corpus": str(
+                args.work
+                / f"corpus-{args.train_docs}-{args.dev_docs}-{args.max_length}"
+            ),
             "max_length": args.max_length,
             "limit": {"train": args.train_docs, "dev": args.dev_docs},
         },
         "model": {"head": {"kind": "label_attention", "width": 64, "heads": 2}},
-        "plant": {"epochs": 1, "loss": {"kind": "listnet"}, "optimizer": {"learning_rate": 3e-3}},
+        "plant": {
+            "epochs": 1,
+            "loss": {"kind": "listnet"},
+            "optimizer": {"learning_rate": 3e-3},
+        },
         "finetune": {
             "phases": [{"epochs": args.epochs}],
             "loss": {"kind": "binary_cross_entropy"},
@@ -87,28 +101,42 @@ def trained(arm: str, args: argparse.Namespace, seed: int) -> dict[str, float]:
     config = configuration(arm, args, seed)
     run = train_run(config)
     metrics = json.loads((run / "eval" / "dev" / "metrics.json").read_text())
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [
+        json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()
+    ]
     steps = [s for s in steps if s["stage"] == "finetune" and "perf/docs_per_s" in s]
-    mining = {k: round(statistics.mean(s[k] for s in steps), 4) for k in steps[0] if k.startswith("mine/")}
+    mining = {
+        k: round(statistics.mean(s[k] for s in steps), 4)
+        for k in steps[0]
+        if k.startswith("mine/")
+    }
     speed = statistics.median(s["perf/docs_per_s"] for s in steps)
     return figures(metrics) | {"docs_per_s": round(speed, 1)} | mining
 
 
-def step_seconds(settings: FinetuneConfig, worker: Worker, steps: int) -> Iterator[float]:
+def step_seconds(
+    settings: FinetuneConfig, worker: Worker, steps: int
+) -> Iterator[float]:
     """Documents per second of each step of `settings`, at `ALL_LABELS` labels, on the corpus's documents."""
     classifier = worker.config.model.build(len(worker.tokenizer), ALL_LABELS)
     objective = FinetuneObjective(classifier, settings, dict, LabelShard(classifier))
     tables = list(classifier.head.label_tables().values())
-    groups = parameter_groups(classifier.parameter_groups(), settings.phases[0], settings, tables)
+    groups = parameter_groups(
+        classifier.parameter_groups(), settings.phases[0], settings, tables
+    )
     module = worker.strategy.prepare(objective, groups)
-    for step, batch in zip(range(steps), documents(worker, settings.batch_size), strict=False):
+    for step, batch in zip(
+        range(steps), documents(worker, settings.batch_size), strict=False
+    ):
         start = time.perf_counter()
         objective.before_step(step)
         with worker.strategy.autocast():
             output = module(batch, step)
         worker.strategy.backward(output.sum / settings.batch_size)
         worker.strategy.step(1.0)
-        if step > 1:  # the first index is built before step 0, and memory is touched for the first time
+        if (
+            step > 1
+        ):  # the first index is built before step 0, and memory is touched for the first time
             yield settings.batch_size / (time.perf_counter() - start)
     worker.strategy.close()
 
@@ -118,7 +146,11 @@ def documents(worker: Worker, size: int) -> Iterator[Batch]:
     for micro_batch in worker.batches.share(worker.train, 10**9):
         for start in range(0, len(micro_batch.documents) - size, size):
             part = slice(start, start + size)
-            chosen = replace(micro_batch, documents=micro_batch.documents[part], weights=micro_batch.weights[part])
+            chosen = replace(
+                micro_batch,
+                documents=micro_batch.documents[part],
+                weights=micro_batch.weights[part],
+            )
             yield collate(chosen)
 
 
@@ -129,7 +161,9 @@ def speeds(args: argparse.Namespace) -> dict[str, float]:
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for _ in range(args.rounds):
         for arm in ARMS:
-            found[arm] += step_seconds(configuration(arm, args).finetune, worker, args.steps)
+            found[arm] += step_seconds(
+                configuration(arm, args).finetune, worker, args.steps
+            )
     return {arm: statistics.median(rates) for arm, rates in found.items()}
 
 
@@ -138,12 +172,23 @@ def bonsai(args: argparse.Namespace) -> None:
     settings = omikuji.Model.default_hyper_param()
     settings.cluster_k, settings.cluster_balanced, settings.max_depth = 100, False, 3
     corpus = prepare_stage(configuration("all labels", args))
-    for name, features in (("same tokens", of_tokens(corpus)), ("whole texts", of_texts(corpus, args.data))):
+    for name, features in (
+        ("same tokens", of_tokens(corpus)),
+        ("whole texts", of_texts(corpus, args.data)),
+    ):
         start = time.perf_counter()
         train, dev = features
-        predictions = predict(train_tree(train, corpus.split("train").label_matrix(), settings), dev)
+        predictions = predict(
+            train_tree(train, corpus.split("train").label_matrix(), settings), dev
+        )
         found = measured(corpus, predictions, corpus.split("dev").label_matrix())
-        say({"system": f"Bonsai, {name}", **found, "seconds": round(time.perf_counter() - start, 1)})
+        say(
+            {
+                "system": f"Bonsai, {name}",
+                **found,
+                "seconds": round(time.perf_counter() - start, 1),
+            }
+        )
 
 
 def say(record: dict[str, Any]) -> None:
@@ -152,31 +197,69 @@ def say(record: dict[str, Any]) -> None:
 
 def verdict(rows: dict[str, list[dict[str, float]]], rates: dict[str, float]) -> bool:
     speed = rates["shortlist"] / rates["all labels"]
-    say({"name": f"documents per second at L={ALL_LABELS:,}", "ratio": round(speed, 2), "bar": SPEED_BAR})
+    say(
+        {
+            "name": f"documents per second at L={ALL_LABELS:,}",
+            "ratio": round(speed, 2),
+            "bar": SPEED_BAR,
+        }
+    )
     holds = speed >= SPEED_BAR
     for key, bar in POINTS_BARS.items():
-        lost = [full[key] - short[key] for full, short in zip(rows["all labels"], rows["shortlist"], strict=True)]
+        lost = [
+            full[key] - short[key]
+            for full, short in zip(rows["all labels"], rows["shortlist"], strict=True)
+        ]
         seeds = [round(points, 2) for points in lost]
-        say({"name": f"points of {key} lost", "ratio": round(statistics.mean(lost), 2), "bar": bar, "seeds": seeds})
+        say(
+            {
+                "name": f"points of {key} lost",
+                "ratio": round(statistics.mean(lost), 2),
+                "bar": bar,
+                "seeds": seeds,
+            }
+        )
         holds = holds and statistics.mean(lost) <= bar
-    say({"name": "shortlist_parity", "ratio": round(speed / SPEED_BAR, 3), "bar": 1.0, "holds": holds})
+    say(
+        {
+            "name": "shortlist_parity",
+            "ratio": round(speed / SPEED_BAR, 3),
+            "bar": 1.0,
+            "holds": holds,
+        }
+    )
     return holds
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     root = Path(os.environ.get("XMTC_DATA", "data"))
-    parser.add_argument("--data", type=Path, default=root / "gnd_tib", help="folder with train, dev, labels.parquet")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=root / "gnd_tib",
+        help="folder with train, dev, labels.parquet",
+    )
     parser.add_argument("--work", type=Path, default=Path("build/shortlist_parity"))
     parser.add_argument("--train-docs", type=int, default=4000)
     parser.add_argument("--dev-docs", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[13])
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=8, help="of each arm and round, to time at all labels")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=8,
+        help="of each arm and round, to time at all labels",
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
-        "--precision", default="bf16", choices=["bf16", "fp32"], help="fp32 where the CPU emulates bf16"
+        "--precision",
+        default="bf16",
+        choices=["bf16", "fp32"],
+        help="fp32 where the CPU emulates bf16",
     )
     args = parser.parse_args()
     if not (args.data / "train.parquet").exists():
@@ -192,7 +275,12 @@ def main() -> None:
             rows[arm].append(trained(arm, args, seed))
             say({"system": arm, "seed": seed, **rows[arm][-1]})
     rates = speeds(args)
-    say({"labels": ALL_LABELS, "docs_per_s": {arm: round(rate, 1) for arm, rate in rates.items()}})
+    say(
+        {
+            "labels": ALL_LABELS,
+            "docs_per_s": {arm: round(rate, 1) for arm, rate in rates.items()},
+        }
+    )
     bonsai(args)
     sys.exit(0 if verdict(rows, rates) else 1)
 

@@ -67,19 +67,27 @@ class Task:
         )
         single = all(len(one) == 1 for one in self.rows["labels"])
         fields, categories = source.fields(), source.categories()
-        return case_of(train, held_out, self.names, words, fields, categories, single_label=single)
+        return case_of(
+            train, held_out, self.names, words, fields, categories, single_label=single
+        )
 
     def words(self, arm: str) -> WordsConfig:
         """The terms of an arm; those that `init` wrote first."""
         settings = to_plain(self.config.data.words)
         for change in yaml.safe_load(arm):
-            settings |= {key: value for key, value in change.items() if change["kind"] == WORDS and key != "kind"}
+            settings |= {
+                key: value
+                for key, value in change.items()
+                if change["kind"] == WORDS and key != "kind"
+            }
         return adapter(WordsConfig).validate_json(json.dumps(settings))
 
     def scorers(self, arm: str) -> list[ScorerSettings]:
         """The scorers over words of an arm; those that `init` wrote first."""
         written = [
-            one for one in self.config.model.scorers if one.needs <= {"words", "label_texts"} and one.kind != "tree"
+            one
+            for one in self.config.model.scorers
+            if one.needs <= {"words", "label_texts"} and one.kind != "tree"
         ]
         found = [to_plain(one) for one in written]
         for change in (one for one in yaml.safe_load(arm) if one["kind"] != WORDS):
@@ -98,18 +106,32 @@ def main() -> None:
     for name in arguments.tasks:
         task = load_task(name, arguments.data, arguments.out)
         found: dict[str, list[dict[str, float]]] = {arm: [] for arm in arguments.arms}
-        fold_N = np.random.default_rng(1).permutation(np.arange(len(task.rows["text"])) % FOLDS)
+        fold_N = np.random.default_rng(1).permutation(
+            np.arange(len(task.rows["text"])) % FOLDS
+        )
         for fold in range(FOLDS):
             for arm, line in figures(task, fold_N, fold, arguments.arms):
-                print(json.dumps({"task": name, "arm": arm, "fold": fold, **line}), flush=True)
+                print(
+                    json.dumps({"task": name, "arm": arm, "fold": fold, **line}),
+                    flush=True,
+                )
                 found[arm].append(line)
         for arm, lines in found.items():
-            print(json.dumps({"task": name, "arm": arm, **means(lines, found[arguments.arms[0]])}), flush=True)
+            print(
+                json.dumps(
+                    {"task": name, "arm": arm, **means(lines, found[arguments.arms[0]])}
+                ),
+                flush=True,
+            )
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder with a folder for each data set")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "data", type=Path, help="folder with a folder for each data set"
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--arms", nargs="+", required=True)
@@ -124,13 +146,26 @@ def load_task(name: str, data: Path, out: Path) -> Task:
     written.unlink(missing_ok=True)
     asked = ["init", str(folder), "--budget", "10m", "--output", str(written)]
     command = [sys.executable, "-c", "from xmtc.cli import main; main()", *asked]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     config = load_config(RunConfig, written)
     source = config.data.source.build()
-    documents = [one for one in source.read(map, Progress(enabled=False)) if isinstance(one, Document)]
-    kept = [one for one in documents if one.split in (None, "train") and (one.labels or name == "bare")]
+    documents = [
+        one
+        for one in source.read(map, Progress(enabled=False))
+        if isinstance(one, Document)
+    ]
+    kept = [
+        one
+        for one in documents
+        if one.split in (None, "train") and (one.labels or name == "bare")
+    ]
     info = source.label_info()
-    names = {label: [text, *info.alternatives.get(label, ())] for label, text in info.names.items()}
+    names = {
+        label: [text, *info.alternatives.get(label, ())]
+        for label, text in info.names.items()
+    }
     names = names or {label: [label] for one in kept for label in one.labels}
     readable = any(one.kind == "label_text" for one in config.model.scorers)
     rows = {"text": [one.text for one in kept], "labels": [one.labels for one in kept]}
@@ -153,34 +188,70 @@ def figures(
                 fitted[repr(settings)] = settings.fit(case.training)
                 seconds += time.perf_counter() - begun
             scorers.append(fitted[repr(settings)])
-        changed = [one["kind"] for one in yaml.safe_load(arm) if not one.get("drop") and one["kind"] != WORDS] or [
-            "linear"
-        ]
-        alone = [scorer for scorer, one in zip(scorers, task.scorers(arm), strict=True) if one.kind == changed[-1]][:1]
-        yield arm, {"fit_s": round(seconds, 1), **measured(case, alone, "alone "), **measured(case, scorers, "")}
+        changed = [
+            one["kind"]
+            for one in yaml.safe_load(arm)
+            if not one.get("drop") and one["kind"] != WORDS
+        ] or ["linear"]
+        alone = [
+            scorer
+            for scorer, one in zip(scorers, task.scorers(arm), strict=True)
+            if one.kind == changed[-1]
+        ][:1]
+        yield (
+            arm,
+            {
+                "fit_s": round(seconds, 1),
+                **measured(case, alone, "alone "),
+                **measured(case, scorers, ""),
+            },
+        )
 
 
 def measured(case: Case, scorers: Sequence[Scorer], prefix: str) -> dict[str, float]:
     """Measure both halves of the held-out documents, each with the fusion and threshold of the other; in percent."""
     pairs = candidates(scorers, case.held_out, [], len(case.labels))
     found = []
-    for tuning, reported in ((case.tuning, case.reported), (case.reported, case.tuning)):
+    for tuning, reported in (
+        (case.tuning, case.reported),
+        (case.reported, case.tuning),
+    ):
         half = replace(case, tuning=tuning, reported=reported)
         every = fused(half, [str(place) for place in range(len(scorers))], pairs)
         known, unseen = every.take(tuning), every.take(reported)
-        decision = None if case.single_label else outcomes_of(known, case.gold[tuning]).tuned("micro")
-        gold, documents, config = case.gold[reported], len(case.training), EvaluateConfig(resamples=0)
-        found.append(evaluate(unseen, gold, case.labels, documents, config=config, decision=decision).metrics)
-    return {f"{prefix}{key}": round(50 * sum(one[key] for one in found), 2) for key in KEYS}
+        decision = (
+            None
+            if case.single_label
+            else outcomes_of(known, case.gold[tuning]).tuned("micro")
+        )
+        gold, documents, config = (
+            case.gold[reported],
+            len(case.training),
+            EvaluateConfig(resamples=0),
+        )
+        found.append(
+            evaluate(
+                unseen, gold, case.labels, documents, config=config, decision=decision
+            ).metrics
+        )
+    return {
+        f"{prefix}{key}": round(50 * sum(one[key] for one in found), 2) for key in KEYS
+    }
 
 
-def means(lines: Sequence[dict[str, float]], first: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+def means(
+    lines: Sequence[dict[str, float]], first: Sequence[dict[str, float]]
+) -> dict[str, list[float]]:
     """Mean over the folds, difference to the first arm, and the standard error of the difference."""
     result = {}
     for key in lines[0]:
-        value, base = (np.array([line[key] for line in some]) for some in (lines, first))
+        value, base = (
+            np.array([line[key] for line in some]) for some in (lines, first)
+        )
         error = (value - base).std(ddof=1) / FOLDS**0.5
-        result[key] = [round(float(one), 2) for one in (value.mean(), (value - base).mean(), error)]
+        result[key] = [
+            round(float(one), 2) for one in (value.mean(), (value - base).mean(), error)
+        ]
     return result
 
 

@@ -33,8 +33,12 @@ def model_card(
         contents: the weights in the folder, in words.
         metrics: values by split and metric, as fractions.
     """
-    template = (files("xmtc.artefact") / "assets" / "card.jinja").read_text(encoding="utf-8")
-    page = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).from_string(template)
+    template = (files("xmtc.artefact") / "assets" / "card.jinja").read_text(
+        encoding="utf-8"
+    )
+    page = Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    ).from_string(template)
     return page.render(
         info=info,
         single=info.task == "single_label",
@@ -43,5 +47,9 @@ def model_card(
         base=base,
         contents=contents,
         metrics=metrics,
-        shown=[key for key in _SHOWN[info.task] if any(key in values for values in metrics.values())],
+        shown=[
+            key
+            for key in _SHOWN[info.task]
+            if any(key in values for values in metrics.values())
+        ],
     )

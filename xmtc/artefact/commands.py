@@ -11,9 +11,15 @@ from xmtc.commands.options import ModelDir
 
 @command(panel="Change")
 def decide(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model directory, which changes.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model directory, which changes.")
+    ],
     rule: Annotated[
-        str, typer.Option("--rule", help="micro, macro, samples, precision=0.9, budget=5 (per document) or top_k=5.")
+        str,
+        typer.Option(
+            "--rule",
+            help="micro, macro, samples, precision=0.9, budget=5 (per document) or top_k=5.",
+        ),
     ],
 ) -> None:
     """Choose another rule for which labels a finished model predicts, tuned on dev, without training."""
@@ -29,8 +35,15 @@ def decide(
 @command(panel="Use")
 def push(
     model: ModelDir,
-    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository; created if it does not exist.")],
-    public: Annotated[bool, typer.Option("--public", help="Let everyone read a new repository.")] = False,
+    repository: Annotated[
+        str,
+        typer.Argument(
+            metavar="OWNER/NAME", help="Repository; created if it does not exist."
+        ),
+    ],
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everyone read a new repository.")
+    ] = False,
 ) -> None:
     """Upload a model to the Hugging Face Hub. Every command then accepts `owner/name` as MODEL."""
     from xmtc.artefact.hub import push as push_model
@@ -38,7 +51,10 @@ def push(
     print(push_model(model, repository, public=public))
 
 
-model_app = typer.Typer(no_args_is_help=True, help="Change the weights of an exported model, without training.")
+model_app = typer.Typer(
+    no_args_is_help=True,
+    help="Change the weights of an exported model, without training.",
+)
 model = Command("model", "Change", model_app)
 
 
@@ -46,7 +62,12 @@ model = Command("model", "Change", model_app)
 def model_merge(
     model: ModelDir,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Directory or URI of the new model; replaces a model there.",
+        ),
     ],
 ) -> None:
     """Fold a model's LoRA adapters into its backbone, for programs that know no adapters."""
@@ -56,4 +77,6 @@ def model_merge(
 
     with published_model(output) as folder:
         change = merge_adapters(model, folder, write_answers)
-    print(f"{output}: adapters folded into encoder/; hidden states changed by at most {change:.1e} of the largest")
+    print(
+        f"{output}: adapters folded into encoder/; hidden states changed by at most {change:.1e} of the largest"
+    )

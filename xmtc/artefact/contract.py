@@ -30,7 +30,15 @@ from xmtc.artefact.info import ModelInfo
 from xmtc.artefact.output import HEAD
 from xmtc.artefact.profile import FILE as PROFILE
 from xmtc.artefact.profile import arrays_of_profile
-from xmtc.data.array_contract import FIX, Array, Arrays, Sizes, check_any_sparse, check_finite, check_tensors
+from xmtc.data.array_contract import (
+    FIX,
+    Array,
+    Arrays,
+    Sizes,
+    check_any_sparse,
+    check_finite,
+    check_tensors,
+)
 from xmtc.data.arrow_files import read_arrow
 from xmtc.data.words import WORDS_FILES, Vocabulary
 from xmtc.errors import CheckpointError
@@ -44,7 +52,10 @@ CALIBRATION = "calibration.safetensors"
 OUTCOMES = "outcomes.safetensors"
 SCORERS = "scorers"
 LABELS = "labels.arrow"
-_CALIBRATION: Arrays = {"scale": Array("F32", "L", least=1e-30), "offset": Array("F32", "L")}
+_CALIBRATION: Arrays = {
+    "scale": Array("F32", "L", least=1e-30),
+    "offset": Array("F32", "L"),
+}
 _WEIGHTS = ("encoder", "adapter")  # folders
 _LABEL_COLUMNS = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
 _LISTS = frozenset({"parents", "alternatives"})
@@ -59,9 +70,13 @@ def check_labels(path: Path) -> int:
     table = _sound_table(path)
     columns = {column.name: column.type for column in table.schema}
     for name, kind in columns.items():
-        expected = _LABEL_COLUMNS.get(name, pa.list_(pa.string()) if name in _LISTS else pa.string())
+        expected = _LABEL_COLUMNS.get(
+            name, pa.list_(pa.string()) if name in _LISTS else pa.string()
+        )
         if kind != expected:
-            raise CheckpointError(f"{path}: the column {name[:40]!r} is of the type {kind}, not {expected}; {FIX}")
+            raise CheckpointError(
+                f"{path}: the column {name[:40]!r} is of the type {kind}, not {expected}; {FIX}"
+            )
     for name in _LABEL_COLUMNS:
         if name not in columns:
             raise CheckpointError(f"{path}: lacks the column {name}; {FIX}")
@@ -87,7 +102,14 @@ def check_arrays(directory: Path, info: ModelInfo, labels: int, width: int) -> N
         CheckpointError: names the first array that is not as it must be.
     """
     sizes = Sizes({"L": labels, "D": width, "Z": info.vocab_size})
-    for path in [directory / HEAD, *(file for name in _WEIGHTS for file in directory.glob(f"{name}/*.safetensors"))]:
+    for path in [
+        directory / HEAD,
+        *(
+            file
+            for name in _WEIGHTS
+            for file in directory.glob(f"{name}/*.safetensors")
+        ),
+    ]:
         if path.is_file():
             check_finite(path)
     if (directory / CALIBRATION).is_file():
@@ -95,7 +117,9 @@ def check_arrays(directory: Path, info: ModelInfo, labels: int, width: int) -> N
     if (directory / OUTCOMES).is_file():
         check_tensors(directory / OUTCOMES, Outcomes.ARRAYS, sizes.own())
     if (directory / PROFILE).is_file():
-        check_tensors(directory / PROFILE, arrays_of_profile(directory / PROFILE), sizes.own())
+        check_tensors(
+            directory / PROFILE, arrays_of_profile(directory / PROFILE), sizes.own()
+        )
     if info.model.scorers:
         _check_scorers(directory / SCORERS, info, sizes)
 
@@ -104,12 +128,27 @@ def _check_scorers(folder: Path, info: ModelInfo, sizes: Sizes) -> None:
     vocabulary = Vocabulary.load(folder)
     fields = len(vocabulary.fields) + len(vocabulary.categories)
     if (vocabulary.fields, vocabulary.categories) != (info.fields, info.categories):
-        raise CheckpointError(f"{folder / WORDS_FILES[0]}: has other fields than the model; {FIX}")
+        raise CheckpointError(
+            f"{folder / WORDS_FILES[0]}: has other fields than the model; {FIX}"
+        )
     documents = _sound_table(folder / DOCUMENTS)
-    if documents.schema != pa.schema({"doc_id": pa.string()}) or documents["doc_id"].null_count:
-        raise CheckpointError(f"{folder / DOCUMENTS}: is not one column doc_id of texts; {FIX}")
+    if (
+        documents.schema != pa.schema({"doc_id": pa.string()})
+        or documents["doc_id"].null_count
+    ):
+        raise CheckpointError(
+            f"{folder / DOCUMENTS}: is not one column doc_id of texts; {FIX}"
+        )
     terms = len(vocabulary)
-    sizes = Sizes({**sizes.numbers, "V": terms, "F": fields, "C": fields * terms, "N": len(documents)})
+    sizes = Sizes(
+        {
+            **sizes.numbers,
+            "V": terms,
+            "F": fields,
+            "C": fields * terms,
+            "N": len(documents),
+        }
+    )
     check_tensors(folder / WORDS_FILES[1], Vocabulary.ARRAYS, sizes.own())
     settings = info.model.scorers
     names = names_of(settings)
@@ -128,7 +167,9 @@ def _check_fusion(folder: Path, fused: int, sizes: Sizes, *, first: bool) -> Non
     names, kind = described(folder)
     with_co_occurrence = names[-1] == CO_OCCURRENCE and not first
     if len(names) != fused + with_co_occurrence:
-        raise CheckpointError(f"{folder / 'fusion.json'}: fuses {len(names)} scorers, the model has {fused}; {FIX}")
+        raise CheckpointError(
+            f"{folder / 'fusion.json'}: fuses {len(names)} scorers, the model has {fused}; {FIX}"
+        )
     own = Sizes({"L": sizes.numbers["L"], "X": inputs_of(len(names))})
     check_tensors(folder / FUSION, arrays_of(kind, len(names)), own)
     check_tensors(folder / OCCURRENCES, Occurrences.ARRAYS, sizes.own())

@@ -10,7 +10,9 @@ from xmtc.errors import ConfigError
 from xmtc.fusion.decision import Decision, Outcomes
 
 
-def tuned_decision(outcomes: Outcomes | None, rule: str, labels: LabelTable, model: str) -> Decision:
+def tuned_decision(
+    outcomes: Outcomes | None, rule: str, labels: LabelTable, model: str
+) -> Decision:
     """Tune the decision of a rule.
 
     Raises:
@@ -46,6 +48,8 @@ def decide(model: Path, rule: str) -> None:
     """
     digest = model_digest(model)
     read_info(model)
-    decision = tuned_decision(read_outcomes(model), rule, LabelTable.load(model / LABELS), str(model))
+    decision = tuned_decision(
+        read_outcomes(model), rule, LabelTable.load(model / LABELS), str(model)
+    )
     check_same(model, digest)
     write_decision(model / THRESHOLDS, decision)

@@ -30,8 +30,23 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from xmtc.artefact.card import model_card
-from xmtc.artefact.contract import CALIBRATION, LABELS, OUTCOMES, SCORERS, check_arrays, check_labels
-from xmtc.artefact.info import STRICT, ModelInfo, check_same, model_digest, read_info, read_model_json, write_info
+from xmtc.artefact.contract import (
+    CALIBRATION,
+    LABELS,
+    OUTCOMES,
+    SCORERS,
+    check_arrays,
+    check_labels,
+)
+from xmtc.artefact.info import (
+    STRICT,
+    ModelInfo,
+    check_same,
+    model_digest,
+    read_info,
+    read_model_json,
+    write_info,
+)
 from xmtc.artefact.output import HEAD, SMOKE, check_output, model_files, replacing
 from xmtc.artefact.profile import Profile
 from xmtc.data.array_contract import FIX
@@ -94,7 +109,9 @@ class ModelParts:
     profile: Profile | None = None
     digest: str = ""
 
-    def with_head(self, tensors: Mapping[str, Tensor], calibration: Calibration | None) -> "ModelParts":
+    def with_head(
+        self, tensors: Mapping[str, Tensor], calibration: Calibration | None
+    ) -> "ModelParts":
         """Return the model with a head of these tensors, which are not copied, and a calibration of its logits."""
         encoder, labels = self.classifier.encoder, len(tensors["bias"])
         with torch.device("meta"):
@@ -130,20 +147,29 @@ def export_model(
     classifier = parts.classifier
     tensors = classifier.state_dict() | dict(trained)
     with replacing(Path(directory)) as temporary:
-        has_encoder = classifier.encoder.save(temporary, part(tensors, "encoder."), part(trained, "encoder."))
-        parts = parts.with_head(whole(part(tensors, "head."), "head."), classifier.calibration)
+        has_encoder = classifier.encoder.save(
+            temporary, part(tensors, "encoder."), part(trained, "encoder.")
+        )
+        parts = parts.with_head(
+            whole(part(tensors, "head."), "head."), classifier.calibration
+        )
         write_label_parts(temporary, parts, index)
         if parts.profile is not None:
             parts.profile.save(temporary)
         parts.tokenizer.save_pretrained(temporary / "tokenizer")
-        write_text(temporary / "README.md", _card(parts, metrics or {}, has_encoder=has_encoder))
+        write_text(
+            temporary / "README.md",
+            _card(parts, metrics or {}, has_encoder=has_encoder),
+        )
         write_info(temporary, parts.info)
         if finish is not None:
             finish(temporary)
     return Path(directory)
 
 
-def write_label_parts(folder: Path, parts: ModelParts, index: LabelIndex | None = None) -> None:
+def write_label_parts(
+    folder: Path, parts: ModelParts, index: LabelIndex | None = None
+) -> None:
     """Write everything that has one row per label.
 
     Args:
@@ -167,11 +193,24 @@ def write_label_parts(folder: Path, parts: ModelParts, index: LabelIndex | None 
     write_decision(folder / THRESHOLDS, parts.decision)
 
 
-def _card(parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool) -> str:
-    contents = "the whole model" if has_encoder else "the trained weights; the backbone is loaded by its name"
+def _card(
+    parts: ModelParts, metrics: Mapping[str, Mapping[str, float]], *, has_encoder: bool
+) -> str:
+    contents = (
+        "the whole model"
+        if has_encoder
+        else "the trained weights; the backbone is loaded by its name"
+    )
     backbone = parts.classifier.encoder.backbone
     base = None if backbone is None else backbone.name
-    return model_card(parts.info, parts.classifier, len(parts.labels), base=base, contents=contents, metrics=metrics)
+    return model_card(
+        parts.info,
+        parts.classifier,
+        len(parts.labels),
+        base=base,
+        contents=contents,
+        metrics=metrics,
+    )
 
 
 def load_model(directory: Path) -> ModelParts:
@@ -186,7 +225,11 @@ def load_model(directory: Path) -> ModelParts:
         info = read_info(directory)
         check_labels(directory / LABELS)
         labels = LabelTable.load(directory / LABELS)
-        decision = BEST if info.task == "single_label" else read_decision(directory / THRESHOLDS, len(labels))
+        decision = (
+            BEST
+            if info.task == "single_label"
+            else read_decision(directory / THRESHOLDS, len(labels))
+        )
         classifier = _read_classifier(directory, info, len(labels))
         check_arrays(directory, info, len(labels), classifier.encoder.width)
         outcomes = read_outcomes(directory)
@@ -194,34 +237,70 @@ def load_model(directory: Path) -> ModelParts:
         ensemble = None
         if info.model.scorers:
             has_head = info.model.head.scores
-            ensemble = Ensemble.load(directory / SCORERS, info.model.scorers, info.model.fusion, has_head=has_head)
+            ensemble = Ensemble.load(
+                directory / SCORERS,
+                info.model.scorers,
+                info.model.fusion,
+                has_head=has_head,
+            )
         index = LabelIndex.open(directory, len(labels))
-        if index is not None and index.width != LabelVectors.of(classifier.head).shape[1]:
-            raise CheckpointError(f"{directory / INDEX}: holds vectors of another width than the head's; {FIX}")
+        if (
+            index is not None
+            and index.width != LabelVectors.of(classifier.head).shape[1]
+        ):
+            raise CheckpointError(
+                f"{directory / INDEX}: holds vectors of another width than the head's; {FIX}"
+            )
         profile = Profile.load(directory)
     finally:  # files of two models do not fit each other
         check_same(directory, digest)
-    return ModelParts(info, classifier.eval(), tokenizer, labels, decision, outcomes, ensemble, index, profile, digest)
+    return ModelParts(
+        info,
+        classifier.eval(),
+        tokenizer,
+        labels,
+        decision,
+        outcomes,
+        ensemble,
+        index,
+        profile,
+        digest,
+    )
 
 
 def write_decision(path: Path, decision: Decision) -> None:
     """Write `thresholds.json`."""
     per_label = None
     if decision.thresholds_L is not None:
-        per_label = [float(str(threshold)) for threshold in decision.thresholds_L]  # the shortest decimals
-    write_json(path, {"rule": decision.rule, "global": decision.threshold, "per_label": per_label})
+        per_label = [
+            float(str(threshold)) for threshold in decision.thresholds_L
+        ]  # the shortest decimals
+    write_json(
+        path,
+        {"rule": decision.rule, "global": decision.threshold, "per_label": per_label},
+    )
 
 
 def _read_classifier(directory: Path, info: ModelInfo, labels: int) -> Classifier:
-    model = replace(info.model, encoder=info.model.encoder.exported(directory / ENCODER))
-    if not (directory / ENCODER).is_dir() and info.weights and model.encoder.weights not in ("", info.weights):
-        raise CheckpointError(f"{directory}: its encoder, in another folder, has changed: restore it, or train again")
+    model = replace(
+        info.model, encoder=info.model.encoder.exported(directory / ENCODER)
+    )
+    if (
+        not (directory / ENCODER).is_dir()
+        and info.weights
+        and model.encoder.weights not in ("", info.weights)
+    ):
+        raise CheckpointError(
+            f"{directory}: its encoder, in another folder, has changed: restore it, or train again"
+        )
     try:
         classifier = model.build(info.vocab_size, labels)
     except ConfigError as error:
         raise CheckpointError(f"{directory}/config.json: {error}") from error
     except (MemoryError, RuntimeError) as error:  # sizes that no memory holds
-        raise CheckpointError(f"{directory}/config.json: a model of these sizes cannot be built here") from error
+        raise CheckpointError(
+            f"{directory}/config.json: a model of these sizes cannot be built here"
+        ) from error
     load_weights(classifier.head, directory / HEAD)
     if (directory / CALIBRATION).is_file():
         classifier.calibration = Calibration.load(directory / CALIBRATION, labels)
@@ -258,9 +337,13 @@ def _read_tokenizer(folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
     try:
         tokenizer = load_pretrained(str(folder))
     except ConfigError as error:  # its advice is about models of the Hub
-        raise CheckpointError(f"{folder}: its files are damaged, or are not those of a tokenizer; {FIX}") from error
+        raise CheckpointError(
+            f"{folder}: its files are damaged, or are not those of a tokenizer; {FIX}"
+        ) from error
     if len(tokenizer) != vocab_size:
-        raise CheckpointError(f"{folder}: has {len(tokenizer)} tokens, and config.json says {vocab_size}; {FIX}")
+        raise CheckpointError(
+            f"{folder}: has {len(tokenizer)} tokens, and config.json says {vocab_size}; {FIX}"
+        )
     return tokenizer
 
 
@@ -270,7 +353,9 @@ def read_outcomes(directory: Path) -> Outcomes | None:
     Raises:
         CheckpointError: the file is damaged.
     """
-    return Outcomes.load(directory / OUTCOMES) if (directory / OUTCOMES).exists() else None
+    return (
+        Outcomes.load(directory / OUTCOMES) if (directory / OUTCOMES).exists() else None
+    )
 
 
 def read_decision(path: Path, labels: int) -> Decision:
@@ -290,7 +375,9 @@ def read_decision(path: Path, labels: int) -> Decision:
             f"{path}: per_label has {len(per_label)} thresholds, and the model has {labels} labels: correct it, or "
             "export the model again"
         )
-    return Decision(thresholds.global_, np.array(per_label, np.float32), thresholds.rule)
+    return Decision(
+        thresholds.global_, np.array(per_label, np.float32), thresholds.rule
+    )
 
 
 def open_model(model: Path, output: Path) -> ModelParts:
@@ -328,12 +415,21 @@ def write_model(
     with replacing(output) as folder:
         for path in filter(Path.is_file, model.rglob("*")):
             name = path.relative_to(model)
-            if name.parts[0] not in ("config.json", SMOKE, SCORERS):  # written again, or not: its labels may be gone
+            if name.parts[0] not in (
+                "config.json",
+                SMOKE,
+                SCORERS,
+            ):  # written again, or not: its labels may be gone
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, folder / name)  # without its rights: the model may be read-only
+                shutil.copyfile(
+                    path, folder / name
+                )  # without its rights: the model may be read-only
         check_same(model, changed.digest)
         write_label_parts(folder, changed, index)
-        add_note(folder / "README.md", f"{note} The model has {len(changed.labels):,} labels.")
+        add_note(
+            folder / "README.md",
+            f"{note} The model has {len(changed.labels):,} labels.",
+        )
         write_info(folder, replace(changed.info, dev={}))
         if finish is not None:
             finish(folder)
@@ -343,4 +439,7 @@ def add_note(card: Path, note: str) -> None:
     """Add a line to the model card, if there is one, because its results are those of the original model."""
     if card.is_file():
         text = card.read_text(encoding="utf-8").rstrip("\n")
-        card.write_text(f"{text}\n\nChanged after these results were measured: {note}\n", encoding="utf-8")
+        card.write_text(
+            f"{text}\n\nChanged after these results were measured: {note}\n",
+            encoding="utf-8",
+        )

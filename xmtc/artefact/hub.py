@@ -35,7 +35,9 @@ def locate_model(model: str | Path) -> Path:
         StorageError: the Hub does not answer, and its cache lacks the model.
     """
     if not isinstance(model, str | PathLike):
-        raise ConfigError(f"a {type(model).__name__} is no model: give its folder, or owner/name on the Hub")
+        raise ConfigError(
+            f"a {type(model).__name__} is no model: give its folder, or owner/name on the Hub"
+        )
     name = _REPOSITORY.fullmatch(model) if isinstance(model, str) else None
     if name is None or Path(name[1]).parent.exists():
         return model_of_run(Path(model))
@@ -51,14 +53,22 @@ def _pulled(repository: str, revision: str | None) -> Path:
         settings = _settings(api, repository, revision)
         names = set() if settings is None else model_files(settings.read_bytes())
         if settings is None or not names:
-            raise CheckpointError(f"{repository}: no model of xmtc is there; upload one with `xmtc push`")
+            raise CheckpointError(
+                f"{repository}: no model of xmtc is there; upload one with `xmtc push`"
+            )
         commit = settings.parent.name
-        folder = Path(api.snapshot_download(repository, revision=commit, allow_patterns=sorted(names)))
+        folder = Path(
+            api.snapshot_download(
+                repository, revision=commit, allow_patterns=sorted(names)
+            )
+        )
     try_native_files(folder)
     return folder
 
 
-def _settings(api: "HfApi", repository: str, revision: str | None = None) -> Path | None:
+def _settings(
+    api: "HfApi", repository: str, revision: str | None = None
+) -> Path | None:
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
     try:
@@ -86,17 +96,30 @@ def push(model: Path, repository: str, *, public: bool = False) -> str:
 
     name = _REPOSITORY.fullmatch(repository)
     if name is None or name[2]:
-        raise ConfigError(f"{repository}: not the name of a repository; give owner/name")
+        raise ConfigError(
+            f"{repository}: not the name of a repository; give owner/name"
+        )
     read_info(model)
     files = model_files((model / _CONFIG).read_bytes())
     api = HfApi(library_name="xmtc")
-    added = [CommitOperationAdd(name, model / name) for name in sorted(files) if (model / name).is_file()]
+    added = [
+        CommitOperationAdd(name, model / name)
+        for name in sorted(files)
+        if (model / name).is_file()
+    ]
     message = f"Model {model.resolve().parent.name}, uploaded by xmtc"
     with _explained(repository), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="It seems that you are about to commit a data file")  # labels.arrow
+        warnings.filterwarnings(
+            "ignore", message="It seems that you are about to commit a data file"
+        )  # labels.arrow
         url = api.create_repo(repository, private=not public, exist_ok=True)
-        removed = [CommitOperationDelete(name) for name in sorted(_replaceable(api, repository) - files)]
-        api.create_commit(repository, [*removed, *added], commit_message=message)  # one commit: never half a model
+        removed = [
+            CommitOperationDelete(name)
+            for name in sorted(_replaceable(api, repository) - files)
+        ]
+        api.create_commit(
+            repository, [*removed, *added], commit_message=message
+        )  # one commit: never half a model
     return str(url)
 
 
@@ -122,26 +145,44 @@ def _explained(repository: str) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError as error:
-        raise StorageError(f"{repository}: access is on request; ask there, then run `hf auth login`") from error
+        raise StorageError(
+            f"{repository}: access is on request; ask there, then run `hf auth login`"
+        ) from error
     except errors.RepositoryNotFoundError as error:
         raise CheckpointError(
             f"{repository}: no such folder here, and no such repository on the Hub; if it is private, set HF_TOKEN or "
             "run `hf auth login`"
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise CheckpointError(f"{repository}: the repository has no such revision") from error
+        raise CheckpointError(
+            f"{repository}: the repository has no such revision"
+        ) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        fix = "HF_HUB_OFFLINE is set: unset it" if constants.HF_HUB_OFFLINE else "the Hub cannot be reached: connect"
+        fix = (
+            "HF_HUB_OFFLINE is set: unset it"
+            if constants.HF_HUB_OFFLINE
+            else "the Hub cannot be reached: connect"
+        )
         raise StorageError(
             f"{repository}: neither here nor in the Hub's cache, and {fix}, or copy the model folder to this machine"
         ) from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         said = " ".join((error.server_message or "no reason given").split())
-        fix = "set HF_TOKEN to a token that may write there" if status in (401, 403) else "correct this, or try later"
-        raise StorageError(f"{repository}: the Hub answers {status} ({said}); {fix}") from error
+        fix = (
+            "set HF_TOKEN to a token that may write there"
+            if status in (401, 403)
+            else "correct this, or try later"
+        )
+        raise StorageError(
+            f"{repository}: the Hub answers {status} ({said}); {fix}"
+        ) from error
     except (HTTPError, errors.LocalTokenNotFoundError) as error:
-        raise StorageError(f"{repository}: no answer of the Hub ({type(error).__name__}); check the network") from error
+        raise StorageError(
+            f"{repository}: no answer of the Hub ({type(error).__name__}); check the network"
+        ) from error
     except ValueError as error:  # its client checks names, tokens and model cards
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{repository}: {reason}; correct the name, the model's README.md or HF_TOKEN") from error
+        raise ConfigError(
+            f"{repository}: {reason}; correct the name, the model's README.md or HF_TOKEN"
+        ) from error

@@ -16,7 +16,15 @@ from xmtc.data.fields import ONE_FIELD
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.data.readers.table_config import LabelFileConfig
 from xmtc.errors import CheckpointError
-from xmtc.files import file_sha256, parse_json, read_file, reading, recover_directory, resolve_links, write_json
+from xmtc.files import (
+    file_sha256,
+    parse_json,
+    read_file,
+    reading,
+    recover_directory,
+    resolve_links,
+    write_json,
+)
 from xmtc.models.config import ModelConfig
 
 FORMAT_VERSION = 7
@@ -110,7 +118,11 @@ def read_description(directory: Path) -> ModelInfo:
     path = directory / "config.json"
     content = _content(directory)
     content.pop(_CHECKSUMS, None)
-    with reading(path, CheckpointError, "export the model again, or install the package that adds an unknown kind"):
+    with reading(
+        path,
+        CheckpointError,
+        "export the model again, or install the package that adds an unknown kind",
+    ):
         return adapter(ModelInfo).validate_json(json.dumps(content))
 
 
@@ -119,10 +131,14 @@ def _content(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     content = read_model_json(path)
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise CheckpointError(f"{path}: not a model exported by xmtc; give the `model` folder of a run")
+        raise CheckpointError(
+            f"{path}: not a model exported by xmtc; give the `model` folder of a run"
+        )
     version = content.pop("format_version", None)
     if version != FORMAT_VERSION:
-        raise CheckpointError(f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc")
+        raise CheckpointError(
+            f"{path}: format version {version}, this xmtc reads {FORMAT_VERSION}: install its xmtc"
+        )
     return content
 
 
@@ -157,27 +173,39 @@ def _check_inside(directory: Path, names: Iterable[str]) -> None:
     for name in names:
         place = resolve_links(directory / name)
         if not (place.is_relative_to(root) or place.is_relative_to(cache)):
-            raise CheckpointError(f"{directory / name}: leads out of the model folder: put a copy of the file there")
+            raise CheckpointError(
+                f"{directory / name}: leads out of the model folder: put a copy of the file there"
+            )
 
 
 def _check_files(directory: Path, checksums: Any) -> None:
     """Refuse a model if a file is missing, has no checksum, differs from it, or is somewhere else."""
     path = directory / "config.json"
-    if not isinstance(checksums, dict) or not all(isinstance(value, str) for value in checksums.values()):
-        raise CheckpointError(f"{path}: {_CHECKSUMS}: missing, so damage cannot be detected; {_COPY}")
+    if not isinstance(checksums, dict) or not all(
+        isinstance(value, str) for value in checksums.values()
+    ):
+        raise CheckpointError(
+            f"{path}: {_CHECKSUMS}: missing, so damage cannot be detected; {_COPY}"
+        )
     _check_inside(directory, ["config.json", *EDITABLE, *checksums])
     known = {"config.json", *EDITABLE, *checksums}
     for file in sorted(directory.rglob("*")):
-        may_be_read = file.suffix in _READ and not file.name.startswith(".") and file.is_file()
+        may_be_read = (
+            file.suffix in _READ and not file.name.startswith(".") and file.is_file()
+        )
         if may_be_read and file.relative_to(directory).as_posix() not in known:
-            raise CheckpointError(f"{file}: has no checksum in {path.name}: remove it, or {_COPY}")
+            raise CheckpointError(
+                f"{file}: has no checksum in {path.name}: remove it, or {_COPY}"
+            )
     for name, expected in checksums.items():
         if not (directory / name).is_file():
             raise CheckpointError(f"{directory / name}: missing: {_COPY}")
         with reading(directory / name, CheckpointError, _COPY):
             checksum = file_sha256(directory / name)
         if checksum != expected:
-            raise CheckpointError(f"{directory / name}: damaged (checksum differs): {_COPY}")
+            raise CheckpointError(
+                f"{directory / name}: damaged (checksum differs): {_COPY}"
+            )
 
 
 def model_digest(directory: Path) -> str:
@@ -195,7 +223,9 @@ def model_digest(directory: Path) -> str:
 def check_same(directory: Path, digest: str) -> None:
     """Raise CheckpointError if a model is another than the one with this digest."""
     if model_digest(directory) != digest:
-        raise CheckpointError(f"{directory}: replaced by another model meanwhile; run the command again")
+        raise CheckpointError(
+            f"{directory}: replaced by another model meanwhile; run the command again"
+        )
 
 
 def vocabulary_warning(model: str, other: str, what: str) -> str:

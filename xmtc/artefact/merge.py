@@ -42,7 +42,9 @@ def merge_adapters(model: Path, output: Path, finish: Finish | None = None) -> f
     encoder = parts.classifier.encoder
     settings = parts.info.model.encoder.backbone
     if encoder.backbone is None or settings is None or settings.lora is None:
-        raise ConfigError(f"{model}: it has no LoRA adapters, so there is nothing to merge; use the model as it is")
+        raise ConfigError(
+            f"{model}: it has no LoRA adapters, so there is nothing to merge; use the model as it is"
+        )
     if settings.quantize is not None:
         raise ConfigError(
             f"{model}: its backbone is quantised ({settings.quantize}), and so few bits cannot hold the sum with the "
@@ -51,9 +53,16 @@ def merge_adapters(model: Path, output: Path, finish: Finish | None = None) -> f
     before_WUD = _states(encoder, parts.info.vocab_size)
     encoder.backbone.merge_adapters()
     after_WUD = _states(encoder, parts.info.vocab_size)
-    merged_settings = parts.info.model.encoder.with_backbone(replace(settings, lora=None))
+    merged_settings = parts.info.model.encoder.with_backbone(
+        replace(settings, lora=None)
+    )
     merged_model = replace(parts.info.model, encoder=merged_settings)
-    _write(model, output, replace(parts, info=replace(parts.info, model=merged_model, weights="")), finish)
+    _write(
+        model,
+        output,
+        replace(parts, info=replace(parts.info, model=merged_model, weights="")),
+        finish,
+    )
     change = (after_WUD - before_WUD).abs().max() / before_WUD.abs().max()
     return float(change)
 
@@ -66,13 +75,17 @@ def _states(encoder: Encoder, vocab_size: int) -> Tensor:
         return encoder(ids_WU, torch.ones_like(ids_WU, dtype=torch.bool)).float()
 
 
-def _write(model: Path, output: Path, merged: ModelParts, finish: Finish | None) -> None:
+def _write(
+    model: Path, output: Path, merged: ModelParts, finish: Finish | None
+) -> None:
     with replacing(output) as folder:
         for path in sorted(model.rglob("*")):
             name = path.relative_to(model)
             if path.is_file() and name.parts[0] not in _WRITTEN_AGAIN:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, folder / name)  # without its rights: the model may be read-only
+                shutil.copyfile(
+                    path, folder / name
+                )  # without its rights: the model may be read-only
         tensors = merged.classifier.encoder.state_dict()
         merged.classifier.encoder.save(folder, tensors, trained=tensors.keys())
         add_note(

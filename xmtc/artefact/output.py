@@ -38,10 +38,14 @@ def check_output(output: Path, model: Path) -> None:
         problem = "is a file"
     if problem is not None:
         raise ConfigError(f"{output}: {problem}; {_ELSEWHERE}")
-    paths = (path for path in place.rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = (
+        path for path in place.rglob("*") if path.is_symlink() or not path.is_dir()
+    )
     settings = place / "config.json"
     content = settings.read_bytes() if settings.is_file() else None
-    check_replaceable(str(output), [path.relative_to(place).as_posix() for path in paths], content)
+    check_replaceable(
+        str(output), [path.relative_to(place).as_posix() for path in paths], content
+    )
 
 
 def check_replaceable(place: str, names: Collection[str], config: bytes | None) -> None:
@@ -57,7 +61,9 @@ def check_replaceable(place: str, names: Collection[str], config: bytes | None) 
     """
     foreign = sorted(set(names) - model_files(config))
     if foreign:
-        raise ConfigError(f"{place}: {foreign[0]} is not an exported model's: move it away, or {_ELSEWHERE}")
+        raise ConfigError(
+            f"{place}: {foreign[0]} is not an exported model's: move it away, or {_ELSEWHERE}"
+        )
 
 
 def model_files(config: bytes | None) -> set[str]:
@@ -74,7 +80,11 @@ def model_files(config: bytes | None) -> set[str]:
 def model_of_run(folder: Path) -> Path:
     """Return the folder `model` of a run, or the given folder if it is no run with a model."""
     inner = folder / "model"
-    return inner if not (folder / "config.json").exists() and (inner / "config.json").is_file() else folder
+    return (
+        inner
+        if not (folder / "config.json").exists() and (inner / "config.json").is_file()
+        else folder
+    )
 
 
 @contextmanager

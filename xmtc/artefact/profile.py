@@ -49,7 +49,9 @@ class Profile:
     def save(self, folder: Path) -> None:
         """Write the profile into a model's folder."""
         kinds = np.frombuffer(json.dumps(self.kinds).encode(), np.uint8)
-        write_tensors(folder / FILE, {_TOKENS: self.bits_V, _KINDS: kinds, **self.sample})
+        write_tensors(
+            folder / FILE, {_TOKENS: self.bits_V, _KINDS: kinds, **self.sample}
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "Profile | None":
@@ -68,9 +70,15 @@ class Profile:
 
 def arrays_of_profile(path: Path) -> Arrays:
     """Return what the arrays of a profile must be; a sample has its statistic's name, and any number of values."""
-    with reading(path, CheckpointError, FIX), safe_open(path, framework="numpy") as file:
+    with (
+        reading(path, CheckpointError, FIX),
+        safe_open(path, framework="numpy") as file,
+    ):
         samples = sorted(set(file.keys()) - {_TOKENS, _KINDS})
-    arrays: dict[str, Array] = {_TOKENS: Array("F16", "Z", least=0), _KINDS: Array("U8", "J")}
+    arrays: dict[str, Array] = {
+        _TOKENS: Array("F16", "Z", least=0),
+        _KINDS: Array("U8", "J"),
+    }
     for number, name in enumerate(samples):
         arrays[name] = Array("F32 F64", chr(ord("α") + number % 1000))
     return arrays

@@ -33,13 +33,28 @@ def try_native_files(directory: Path) -> None:
         return
     command = [sys.executable, "-m", "xmtc.artefact.trial", str(directory)]
     try:
-        trial = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=False, text=True, errors="replace")
+        trial = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+            text=True,
+            errors="replace",
+        )
     except subprocess.TimeoutExpired as error:
-        raise CheckpointError(f"{directory}: its index or trees are not read within {_LIMIT_S} s; {_FIX}") from error
+        raise CheckpointError(
+            f"{directory}: its index or trees are not read within {_LIMIT_S} s; {_FIX}"
+        ) from error
     if trial.returncode:
         lines = trial.stderr.strip().splitlines()
-        reason = lines[-1][:200] if trial.returncode > 0 and lines else f"a process ended by signal {-trial.returncode}"
-        raise CheckpointError(f"{directory}: its index or trees cannot be read ({reason}); {_FIX}")
+        reason = (
+            lines[-1][:200]
+            if trial.returncode > 0 and lines
+            else f"a process ended by signal {-trial.returncode}"
+        )
+        raise CheckpointError(
+            f"{directory}: its index or trees cannot be read ({reason}); {_FIX}"
+        )
 
 
 def _native_files(directory: Path) -> list[Path]:
@@ -48,7 +63,9 @@ def _native_files(directory: Path) -> list[Path]:
 
 def _search_all(directory: Path) -> None:
     files = _native_files(directory)
-    _limit_memory(sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()))
+    _limit_memory(
+        sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    )
     for path in files:
         if path.suffix == ".faiss":
             _search_index(path)

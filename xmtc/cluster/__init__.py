@@ -5,4 +5,6 @@ from importlib.util import find_spec
 from xmtc.errors import ConfigError
 
 if find_spec("ray") is None:
-    raise ConfigError("clusters and several workers need Ray: pip install 'xmtc[train]'")
+    raise ConfigError(
+        "clusters and several workers need Ray: pip install 'xmtc[train]'"
+    )

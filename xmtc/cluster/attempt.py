@@ -46,8 +46,12 @@ class Attempt:
     """
 
     def __init__(self) -> None:
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
+        here = NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        self._board = (
+            ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
+        )
 
     def report(self, error: XmtcError, rank: int, world_size: int) -> bool:
         """Report this rank's error, and wait briefly for errors of the others.

@@ -33,17 +33,33 @@ def join(address: str | None) -> bool:
     address = address or ("auto" if inside_ray_job() else "local")
     local = address == "local"
     options: dict[str, Any] = {"include_dashboard": False} if local else {}
-    runtime: dict[str, Any] = {"worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"}
+    runtime: dict[str, Any] = {
+        "worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"
+    }
     if local:
         runtime["env_vars"] = _gloo_on_loopback()
-    token, known = Path.home() / ".ray" / "auth_token", (Path.home() / ".ray" / "auth_token").exists()
+    token, known = (
+        Path.home() / ".ray" / "auth_token",
+        (Path.home() / ".ray" / "auth_token").exists(),
+    )
     try:
         with _on_loopback() if local else nullcontext():
-            ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime, **options)
-    except Exception as error:  # the library has no error class for a start that takes too long
-        if type(error) is not Exception and not isinstance(error, OSError | RuntimeError | ValueError):
+            ray.init(
+                address=address,
+                logging_level=logging.WARNING,
+                runtime_env=runtime,
+                **options,
+            )
+    except (
+        Exception
+    ) as error:  # the library has no error class for a start that takes too long
+        if type(error) is not Exception and not isinstance(
+            error, OSError | RuntimeError | ValueError
+        ):
             raise
-        raise ConfigError(f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]) from error
+        raise ConfigError(
+            f"Ray at {address!r} cannot be joined or started: {error}".splitlines()[0]
+        ) from error
     if not known and token.exists():
         token.chmod(0o600)  # Ray has just made it readable for everyone
     return True
@@ -67,7 +83,11 @@ def _on_loopback() -> Iterator[None]:
 def _gloo_on_loopback() -> dict[str, str]:
     """Return the environment variable that makes workers on one machine exchange gradients over loopback."""
     names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    return {"GLOO_SOCKET_IFNAME": min(names)} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
+    return (
+        {"GLOO_SOCKET_IFNAME": min(names)}
+        if names and "GLOO_SOCKET_IFNAME" not in os.environ
+        else {}
+    )
 
 
 def disconnect(config: RunConfig) -> None:
@@ -83,4 +103,6 @@ def quiet_ray() -> None:
     such a Ray ends with this process anyway.
     """
     for module in ("placement_group_cleaner", "controller"):
-        logging.getLogger(f"ray.train.v2._internal.execution.controller.{module}").setLevel(logging.ERROR)
+        logging.getLogger(
+            f"ray.train.v2._internal.execution.controller.{module}"
+        ).setLevel(logging.ERROR)

@@ -32,7 +32,12 @@ RayRow = dict[str, Any]
 
 
 def score_on_cluster(
-    job: Job, *, device: str, workers: int | None, address: str | None = None, **limits: Any
+    job: Job,
+    *,
+    device: str,
+    workers: int | None,
+    address: str | None = None,
+    **limits: Any,
 ) -> dict[str, Any]:
     """Run the job on a Ray cluster, or on a Ray started here.
 
@@ -54,7 +59,13 @@ def score_on_cluster(
     return run_job(job, partial(_score, job, device, workers, address), **limits)
 
 
-def _score(job: Job, device: str, workers: int | None, address: str | None, done: frozenset[str]) -> Records:
+def _score(
+    job: Job,
+    device: str,
+    workers: int | None,
+    address: str | None,
+    done: frozenset[str],
+) -> Records:
     connected_here = join(address)
     try:
         yield from scored_records(job, done, device, workers)
@@ -65,7 +76,9 @@ def _score(job: Job, device: str, workers: int | None, address: str | None, done
             ray.shutdown()
 
 
-def scored_records(job: Job, done: frozenset[str], device: str, workers: int | None) -> Iterator[Record]:
+def scored_records(
+    job: Job, done: frozenset[str], device: str, workers: int | None
+) -> Iterator[Record]:
     """Yield the records of blocks as actors publish them; blocks in `done` are left out.
 
     Raises:
@@ -78,12 +91,18 @@ def scored_records(job: Job, done: frozenset[str], device: str, workers: int | N
     gpus = resources.get("GPU", 0)
     gpu = device.startswith("cuda") or (device == "auto" and gpus > 0)
     if gpu and not gpus:
-        raise ConfigError(f"--device {device}: the Ray cluster has no GPU: use auto or cpu")
+        raise ConfigError(
+            f"--device {device}: the Ray cluster has no GPU: use auto or cpu"
+        )
     # Without GPUs, one core stays free for reading and tokenising.
     actors = workers or max(1, int(gpus if gpu else resources.get("CPU", 2) - 1))
     context = DataContext.get_current().copy()
-    context.target_max_block_size = 1  # every row (a block of the corpus) is sent separately
-    context.enable_fallback_to_arrow_object_ext_type = True  # a row is one of our objects
+    context.target_max_block_size = (
+        1  # every row (a block of the corpus) is sent separately
+    )
+    context.enable_fallback_to_arrow_object_ext_type = (
+        True  # a row is one of our objects
+    )
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     with DataContext.current(context):
@@ -105,14 +124,18 @@ def scored_records(job: Job, done: frozenset[str], device: str, workers: int | N
 def read_file_blocks(job: Job, done: frozenset[str], row: RayRow) -> Iterator[RayRow]:
     """Read the blocks of a file, except those in `done`."""
     index = int(row["file"])
-    for raw in read_blocks(index, job.files[index], job.settings.columns, job.settings.block_rows, done):
+    for raw in read_blocks(
+        index, job.files[index], job.settings.columns, job.settings.block_rows, done
+    ):
         yield {"raw": raw}
 
 
 def tokenise_block(job: Job, row: RayRow) -> RayRow:
     """Tokenise a block that was read."""
     tokenizer, info = _tokenizer(job.source, job.model_digest)
-    return {"tokens": tokenise(row["raw"], tokenizer, info, evidence=job.settings.evidence)}
+    return {
+        "tokens": tokenise(row["raw"], tokenizer, info, evidence=job.settings.evidence)
+    }
 
 
 @cache
@@ -140,13 +163,20 @@ class ScoringActor:
         torch.set_num_threads(1)
         self.job = job
         self.scorer = BlockScorer(
-            load_model(_here(job.source, job.model_digest)), job.settings, choose_device(device), workers=1
+            load_model(_here(job.source, job.model_digest)),
+            job.settings,
+            choose_device(device),
+            workers=1,
         )
 
     def __call__(self, row: RayRow) -> RayRow:
         """Score and publish a tokenised block; return its record."""
         block: TokenBlock = row["tokens"]
-        return {"record": publish(self.job, block.name, self.scorer.score(block), block.rejected)}
+        return {
+            "record": publish(
+                self.job, block.name, self.scorer.score(block), block.rejected
+            )
+        }
 
 
 def _explain(error: RayError) -> XmtcError:

@@ -75,7 +75,9 @@ def stopping_with(attempt: Attempt) -> Iterator[None]:
                 if number is not None and not STOP.requested:
                     STOP.request(number)
 
-    thread = threading.Thread(target=look, daemon=True, name="look for a request to stop")
+    thread = threading.Thread(
+        target=look, daemon=True, name="look for a request to stop"
+    )
     thread.start()
     try:
         yield
@@ -129,7 +131,9 @@ def run_until_stopped(call: Callable[[], object], attempt: Attempt) -> None:
                 number = signal.SIGTERM
             if number is not None and not asked:
                 asked = True
-                print_line(f"{signal.Signals(number).name}: the workers stop after their step and write a checkpoint")
+                print_line(
+                    f"{signal.Signals(number).name}: the workers stop after their step and write a checkpoint"
+                )
                 attempt.request_stop(number)
     if fit.error is not None:
         raise fit.error
@@ -141,7 +145,9 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by `nohup`
+    handled = [
+        number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
+    ]  # as by `nohup`
     previous = {number: signal.signal(number, handler) for number in handled}
     try:
         yield

@@ -38,7 +38,14 @@ class TaskResources:
     def room(self) -> int:
         """Return how many of these tasks the cluster can run at the same time, at least one."""
         have, wanted = ray.cluster_resources(), {"CPU": self.cpus, "GPU": self.gpus}
-        return max(1, min(int(have.get(name, 0) // amount) for name, amount in wanted.items() if amount))
+        return max(
+            1,
+            min(
+                int(have.get(name, 0) // amount)
+                for name, amount in wanted.items()
+                if amount
+            ),
+        )
 
 
 def cluster_mapper(config: RunConfig) -> MapUnordered | None:
@@ -46,16 +53,25 @@ def cluster_mapper(config: RunConfig) -> MapUnordered | None:
 
     It connects when it gets the first item, so not at all if the corpus is up to date.
     """
-    return functools.partial(_map_on_cluster, config) if config.distributed.joins_cluster else None
+    return (
+        functools.partial(_map_on_cluster, config)
+        if config.distributed.joins_cluster
+        else None
+    )
 
 
-def _map_on_cluster(config: RunConfig, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def _map_on_cluster(
+    config: RunConfig, function: Callable[[T], R], items: Iterable[T]
+) -> Iterator[R]:
     join(config.distributed.address)
     yield from map_tasks(function, items)
 
 
 def map_tasks(
-    function: Callable[[T], R], items: Iterable[T], resources: TaskResources = TaskResources(), lost: Lost = None
+    function: Callable[[T], R],
+    items: Iterable[T],
+    resources: TaskResources = TaskResources(),
+    lost: Lost = None,
 ) -> Iterator[R]:
     """Yield the results of `function(item)`, one Ray task each, in any order. Ray repeats the tasks of a lost machine.
 
@@ -77,7 +93,9 @@ def map_tasks(
 
 def _run_in(directory: str, function: Callable[[T], R], item: T) -> R:
     os.chdir(directory)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Ray already gives every core a task
+    os.environ["TOKENIZERS_PARALLELISM"] = (
+        "false"  # Ray already gives every core a task
+    )
     return function(item)
 
 

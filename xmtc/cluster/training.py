@@ -45,7 +45,10 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     config = copies.config
     settings = config.distributed
     join(settings.address)
-    each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker} | settings.resources_per_worker
+    each = {
+        "CPU": settings.cpus_per_worker,
+        "GPU": settings.gpus_per_worker,
+    } | settings.resources_per_worker
     _warn_if_cluster_is_small(settings.min_workers, each)
     # Each attempt has a unique name: for a name that has finished before, Ray silently does nothing.
     name = f"{stage}-{time.time_ns()}"
@@ -55,7 +58,8 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         _train_on_worker,
         train_loop_config={"stage": stage, "copies": copies, "attempt": attempt},
         torch_config=SignalHandlingConfig(
-            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=int(settings.timeout_s)
+            backend="nccl" if settings.gpus_per_worker else "gloo",
+            timeout_s=int(settings.timeout_s),
         ),
         scaling_config=ScalingConfig(
             num_workers=settings.workers,
@@ -64,7 +68,9 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
             resources_per_worker=each,
         ),
         run_config=RayRunConfig(
-            name=name, storage_path=str(storage), failure_config=FailureConfig(max_failures=settings.max_failures)
+            name=name,
+            storage_path=str(storage),
+            failure_config=FailureConfig(max_failures=settings.max_failures),
         ),
     )
     try:
@@ -81,7 +87,9 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
             raise error
         copies.fetch_run()  # rank 0 may have been on another node
     finally:
-        shutil.rmtree(storage, ignore_errors=True)  # Ray's internal files, which another attempt cannot use
+        shutil.rmtree(
+            storage, ignore_errors=True
+        )  # Ray's internal files, which another attempt cannot use
 
 
 def _warn_if_cluster_is_small(workers: int, each: Mapping[str, float]) -> None:
@@ -90,7 +98,9 @@ def _warn_if_cluster_is_small(workers: int, each: Mapping[str, float]) -> None:
     for name, amount in each.items():
         if workers * amount > have.get(name, 0):
             wanted = f"{workers * amount:g} {name} needed, the cluster has {have.get(name, 0):g}"
-            print_line(f"warning: {wanted}: waiting until it has more; press Ctrl-C to stop")
+            print_line(
+                f"warning: {wanted}: waiting until it has more; press Ctrl-C to stop"
+            )
 
 
 def _train_on_worker(settings: dict[str, Any]) -> None:
@@ -122,8 +132,13 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
 
 def _explain(failure: TrainingFailedError) -> TrainingError:
     """Convert an error that the user cannot fix: a worker died too often, or a bug, whose traceback Ray has printed."""
-    causes = [str(cause).strip().splitlines()[-1:] for cause in getattr(failure, "worker_failures", {}).values()]
-    message = "; ".join(sorted({line for lines in causes for line in lines})) or str(failure)
+    causes = [
+        str(cause).strip().splitlines()[-1:]
+        for cause in getattr(failure, "worker_failures", {}).values()
+    ]
+    message = "; ".join(sorted({line for lines in causes for line in lines})) or str(
+        failure
+    )
     return TrainingError(
         f"training on Ray failed, see above: {message}. The same command continues from the newest checkpoint"
     )

@@ -68,7 +68,9 @@ def config_file(config_or_data: str, budget: str | None = None) -> Path:
     return Path(config_or_data)
 
 
-def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "RunConfig":
+def load_run(
+    config: Path, overrides: list[str] | None, print_config: bool
+) -> "RunConfig":
     """Read a configuration with its overrides; print it and exit if that is requested."""
     from xmtc.config.load import load_config
     from xmtc.config.plain import dump_yaml
@@ -81,7 +83,9 @@ def load_run(config: Path, overrides: list[str] | None, print_config: bool) -> "
     return run
 
 
-def split_inputs(inputs: Sequence[str], *columns: object) -> tuple[list[str], dict[str, "ReaderConfig"]]:
+def split_inputs(
+    inputs: Sequence[str], *columns: object
+) -> tuple[list[str], dict[str, "ReaderConfig"]]:
     """Separate files from configurations, and return the files and the source of each configuration, with local copies.
 
     Args:
@@ -92,7 +96,10 @@ def split_inputs(inputs: Sequence[str], *columns: object) -> tuple[list[str], di
 
     configurations = [path for path in inputs if is_yaml(path)]
     files = [path for path in inputs if not is_yaml(path)]
-    check_columns(*columns, unread=None if files else f"{', '.join(configurations)} names the columns")
+    check_columns(
+        *columns,
+        unread=None if files else f"{', '.join(configurations)} names the columns",
+    )
     sources = {}
     for path in configurations:
         run = load_run(Path(path), None, print_config=False)
@@ -108,11 +115,16 @@ def check_columns(*columns: object, unread: str | None) -> None:
         unread: why they have no effect; None if they have one.
     """
     if unread is not None and any(columns):
-        raise typer.BadParameter(f"--text-column and --id have no effect here: {unread}; leave them out")
+        raise typer.BadParameter(
+            f"--text-column and --id have no effect here: {unread}; leave them out"
+        )
 
 
 def read_documents(
-    model: Path, inputs: Sequence[str], text_column: Sequence[str] | None, id_column: str | None
+    model: Path,
+    inputs: Sequence[str],
+    text_column: Sequence[str] | None,
+    id_column: str | None,
 ) -> "Iterator[Document | Rejected]":
     """Read documents by the given columns, or by those that the model was trained on."""
     from xmtc.artefact.info import read_description

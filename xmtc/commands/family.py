@@ -72,7 +72,9 @@ def builtin_commands() -> list[Command]:
     commands = []
     for path in sorted(_PACKAGE.glob("*/commands.py")):
         module = import_module(f"xmtc.{path.parent.name}.commands")
-        commands += [value for value in vars(module).values() if isinstance(value, Command)]
+        commands += [
+            value for value in vars(module).values() if isinstance(value, Command)
+        ]
     return sorted(commands, key=lambda offered: PANELS.index(offered.panel))
 
 

@@ -8,33 +8,71 @@ import typer
 from xmtc.commands.arguments import local_model, new_page
 
 _MODEL = "Model or run (runs/quickstart), URI, or owner/name on the Hub."
-ModelDir = Annotated[Path, typer.Argument(metavar="MODEL", parser=local_model, help=_MODEL)]
+ModelDir = Annotated[
+    Path, typer.Argument(metavar="MODEL", parser=local_model, help=_MODEL)
+]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml.")]
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="YAML file, such as configs/quickstart.yaml."
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Overrides, such as finetune.batch_size=16 data.limit.train=2000."),
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Overrides, such as finetune.batch_size=16 data.limit.train=2000.",
+    ),
 ]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and exit.")]
+PrintConfig = Annotated[
+    bool,
+    typer.Option("--print-config", help="Print the resolved configuration and exit."),
+]
 
 TextColumn = Annotated[
     list[str] | None,
-    typer.Option("--text-column", help="Column with text; repeat to join several \\[default: as in training]."),
+    typer.Option(
+        "--text-column",
+        help="Column with text; repeat to join several \\[default: as in training].",
+    ),
 ]
 IdColumn = Annotated[
-    str | None, typer.Option("--id", help="Column with identifiers \\[default: as in training, or file and row].")
+    str | None,
+    typer.Option(
+        "--id",
+        help="Column with identifiers \\[default: as in training, or file and row].",
+    ),
 ]
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
-Precision = Annotated[Literal["auto", "bf16", "fp32"], typer.Option(help="auto, bf16 or fp32.")]
+Precision = Annotated[
+    Literal["auto", "bf16", "fp32"], typer.Option(help="auto, bf16 or fp32.")
+]
 
 _LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"
-Include = Annotated[list[str] | None, typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}.")]
-Exclude = Annotated[list[str] | None, typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}.")]
+Include = Annotated[
+    list[str] | None,
+    typer.Option("--include", metavar="LABEL", help=f"Only these: {_LABELS}."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="LABEL", help=f"Not these: {_LABELS}."),
+]
 
 PageFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", callback=new_page, help="HTML page to write, with its tables beside it."),
+    typer.Option(
+        "--output",
+        "-o",
+        callback=new_page,
+        help="HTML page to write, with its tables beside it.",
+    ),
 ]
-AtMost = Annotated[str | None, typer.Option(metavar="SHARE", help="Exit with code 1 beyond this, such as 2% or 0.02.")]
+AtMost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE", help="Exit with code 1 beyond this, such as 2% or 0.02."
+    ),
+]

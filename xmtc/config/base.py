@@ -8,7 +8,9 @@ from pydantic import ConfigDict
 
 T = TypeVar("T")
 
-_STRICT = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
+_STRICT = ConfigDict(
+    extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -33,7 +33,10 @@ class _Override:
 
 
 def load_config(
-    schema: type[T], path: str | Path, overrides: Sequence[str] = (), values: Mapping[str, Node] | None = None
+    schema: type[T],
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Node] | None = None,
 ) -> T:
     """Read a configuration file and validate it as `schema`.
 
@@ -62,7 +65,9 @@ def load_overrides(schema: type[T], overrides: Sequence[str]) -> T:
     Raises:
         ConfigError: an override is wrong; see `load_config`.
     """
-    return _validated(schema, Node({}, Place(COMMAND_LINE)), overrides, problems=[], values={})
+    return _validated(
+        schema, Node({}, Place(COMMAND_LINE)), overrides, problems=[], values={}
+    )
 
 
 def read_tree(schema: type, path: Path) -> Node:
@@ -79,7 +84,11 @@ def read_tree(schema: type, path: Path) -> Node:
 
 
 def _validated(
-    schema: type[T], tree: Node, overrides: Sequence[str], problems: list[str], values: Mapping[str, Node]
+    schema: type[T],
+    tree: Node,
+    overrides: Sequence[str],
+    problems: list[str],
+    values: Mapping[str, Node],
 ) -> T:
     """Apply overrides and values to a tree, and make the configuration of it."""
     shape = Shape.of(schema)
@@ -89,7 +98,9 @@ def _validated(
     try:
         config = adapter(schema).validate_json(json.dumps(tree.plain()))
     except ValidationError as error:
-        problems += [f"{place}: {words}" for place, words in describe_all(error, tree, shape)]
+        problems += [
+            f"{place}: {words}" for place, words in describe_all(error, tree, shape)
+        ]
         raise ConfigError(_report(problems)) from None
     if problems:
         raise ConfigError(_report(problems))
@@ -104,7 +115,9 @@ def _report(problems: list[str]) -> str:
     return f"{len(problems)} problems in the configuration:\n{lines}"
 
 
-def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple[Path, ...]) -> Node:
+def _read_with_bases(
+    path: Path, shape: Shape, problems: list[str], above: tuple[Path, ...]
+) -> Node:
     """Read the tree of `path`, merged over that of its base, recursively.
 
     Args:
@@ -115,16 +128,22 @@ def _read_with_bases(path: Path, shape: Shape, problems: list[str], above: tuple
     """
     if resolve_links(path) in above:
         chain = " -> ".join(file.name for file in (*above, path))
-        raise ConfigError(f"{path}: base: the files are each other's base ({chain}); take one 'base:' out")
+        raise ConfigError(
+            f"{path}: base: the files are each other's base ({chain}); take one 'base:' out"
+        )
     tree = yaml_tree.read(path, problems)
     base = tree.value.get("base")
     if base is None:
         return _fill_kinds(tree, shape)
     if not isinstance(base.value, str):
-        raise ConfigError(f"{base.place}: base: must be the path of one YAML file, relative to this one")
+        raise ConfigError(
+            f"{base.place}: base: must be the path of one YAML file, relative to this one"
+        )
     base_path = path.parent / base.value
     if not base_path.is_file():
-        raise ConfigError(f"{base.place}: base: {base.value!r}: no such file; the path is relative to {path.name}")
+        raise ConfigError(
+            f"{base.place}: base: {base.value!r}: no such file; the path is relative to {path.name}"
+        )
     below = _read_with_bases(base_path, shape, problems, (*above, resolve_links(path)))
     own_values = {key: child for key, child in tree.value.items() if key != "base"}
     return _fill_kinds(_merge(below, Node(own_values, tree.place)), shape)
@@ -162,7 +181,9 @@ def _parsed(overrides: Sequence[str], problems: list[str]) -> list[_Override]:
             )
             continue
         place = f"{COMMAND_LINE}: {key}={_shortened(value)}"
-        parsed.append(_Override(keys, yaml_tree.parse(value, place, problems, lines=False)))
+        parsed.append(
+            _Override(keys, yaml_tree.parse(value, place, problems, lines=False))
+        )
     return parsed
 
 
@@ -200,7 +221,9 @@ def _set_in_list(node: Node, keys: list[str], value: Node) -> Node:
     elements = {str(number): child for number, child in enumerate(node.value)}
     if keys[0] not in elements:
         count = len(elements)
-        raise ConfigError(f"{value.place}: {keys[0]}: the list has {count} elements, which are numbered from 0")
+        raise ConfigError(
+            f"{value.place}: {keys[0]}: the list has {count} elements, which are numbered from 0"
+        )
     changed = _set(Node(elements, node.place), keys, value)
     return Node(list(changed.value.values()), node.place)
 
@@ -211,8 +234,16 @@ def _fill_kinds(node: Node, shape: Shape | None) -> Node:
         return node
     section = dict(node.value)
     default = shape.schema.get("default")
-    if shape.kinds() and "kind" not in section and isinstance(default, dict) and "kind" in default:
+    if (
+        shape.kinds()
+        and "kind" not in section
+        and isinstance(default, dict)
+        and "kind" in default
+    ):
         section = {"kind": Node(default["kind"], node.place), **section}
     plain = Node(section, node.place).plain()
-    filled = {key: _fill_kinds(child, shape.child(key, plain)) for key, child in section.items()}
+    filled = {
+        key: _fill_kinds(child, shape.child(key, plain))
+        for key, child in section.items()
+    }
     return Node(filled, node.place)

@@ -74,7 +74,9 @@ class Members:
         """The configuration class of every kind."""
         return self.builtin | self.installed
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         """Return the schema of the union of all members."""
         members: list[Any] = list(self.all.values())
         if len(members) == 1:
@@ -107,10 +109,16 @@ def kind_of(config: type) -> str:
     Raises:
         TypeError: it is not a dataclass, or its `kind` has no default.
     """
-    defaults = {field.name: field.default for field in fields(config)} if is_dataclass(config) else {}
+    defaults = (
+        {field.name: field.default for field in fields(config)}
+        if is_dataclass(config)
+        else {}
+    )
     kind = defaults.get("kind")
     if not isinstance(kind, str):
-        raise TypeError(f'{config!r} needs a field kind: Literal["…"] with its name as the default')
+        raise TypeError(
+            f'{config!r} needs a field kind: Literal["…"] with its name as the default'
+        )
     return kind
 
 
@@ -131,7 +139,9 @@ def installed_objects(group: str, contract: type[T], taken: Sequence[str]) -> li
         item = loaded() if isinstance(loaded, type) else loaded
         if not isinstance(item, contract):
             name = contract.__name__
-            raise ConfigError(f"{_place(point)} is no {name}; see {contract.__module__}.{name}")
+            raise ConfigError(
+                f"{_place(point)} is no {name}; see {contract.__module__}.{name}"
+            )
         if item.name in taken or item.name in objects:
             raise ConfigError(
                 f"{_place(point)} has the name {item.name!r}, which another one has; uninstall the package, or rename "
@@ -170,5 +180,7 @@ def _settings_class(point: importlib.metadata.EntryPoint) -> type:
     except TypeError as error:
         raise ConfigError(f"{_place(point)}: {error}") from error
     if kind != point.name:
-        raise ConfigError(f"{_place(point)} names a class whose kind is {kind!r}; make the two equal in the package")
+        raise ConfigError(
+            f"{_place(point)} names a class whose kind is {kind!r}; make the two equal in the package"
+        )
     return config

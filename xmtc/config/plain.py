@@ -51,7 +51,9 @@ def config_hash(*parts: Any) -> str:
 
     Use it for a stage's fingerprint: its own section, and the fingerprints of what it reads.
     """
-    plain = [to_plain(part) if dataclasses.is_dataclass(part) else part for part in parts]
+    plain = [
+        to_plain(part) if dataclasses.is_dataclass(part) else part for part in parts
+    ]
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -65,7 +67,9 @@ def flattened(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def changed_settings(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
+) -> Iterator[str]:
     """Yield each key whose value differs, as `section.key: old -> new`."""
     for key in dict.fromkeys([*before, *after]):
         old = before.get(key)

@@ -66,7 +66,9 @@ class _Problem:
         return self.subject.split(": ")[0]
 
 
-def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple[Place, str]]:
+def describe_all(
+    error: ValidationError, root: Node, shape: Shape
+) -> list[tuple[Place, str]]:
     """List each distinct problem of `error` with its place, in the order of the schema."""
     words_of: dict[tuple[Place, str, str], list[str]] = {}
     keys: dict[tuple[Place, str, str], str] = {}
@@ -78,7 +80,9 @@ def describe_all(error: ValidationError, root: Node, shape: Shape) -> list[tuple
     messages: list[tuple[Place, str]] = []
     for (place, subject, fix), words in words_of.items():
         inner_prefix = f"{keys[place, subject, fix]}."
-        if any(other_subject.startswith(inner_prefix) for _, other_subject, _ in words_of):
+        if any(
+            other_subject.startswith(inner_prefix) for _, other_subject, _ in words_of
+        ):
             continue  # another alternative of its type says where in it the problem lies
         alternatives = " or ".join(dict.fromkeys(words))
         messages.append((place, f"{subject}: {alternatives}{fix}"))
@@ -97,7 +101,11 @@ def shown(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)
+    text = (
+        json.dumps(value, ensure_ascii=False)
+        if isinstance(value, dict | list)
+        else repr(value)
+    )
     if len(text) <= _LONGEST_SHOWN:
         return text
     return text[: _LONGEST_SHOWN - 3] + "…"
@@ -141,7 +149,9 @@ def _locate(loc: Sequence[str | int], root: Node, shape: Shape) -> _Spot:
     parent: Shape | None = None
     node = root
     parts = list(loc)
-    while parts and here is not None and len(here.members()) == 1:  # each alternative of several has errors of its own
+    while (
+        parts and here is not None and len(here.members()) == 1
+    ):  # each alternative of several has errors of its own
         part = parts.pop(0)
         if here.kinds():
             here = here.kinds().get(str(part))
@@ -167,7 +177,11 @@ def _step(node: Node, part: str | int) -> Node:
     """Return the child, or the node itself if the child is missing."""
     if isinstance(node.value, dict):
         return node.value.get(part, node)
-    if isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):
+    if (
+        isinstance(node.value, list)
+        and isinstance(part, int)
+        and part < len(node.value)
+    ):
         return node.value[part]
     return node
 
@@ -183,12 +197,29 @@ def _wrong_kind(spot: _Spot) -> _Problem:
     listed = ", ".join(kinds)
     kind = spot.node.value.get("kind") if isinstance(spot.node.value, dict) else None
     if kind is None:
-        return _Problem(spot.node.place, spot.key, "needs a kind", f"; add 'kind:' with one of {listed}")
+        return _Problem(
+            spot.node.place,
+            spot.key,
+            "needs a kind",
+            f"; add 'kind:' with one of {listed}",
+        )
     hint = suggestion(str(kind.plain()), kinds)
-    return _Problem(kind.place, f"{spot.key}.kind: {shown(kind.plain())}", "unknown kind", f"; {hint}known: {listed}")
+    return _Problem(
+        kind.place,
+        f"{spot.key}.kind: {shown(kind.plain())}",
+        "unknown kind",
+        f"; {hint}known: {listed}",
+    )
 
 
-_YES_NO = {"on": "true", "yes": "true", "y": "true", "off": "false", "no": "false", "n": "false"}
+_YES_NO = {
+    "on": "true",
+    "yes": "true",
+    "y": "true",
+    "off": "false",
+    "no": "false",
+    "n": "false",
+}
 """What other dialects of YAML read as a boolean, and how it is written here."""
 
 

@@ -42,14 +42,18 @@ class Shape:
     def members(self) -> list["Shape"]:
         """List the alternatives of a plain union without null; a single shape is its only member."""
         alternatives = [self._at(schema) for schema in self.schema.get("anyOf", [])]
-        members = [shape for shape in alternatives if shape.schema.get("type") != "null"]
+        members = [
+            shape for shape in alternatives if shape.schema.get("type") != "null"
+        ]
         return members or [self]
 
     def kinds(self) -> dict[str, "Shape"]:
         """Return the alternatives of a union discriminated by `kind`, by name; empty for other shapes."""
         discriminator = self._only().schema.get("discriminator", {})
         mapping = discriminator.get("mapping", {})
-        return {kind: self._at({"$ref": reference}) for kind, reference in mapping.items()}
+        return {
+            kind: self._at({"$ref": reference}) for kind, reference in mapping.items()
+        }
 
     def _only(self) -> "Shape":
         """Return the single alternative beside null, or the shape itself."""
@@ -73,7 +77,9 @@ class Shape:
         if isinstance(key, int):
             child = self._element(schema, key)
         else:
-            child = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+            child = schema.get("properties", {}).get(
+                key, schema.get("additionalProperties")
+            )
         return self._at(child) if isinstance(child, dict) else None
 
     @staticmethod

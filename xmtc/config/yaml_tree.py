@@ -88,7 +88,9 @@ for _tag, _pattern, _first in (
 
 def dump(data: Any) -> str:
     """Write plain data (dicts, lists, scalars) as YAML in the given order; `parse` reads back an equal value."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120
+    )
 
 
 def read(path: Path, problems: list[str]) -> Node:
@@ -109,8 +111,12 @@ def read(path: Path, problems: list[str]) -> Node:
     if node.value is None:
         return Node({}, node.place)
     if not isinstance(node.value, dict):
-        content = "a list" if isinstance(node.value, list) else f"the value {node.value!r}"
-        raise ConfigError(f"{node.place}: the top level must be sections such as 'data:', not {content}")
+        content = (
+            "a list" if isinstance(node.value, list) else f"the value {node.value!r}"
+        )
+        raise ConfigError(
+            f"{node.place}: the top level must be sections such as 'data:', not {content}"
+        )
     return node
 
 
@@ -130,7 +136,9 @@ def parse(text: str, file: str, problems: list[str], *, lines: bool = True) -> N
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_message(error, text, file, lines)) from error
     except RecursionError:
-        raise ConfigError(f"{file}: sections or lists lie too deep in each other; write them out") from None
+        raise ConfigError(
+            f"{file}: sections or lists lie too deep in each other; write them out"
+        ) from None
 
 
 def _places(file: str, lines: bool) -> Callable[[yaml.Node], Place]:
@@ -146,7 +154,9 @@ class _TreeBuilder:
         problems: problems are appended here.
     """
 
-    def __init__(self, loader: _Loader, place: Callable[[yaml.Node], Place], problems: list[str]):
+    def __init__(
+        self, loader: _Loader, place: Callable[[yaml.Node], Place], problems: list[str]
+    ):
         self.loader = loader
         self.place = place
         self.problems = problems
@@ -155,29 +165,41 @@ class _TreeBuilder:
     def build(self, node: yaml.Node, place: Place, above: tuple[int, ...]) -> Node:
         """Convert a node and all below it; `above` has the identities of the nodes that contain it."""
         if id(node) in above:
-            raise ConfigError(f"{place}: an alias refers to a section that contains it; write the values out")
+            raise ConfigError(
+                f"{place}: an alias refers to a section that contains it; write the values out"
+            )
         above = (*above, id(node))
         self.built += 1
         if len(above) > _MAX_DEPTH or self.built > _MAX_NODES:
-            raise ConfigError(f"{place}: too many sections or lists in each other, or too many aliases; write them out")
+            raise ConfigError(
+                f"{place}: too many sections or lists in each other, or too many aliases; write them out"
+            )
         if isinstance(node, yaml.MappingNode):
             return Node(self._mapping(node, above), place)
         if isinstance(node, yaml.SequenceNode):
-            elements = [self.build(child, self.place(child), above) for child in node.value]
+            elements = [
+                self.build(child, self.place(child), above) for child in node.value
+            ]
             return Node(elements, place)
         return Node(self._scalar(node, place), place)
 
-    def _mapping(self, node: yaml.MappingNode, above: tuple[int, ...]) -> dict[str, Node]:
+    def _mapping(
+        self, node: yaml.MappingNode, above: tuple[int, ...]
+    ) -> dict[str, Node]:
         section: dict[str, Node] = {}
         for key_node, child in node.value:
             place = self.place(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(f"{place}: a key must be a word, not a list or section")
+                self.problems.append(
+                    f"{place}: a key must be a word, not a list or section"
+                )
                 continue
             key = key_node.value
             if key in section:
                 first = section[key].place.line
-                self.problems.append(f"{place}: {key}: occurs twice in this section (first in line {first}); keep one")
+                self.problems.append(
+                    f"{place}: {key}: occurs twice in this section (first in line {first}); keep one"
+                )
             section[key] = self.build(child, place, above)
         return section
 
@@ -187,11 +209,15 @@ class _TreeBuilder:
             if len(node.value) <= _MAX_DIGITS:
                 return int(node.value)
             digits = len(node.value)
-            self.problems.append(f"{place}: the number has {digits:,} digits, at most {_MAX_DIGITS} are allowed")
+            self.problems.append(
+                f"{place}: the number has {digits:,} digits, at most {_MAX_DIGITS} are allowed"
+            )
             return 0
         if node.tag.removeprefix(_TAG) in ("str", "bool", "float", "null"):
             return self.loader.construct_object(node)
-        self.problems.append(f"{place}: the tag {node.tag} is not supported; leave it out")
+        self.problems.append(
+            f"{place}: the tag {node.tag} is not supported; leave it out"
+        )
         return node.value
 
 
@@ -205,4 +231,6 @@ def _syntax_message(error: yaml.YAMLError, text: str, file: str, lines: bool) ->
     position = getattr(error, "position", 0)
     line = text.count("\n", 0, position) + 1
     place = f"{file}:{line}" if lines else file
-    return f"{place}: not valid YAML: {str(error).splitlines()[0]}; take the character out"
+    return (
+        f"{place}: not valid YAML: {str(error).splitlines()[0]}; take the character out"
+    )

@@ -25,7 +25,9 @@ _SIMPLE = (
 )
 """Characters without marks, of scripts with spaces."""
 _NOT_SIMPLE = re.compile(f"[^{_SIMPLE}]")
-_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_UNSPACED = (
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+)
 _LOOKED_AT = 300
 """Characters of a text by which its script is recognised."""
 _LONGEST = 32
@@ -75,7 +77,9 @@ def script_of(text: str) -> str:
     scripts: Counter[str] = Counter()
     for character in beginning:
         if character.isalpha():
-            name = unicodedata.name(character, "unknown")  # such as LATIN SMALL LETTER A
+            name = unicodedata.name(
+                character, "unknown"
+            )  # such as LATIN SMALL LETTER A
             scripts[name.split()[0].capitalize()] += 1
     if not scripts:
         return "no letters"
@@ -98,7 +102,9 @@ def _normal_spans(text: str) -> Iterator[tuple[str, int, int]]:
         if is_spaced and (len(word) <= _LONGEST or _NOT_SIMPLE.search(word) is None):
             yield word, match.start(), match.end()
             continue
-        letters = [letter.span() for letter in patterns.letter.finditer(text, *match.span())]
+        letters = [
+            letter.span() for letter in patterns.letter.finditer(text, *match.span())
+        ]
         # Pairs of neighbouring letters; a single letter is a word of its own.
         following = letters[1:] or letters
         for (start, end), (_, next_end) in zip(letters, following, strict=False):

@@ -26,7 +26,14 @@ from xmtc.files import reading
 FIX = "get the model from its source again, or export it again"
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _INTEGERS = ("I32", "I64")
-_DTYPES = {"U8": "uint8", "I32": "int32", "I64": "int64", "F16": "float16", "F32": "float32", "F64": "float64"}
+_DTYPES = {
+    "U8": "uint8",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+}
 """Names of types in safetensors, and in NumPy."""
 
 
@@ -116,17 +123,28 @@ def check_tensors(path: Path, arrays: Arrays, sizes: Sizes) -> None:
     Raises:
         CheckpointError: an array is missing, is of another type or shape, or holds a value that it must not hold.
     """
-    with reading(path, CheckpointError, FIX), safe_open(path, framework="numpy") as file:
+    with (
+        reading(path, CheckpointError, FIX),
+        safe_open(path, framework="numpy") as file,
+    ):
         names = set(file.keys())
         expected = set(_stored(arrays))
         for name in sorted(expected - names):
             raise CheckpointError(f"{path}: lacks the array {name}; {FIX}")
         for name in sorted(names - expected):
-            raise CheckpointError(f"{path}: has the array {name[:60]!r}, which no model has; {FIX}")
+            raise CheckpointError(
+                f"{path}: has the array {name[:60]!r}, which no model has; {FIX}"
+            )
         tensors = {name: file.get_tensor(name) for name in names}
     for name, array in arrays.items():
         if isinstance(array, SparseMatrix):
-            _check_sparse(path, name, array, {part: tensors[f"{name}.{part}"] for part in _SPARSE_PARTS}, sizes)
+            _check_sparse(
+                path,
+                name,
+                array,
+                {part: tensors[f"{name}.{part}"] for part in _SPARSE_PARTS},
+                sizes,
+            )
         else:
             _check_dense(path, name, array, tensors[name], sizes)
 
@@ -143,8 +161,13 @@ def check_finite(path: Path) -> None:
         for name in sorted(file.keys()):
             tensor = file.get_tensor(name)
             # A finite sum shows it at once; where the sum overflows, every value is looked at.
-            if not torch.isfinite(tensor.float().sum()) and not torch.isfinite(tensor).all():
-                raise CheckpointError(f"{path}: {name[:60]}: holds a value that is not finite; {FIX}")
+            if (
+                not torch.isfinite(tensor.float().sum())
+                and not torch.isfinite(tensor).all()
+            ):
+                raise CheckpointError(
+                    f"{path}: {name[:60]}: holds a value that is not finite; {FIX}"
+                )
 
 
 def check_any_sparse(path: Path) -> None:
@@ -153,16 +176,32 @@ def check_any_sparse(path: Path) -> None:
     Raises:
         CheckpointError: one is not.
     """
-    with reading(path, CheckpointError, FIX), safe_open(path, framework="numpy") as file:
+    with (
+        reading(path, CheckpointError, FIX),
+        safe_open(path, framework="numpy") as file,
+    ):
         names = set(file.keys())
-        for stem in sorted(name.removesuffix(".indptr") for name in names if name.endswith(".indptr")):
+        for stem in sorted(
+            name.removesuffix(".indptr") for name in names if name.endswith(".indptr")
+        ):
             parts = {part: f"{stem}.{part}" for part in _SPARSE_PARTS}
             for stored in parts.values():
                 if stored not in names:
-                    raise CheckpointError(f"{path}: lacks the array {stored[:60]}; {FIX}")
+                    raise CheckpointError(
+                        f"{path}: lacks the array {stored[:60]}; {FIX}"
+                    )
             tensors = {part: file.get_tensor(stored) for part, stored in parts.items()}
-            dtype = next((name for name, kind in _DTYPES.items() if kind == tensors["data"].dtype.name), "F32")
-            _check_sparse(path, stem[:60], SparseMatrix(dtype, "RC"), tensors, Sizes({}))
+            dtype = next(
+                (
+                    name
+                    for name, kind in _DTYPES.items()
+                    if kind == tensors["data"].dtype.name
+                ),
+                "F32",
+            )
+            _check_sparse(
+                path, stem[:60], SparseMatrix(dtype, "RC"), tensors, Sizes({})
+            )
 
 
 def _stored(arrays: Arrays) -> Iterator[str]:
@@ -173,11 +212,15 @@ def _stored(arrays: Arrays) -> Iterator[str]:
             yield name
 
 
-def _check_dense(path: Path, name: str, array: Array, tensor: NDArray[Any], sizes: Sizes) -> None:
+def _check_dense(
+    path: Path, name: str, array: Array, tensor: NDArray[Any], sizes: Sizes
+) -> None:
     place = f"{path}: {name}"
     _check_dtype(place, tensor, array.dtype)
     if tensor.ndim != len(array.shape):
-        raise CheckpointError(f"{place}: has {tensor.ndim} dimensions, not {len(array.shape)}; {FIX}")
+        raise CheckpointError(
+            f"{place}: has {tensor.ndim} dimensions, not {len(array.shape)}; {FIX}"
+        )
     for letter, size in zip(array.shape, tensor.shape, strict=True):
         if not sizes.meet(letter, size):
             raise CheckpointError(
@@ -186,7 +229,9 @@ def _check_dense(path: Path, name: str, array: Array, tensor: NDArray[Any], size
     if not tensor.size:
         return
     if np.isnan(tensor).any() or not (array.infinite or np.isfinite(tensor).all()):
-        raise CheckpointError(f"{place}: holds a value that is not a finite number; {FIX}")
+        raise CheckpointError(
+            f"{place}: holds a value that is not a finite number; {FIX}"
+        )
     if array.ascending and bool((tensor[1:] < tensor[:-1]).any()):
         raise CheckpointError(f"{place}: its values do not ascend; {FIX}")
     _check_range(place, tensor, array, sizes)
@@ -196,18 +241,32 @@ def _check_range(place: str, tensor: NDArray[Any], array: Array, sizes: Sizes) -
     least = tensor.min().item()
     most = tensor.max().item()
     if array.least is not None and least < array.least:
-        raise CheckpointError(f"{place}: holds {least:g}, less than {array.least:g}; {FIX}")
+        raise CheckpointError(
+            f"{place}: holds {least:g}, less than {array.least:g}; {FIX}"
+        )
     if array.most is not None and most > array.most:
-        raise CheckpointError(f"{place}: holds {most:g}, more than {array.most:g}; {FIX}")
+        raise CheckpointError(
+            f"{place}: holds {most:g}, more than {array.most:g}; {FIX}"
+        )
     if array.below is not None:
         limit = sizes.of(array.below)
         if limit is not None and most >= limit:
-            raise CheckpointError(f"{place}: holds {most:g}, where {array.below} is {limit}: count from 0; {FIX}")
+            raise CheckpointError(
+                f"{place}: holds {most:g}, where {array.below} is {limit}: count from 0; {FIX}"
+            )
         if array.complete and len(np.unique(tensor)) != limit:
-            raise CheckpointError(f"{place}: lacks a number from 0 to {limit}, of {array.below}; {FIX}")
+            raise CheckpointError(
+                f"{place}: lacks a number from 0 to {limit}, of {array.below}; {FIX}"
+            )
 
 
-def _check_sparse(path: Path, name: str, matrix: SparseMatrix, parts: Mapping[str, NDArray[Any]], sizes: Sizes) -> None:
+def _check_sparse(
+    path: Path,
+    name: str,
+    matrix: SparseMatrix,
+    parts: Mapping[str, NDArray[Any]],
+    sizes: Sizes,
+) -> None:
     place = f"{path}: {name}"
     data = parts["data"]
     indices = parts["indices"]
@@ -216,26 +275,44 @@ def _check_sparse(path: Path, name: str, matrix: SparseMatrix, parts: Mapping[st
     _check_dtype(f"{place}.data", data, matrix.dtype)
     for part in (indices, starts, shape):
         _check_dtype(place, part, " ".join(_INTEGERS))
-    if any(part.ndim != 1 for part in parts.values()) or len(shape) != len(matrix.shape):
-        raise CheckpointError(f"{place}: its parts are not lists of numbers, or it has no two sizes; {FIX}")
+    if any(part.ndim != 1 for part in parts.values()) or len(shape) != len(
+        matrix.shape
+    ):
+        raise CheckpointError(
+            f"{place}: its parts are not lists of numbers, or it has no two sizes; {FIX}"
+        )
     for letter, size in zip(matrix.shape, shape.tolist(), strict=True):
         if size < 0 or not sizes.meet(letter, size):
             raise CheckpointError(
                 f"{place}: has a size {size}, but {letter} is {sizes.of(letter)} in this model; {FIX}"
             )
     rows, columns = shape.tolist()
-    if len(starts) != rows + 1 or int(starts[0]) != 0 or bool((starts[1:] < starts[:-1]).any()):
-        raise CheckpointError(f"{place}.indptr: does not say where each of {rows} rows begins; {FIX}")
+    if (
+        len(starts) != rows + 1
+        or int(starts[0]) != 0
+        or bool((starts[1:] < starts[:-1]).any())
+    ):
+        raise CheckpointError(
+            f"{place}.indptr: does not say where each of {rows} rows begins; {FIX}"
+        )
     if not len(data) == len(indices) == int(starts[-1]):
-        raise CheckpointError(f"{place}: has {len(data)} values for {int(starts[-1])} places; {FIX}")
+        raise CheckpointError(
+            f"{place}: has {len(data)} values for {int(starts[-1])} places; {FIX}"
+        )
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < columns:
-        raise CheckpointError(f"{place}.indices: an index is not from 0 to {columns - 1}; {FIX}")
+        raise CheckpointError(
+            f"{place}.indices: an index is not from 0 to {columns - 1}; {FIX}"
+        )
     if not np.isfinite(data).all():
         raise CheckpointError(f"{place}.data: holds a value that is not finite; {FIX}")
     if matrix.least is not None and len(data) and data.min().item() < matrix.least:
-        raise CheckpointError(f"{place}.data: holds a value less than {matrix.least:g}; {FIX}")
+        raise CheckpointError(
+            f"{place}.data: holds a value less than {matrix.least:g}; {FIX}"
+        )
 
 
 def _check_dtype(place: str, tensor: NDArray[Any], names: str) -> None:
     if all(tensor.dtype.name != _DTYPES[name] for name in names.split()):
-        raise CheckpointError(f"{place}: is of the type {tensor.dtype.name}, not {names.replace(' ', ' or ')}; {FIX}")
+        raise CheckpointError(
+            f"{place}: is of the type {tensor.dtype.name}, not {names.replace(' ', ' or ')}; {FIX}"
+        )

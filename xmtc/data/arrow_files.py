@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 from xmtc.files import replacing_file
 
 
-def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+def write_arrow(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
     """Write record batches as an Arrow IPC file.
 
     It is not replaced whole: shards lie in a folder that is published whole, and waiting for the disk takes time.
@@ -49,6 +51,9 @@ def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> 
     Raises:
         OSError: the file cannot be written; the old one is unharmed.
     """
-    with replacing_file(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with (
+        replacing_file(path) as partial,
+        pq.ParquetWriter(partial, schema, compression="zstd") as writer,
+    ):
         for table in tables:
             writer.write_table(table)

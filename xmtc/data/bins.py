@@ -24,13 +24,17 @@ def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
     return (train_counts_L >= lowest) & (train_counts_L <= highest)
 
 
-def bin_masks(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
+def bin_masks(
+    names: Sequence[str], train_counts_L: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Return a mask of the labels of every bin: boolean (bins, L)."""
     masks = [bin_mask(name, train_counts_L) for name in names]
     return np.array(masks, np.bool_).reshape(len(names), -1)
 
 
-def nonempty_bins(names: Sequence[str], train_counts_L: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+def nonempty_bins(
+    names: Sequence[str], train_counts_L: NDArray[np.int64]
+) -> Iterator[NDArray[np.bool_]]:
     """Yield the labels of each bin that has any: boolean (L,)."""
     for name in names:
         mask_L = bin_mask(name, train_counts_L)

@@ -121,7 +121,11 @@ class Collator:
         self._fixed = fixed
         self._crop = crop
         # Padding is masked everywhere, so any id works if the tokenizer has no padding token.
-        self._pad = int(tokenizer.pad_token_id) if isinstance(tokenizer.pad_token_id, int) else 0
+        self._pad = (
+            int(tokenizer.pad_token_id)
+            if isinstance(tokenizer.pad_token_id, int)
+            else 0
+        )
 
     @property
     def special_tokens(self) -> int:
@@ -130,14 +134,24 @@ class Collator:
 
     def __call__(self, batch: MicroBatch, seed: int = 0) -> Batch:
         """Make the batch of these documents, on the CPU; `seed` determines the spans."""
-        contents = [self._documents.tokens(int(document)) for document in batch.documents]
+        contents = [
+            self._documents.tokens(int(document)) for document in batch.documents
+        ]
         if self._crop is not None:
             contents = _random_spans(contents, self._crop, seed)
         cuts = [
-            cut(len(content), self._capacity, self._overlap, len(self._prefix), len(self._suffix))
+            cut(
+                len(content),
+                self._capacity,
+                self._overlap,
+                len(self._prefix),
+                len(self._suffix),
+            )
             for content in contents
         ]
-        token_ids_BT, mask_BT = self._pad_rows([self._wrapped(content) for content in contents])
+        token_ids_BT, mask_BT = self._pad_rows(
+            [self._wrapped(content) for content in contents]
+        )
         longest = mask_BT.shape[1]
         fits_in_windows = all(len(document.starts_W) == 1 for document in cuts)
         if fits_in_windows:
@@ -145,9 +159,15 @@ class Collator:
         else:
             input_ids_WU, attention_mask_WU = self._windows(contents, cuts)
             position_BT = _positions(cuts, longest, input_ids_WU.shape[1])
-        rows_P, labels_P = _pairs([self._documents.label_ids(int(document)) for document in batch.documents])
-        unjudged = [self._documents.unjudged_ids(int(document)) for document in batch.documents]
-        unjudged_rows_J, unjudged_labels_J = _pairs(unjudged) if any(map(len, unjudged)) else (None, None)
+        rows_P, labels_P = _pairs(
+            [self._documents.label_ids(int(document)) for document in batch.documents]
+        )
+        unjudged = [
+            self._documents.unjudged_ids(int(document)) for document in batch.documents
+        ]
+        unjudged_rows_J, unjudged_labels_J = (
+            _pairs(unjudged) if any(map(len, unjudged)) else (None, None)
+        )
         hidden_BTD = None
         if self._hidden is not None:
             hidden_BTD = _stack(self._hidden.read(batch.documents), longest)
@@ -182,12 +202,17 @@ class Collator:
         ids[mask] = np.concatenate(rows)
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
-    def _windows(self, contents: list[NDArray[np.int32]], cuts: list[Cut]) -> tuple[Tensor, Tensor]:
+    def _windows(
+        self, contents: list[NDArray[np.int32]], cuts: list[Cut]
+    ) -> tuple[Tensor, Tensor]:
         """Make the windows of all documents: token ids and mask, both (W, U)."""
         windows: list[NDArray[np.int32]] = []
         for content, document_cut in zip(contents, cuts, strict=True):
             starts = document_cut.starts_W
-            windows += [self._wrapped(content[start : start + document_cut.length]) for start in starts]
+            windows += [
+                self._wrapped(content[start : start + document_cut.length])
+                for start in starts
+            ]
         return self._pad_rows(windows)
 
 
@@ -199,11 +224,16 @@ def _pairs(label_ids: list[NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(rows_P), torch.from_numpy(labels_P)
 
 
-def _random_spans(contents: list[NDArray[np.int32]], length: int, seed: int) -> list[NDArray[np.int32]]:
+def _random_spans(
+    contents: list[NDArray[np.int32]], length: int, seed: int
+) -> list[NDArray[np.int32]]:
     """Cut each longer content to a span of `length` tokens that begins anywhere."""
     possible_starts = [max(len(content) - length, 0) + 1 for content in contents]
     starts = np.random.default_rng(seed).integers(possible_starts)
-    return [content[start : start + length] for content, start in zip(contents, starts, strict=True)]
+    return [
+        content[start : start + length]
+        for content, start in zip(contents, starts, strict=True)
+    ]
 
 
 def _positions(cuts: list[Cut], longest: int, window_width: int) -> Tensor:

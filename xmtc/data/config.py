@@ -40,7 +40,9 @@ class PretrainedTokenizerConfig:
         """Describe the tokenizer in a message."""
         return self.name
 
-    def load(self, texts: "Callable[[], Iterator[str]]", total: int) -> "PreTrainedTokenizerFast":
+    def load(
+        self, texts: "Callable[[], Iterator[str]]", total: int
+    ) -> "PreTrainedTokenizerFast":
         """Load the tokenizer; the texts are not looked at.
 
         Raises:
@@ -77,7 +79,9 @@ class TrainedTokenizerConfig:
         """Describe the tokenizer in a message."""
         return f"trained {self.model}"
 
-    def load(self, texts: "Callable[[], Iterator[str]]", total: int) -> "PreTrainedTokenizerFast":
+    def load(
+        self, texts: "Callable[[], Iterator[str]]", total: int
+    ) -> "PreTrainedTokenizerFast":
         """Train the tokenizer on the training texts, whose number is `total`."""
         from xmtc.data.tokenizer import train_tokenizer
 
@@ -88,7 +92,9 @@ class TrainedTokenizerConfig:
         return asdict(self)
 
 
-TokenizerConfig = Annotated[PretrainedTokenizerConfig | TrainedTokenizerConfig, Discriminator("kind")]
+TokenizerConfig = Annotated[
+    PretrainedTokenizerConfig | TrainedTokenizerConfig, Discriminator("kind")
+]
 
 
 @config

@@ -38,7 +38,14 @@ class Split:
         lengths: int32 (N,), content tokens per document, without special tokens.
     """
 
-    def __init__(self, root: Path, name: str, info: SplitInfo, labels: int, vocabulary: Callable[[], Vocabulary]):
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        info: SplitInfo,
+        labels: int,
+        vocabulary: Callable[[], Vocabulary],
+    ):
         self.name = name
         self.info = info
         self._labels = labels
@@ -46,8 +53,12 @@ class Split:
         self._batches = [_open_shard(root, shard.file) for shard in info.shards]
         self._tokens = ListColumn(self._batches, "input_ids")
         self._label_ids = ListColumn(self._batches, "label_ids")
-        has_unjudged = bool(self._batches) and UNJUDGED.name in self._batches[0].schema.names
-        self._unjudged_ids = ListColumn(self._batches, UNJUDGED.name) if has_unjudged else None
+        has_unjudged = (
+            bool(self._batches) and UNJUDGED.name in self._batches[0].schema.names
+        )
+        self._unjudged_ids = (
+            ListColumn(self._batches, UNJUDGED.name) if has_unjudged else None
+        )
         self._word_ids = ListColumn(self._batches, "word_ids")
         self._word_counts = ListColumn(self._batches, "word_counts")
         self.lengths: NDArray[np.int32] = self._tokens.lengths.astype(np.int32)
@@ -57,7 +68,11 @@ class Split:
 
     def doc_ids(self) -> list[str]:
         """Return the N identifiers."""
-        return [doc_id for batch in self._batches for doc_id in batch.column("doc_id").to_pylist()]
+        return [
+            doc_id
+            for batch in self._batches
+            for doc_id in batch.column("doc_id").to_pylist()
+        ]
 
     def tokens(self, document: int) -> NDArray[np.int32]:
         """Return token ids of a document, without special tokens: a view of the file, not a copy."""
@@ -113,11 +128,16 @@ class Split:
             lengths = lengths[rows]
         pointers = np.concatenate([[0], np.cumsum(lengths)])
         shape = (len(lengths), vocabulary.columns)
-        return Words(sparse.csr_array((counts, columns, pointers), shape=shape), vocabulary)
+        return Words(
+            sparse.csr_array((counts, columns, pointers), shape=shape), vocabulary
+        )
 
     def text_hashes(self) -> NDArray[np.uint64]:
         """Return hashes (N,) of whole texts: equal texts have equal ones."""
-        parts = [batch.column("text_hash").to_numpy(zero_copy_only=True) for batch in self._batches]
+        parts = [
+            batch.column("text_hash").to_numpy(zero_copy_only=True)
+            for batch in self._batches
+        ]
         return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
@@ -175,13 +195,19 @@ class Corpus:
         if name not in self.manifest.splits:
             splits = ", ".join(self.splits)
             duplicates = self.manifest.counts.duplicates
-            why = f" ({duplicates:,} documents of dev and test are also in train)" if duplicates else ""
+            why = (
+                f" ({duplicates:,} documents of dev and test are also in train)"
+                if duplicates
+                else ""
+            )
             raise DataError(
                 f"{self.path}: no split {name!r}{why}; the corpus has: {splits}; see data.split and data.source"
             )
         if name not in self._splits:
             info = self.manifest.splits[name]
-            self._splits[name] = Split(self.path, name, info, len(self.labels), self.vocabulary)
+            self._splits[name] = Split(
+                self.path, name, info, len(self.labels), self.vocabulary
+            )
         return self._splits[name]
 
     @cached_property
@@ -207,7 +233,9 @@ class Corpus:
     def _tokenizer(self) -> PreTrainedTokenizerFast:
         place = self.path / TOKENIZER
         with reading(place, fix=f"delete {self.path} and prepare it again"):
-            return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+            return AutoTokenizer.from_pretrained(
+                place, local_files_only=True, trust_remote_code=False
+            )
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Return the tokenizer that made the token ids; the corpus contains it.
@@ -225,17 +253,23 @@ class Corpus:
         """
         for expected in self.manifest.files():
             if file_info(_sized(self.path, expected), self.path) != expected:
-                raise DataError(f"{self.path / expected.path}: changed since it was written; prepare the corpus again")
+                raise DataError(
+                    f"{self.path / expected.path}: changed since it was written; prepare the corpus again"
+                )
 
 
 def _sized(root: Path, expected: FileInfo) -> Path:
     """Return the path of a file of the corpus, after a look at its size, which takes no time."""
     path = root / expected.path
     if not path.is_file():
-        raise DataError(f"{path}: missing from the corpus; delete {root} and prepare it again")
+        raise DataError(
+            f"{path}: missing from the corpus; delete {root} and prepare it again"
+        )
     size = path.stat().st_size
     if size != expected.bytes:
-        raise DataError(f"{path}: {size:,} bytes instead of {expected.bytes:,}; delete {root} and prepare it again")
+        raise DataError(
+            f"{path}: {size:,} bytes instead of {expected.bytes:,}; delete {root} and prepare it again"
+        )
     return path
 
 

@@ -39,7 +39,9 @@ class FieldText(str):
         return cls.of(text, ends, categories)
 
     @classmethod
-    def of(cls, text: str, ends: Sequence[int], categories: Sequence[str]) -> "FieldText":
+    def of(
+        cls, text: str, ends: Sequence[int], categories: Sequence[str]
+    ) -> "FieldText":
         """Make a text from the ends of its fields and the terms of its categories."""
         field_text = cls(text)
         field_text.ends = tuple(ends)
@@ -60,7 +62,9 @@ def field_ends(text: str, fields: int) -> tuple[int, ...]:
     if isinstance(text, FieldText) and fields > 1:
         ends = text.ends
     if len(ends) not in (1, fields):
-        raise DataError(f"a document has {len(ends)} fields, but the model has {fields}; give as many as the model has")
+        raise DataError(
+            f"a document has {len(ends)} fields, but the model has {fields}; give as many as the model has"
+        )
     empty_fields = (0,) * (fields - len(ends))
     return empty_fields + ends
 

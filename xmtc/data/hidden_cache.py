@@ -22,7 +22,10 @@ from xmtc.files import publish_directory
 
 logger = logging.getLogger(__name__)
 
-_TORCH_TYPES: dict[CacheDtype, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_TORCH_TYPES: dict[CacheDtype, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+}
 # NumPy has no bfloat16, so its bits are stored as integers.
 _NUMPY_TYPES: dict[CacheDtype, type] = {"bfloat16": np.int16, "float32": np.float32}
 
@@ -55,7 +58,9 @@ class HiddenCache:
         dtype: type of the stored states.
     """
 
-    def __init__(self, states_XD: NDArray, offsets: NDArray[np.int64], dtype: CacheDtype):
+    def __init__(
+        self, states_XD: NDArray, offsets: NDArray[np.int64], dtype: CacheDtype
+    ):
         self._states_XD = states_XD
         self._offsets = offsets
         self.dtype: CacheDtype = dtype
@@ -71,14 +76,20 @@ class HiddenCache:
         try:
             meta: dict[str, Any] = json.loads(meta_path.read_text(encoding="utf-8"))
         except ValueError:  # the machine failed before the file was on disk
-            logger.warning("%s: damaged; xmtc computes the hidden states again", meta_path)
+            logger.warning(
+                "%s: damaged; xmtc computes the hidden states again", meta_path
+            )
             return None
         if meta["fingerprint"] != fingerprint:
             return None
         lengths, width, dtype = meta["lengths"], meta["width"], meta["dtype"]
         states_path = root / _STATES
-        if not states_path.is_file() or states_path.stat().st_size != cache_bytes(lengths, width, dtype):
-            logger.warning("%s: damaged; xmtc computes the hidden states again", states_path)
+        if not states_path.is_file() or states_path.stat().st_size != cache_bytes(
+            lengths, width, dtype
+        ):
+            logger.warning(
+                "%s: damaged; xmtc computes the hidden states again", states_path
+            )
             return None
         offsets = _offsets(np.array(lengths, dtype=np.int64))
         states_XD = _map(states_path, int(offsets[-1]), width, dtype, "r")
@@ -129,7 +140,12 @@ class HiddenCacheWriter:
         per_document = np.asarray(lengths, dtype=np.int64)
         self._offsets = _offsets(per_document)
         self._meta = json.dumps(
-            {"fingerprint": fingerprint, "lengths": per_document.tolist(), "width": width, "dtype": dtype}
+            {
+                "fingerprint": fingerprint,
+                "lengths": per_document.tolist(),
+                "width": width,
+                "dtype": dtype,
+            }
         )
         if create and not self._resumes():
             shutil.rmtree(self._work, ignore_errors=True)
@@ -137,20 +153,29 @@ class HiddenCacheWriter:
             _reserve(self._work / _STATES, cache_bytes(per_document, width, dtype))
             _reserve(self._work / _WRITTEN, len(per_document))
             (self._work / _STARTED).write_text(self._meta, encoding="utf-8")
-        self._states_XD = _map(self._work / _STATES, int(self._offsets[-1]), width, dtype, "r+")
-        self._written = np.memmap(self._work / _WRITTEN, dtype=np.uint8, mode="r+", shape=(len(per_document),))
+        self._states_XD = _map(
+            self._work / _STATES, int(self._offsets[-1]), width, dtype, "r+"
+        )
+        self._written = np.memmap(
+            self._work / _WRITTEN, dtype=np.uint8, mode="r+", shape=(len(per_document),)
+        )
         self._unflushed: list[NDArray[np.int64]] = []
 
     def _resumes(self) -> bool:
         """Whether an interrupted writer has left a directory for exactly this cache."""
         started = self._work / _STARTED
-        return started.is_file() and started.read_text(encoding="utf-8", errors="replace") == self._meta
+        return (
+            started.is_file()
+            and started.read_text(encoding="utf-8", errors="replace") == self._meta
+        )
 
     def has(self, documents: NDArray[np.int64]) -> bool:
         """Whether the states of all these documents have been flushed."""
         return bool(self._written[documents].all())
 
-    def write(self, documents: NDArray[np.int64] | Tensor, hidden_BTD: Tensor, mask_BT: Tensor) -> None:
+    def write(
+        self, documents: NDArray[np.int64] | Tensor, hidden_BTD: Tensor, mask_BT: Tensor
+    ) -> None:
         """Store the states of B documents without their padding.
 
         Raises:
@@ -170,7 +195,9 @@ class HiddenCacheWriter:
         for document, states_TD in zip(rows, states_by_document, strict=True):
             start, end = self._offsets[document], self._offsets[document + 1]
             if len(states_TD) != end - start:
-                raise ValueError(f"document {document}: {len(states_TD)} states for {end - start} tokens")
+                raise ValueError(
+                    f"document {document}: {len(states_TD)} states for {end - start} tokens"
+                )
             self._states_XD[start:end] = states_TD
         self._unflushed.append(rows)
 
@@ -191,7 +218,9 @@ class HiddenCacheWriter:
         self.flush()
         missing = int((self._written == 0).sum())
         if missing:
-            raise TrainingError(f"{missing} of {len(self._written)} documents have no hidden states")
+            raise TrainingError(
+                f"{missing} of {len(self._written)} documents have no hidden states"
+            )
         (self._work / _STARTED).rename(self._work / _META)
         publish_directory(self._work, self._directory)
 
@@ -201,7 +230,9 @@ def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _map(path: Path, tokens: int, width: int, dtype: CacheDtype, mode: Literal["r", "r+"]) -> np.memmap:
+def _map(
+    path: Path, tokens: int, width: int, dtype: CacheDtype, mode: Literal["r", "r+"]
+) -> np.memmap:
     return np.memmap(path, dtype=_NUMPY_TYPES[dtype], mode=mode, shape=(tokens, width))
 
 

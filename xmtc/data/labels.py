@@ -109,28 +109,40 @@ class LabelTable:
             return self.names
         language = str(language)
         if language not in self.translations:
-            languages = ", ".join(self.translations) or "none; columns such as name_de of a label file give them"
-            raise DataError(f"no label has a name in the language {quoted_label(language)}; there are: {languages}")
+            languages = (
+                ", ".join(self.translations)
+                or "none; columns such as name_de of a label file give them"
+            )
+            raise DataError(
+                f"no label has a name in the language {quoted_label(language)}; there are: {languages}"
+            )
         return self.translations[language]
 
-    def take(self, label_ids: Sequence[int], train_counts: NDArray[np.int64]) -> "LabelTable":
+    def take(
+        self, label_ids: Sequence[int], train_counts: NDArray[np.int64]
+    ) -> "LabelTable":
         """Keep some labels, whose numbers of training documents are given."""
         translations = {
-            language: [names[label_id] for label_id in label_ids] for language, names in self.translations.items()
+            language: [names[label_id] for label_id in label_ids]
+            for language, names in self.translations.items()
         }
         return LabelTable(
             labels=[self.labels[label_id] for label_id in label_ids],
             names=[self.names[label_id] for label_id in label_ids],
             train_counts=train_counts,
             parents=self.parents and [self.parents[label_id] for label_id in label_ids],
-            alternatives=self.alternatives and [self.alternatives[label_id] for label_id in label_ids],
+            alternatives=self.alternatives
+            and [self.alternatives[label_id] for label_id in label_ids],
             translations=translations,
-            notations=self.notations and [self.notations[label_id] for label_id in label_ids],
+            notations=self.notations
+            and [self.notations[label_id] for label_id in label_ids],
         )
 
     def unknown(self, label: str) -> str:
         """Say that there is no such label, and name one that looks like it."""
-        message = f"no label {quoted_label(label)} among the model's {len(self):,} labels"
+        message = (
+            f"no label {quoted_label(label)} among the model's {len(self):,} labels"
+        )
         for similar, _ in near_pairs([label], self.labels)[:1]:
             message += f"; did you mean {quoted_label(similar)}?"
         return message
@@ -170,7 +182,9 @@ class LabelTable:
                 children.setdefault(parent, []).append(label)
         return children
 
-    def propensities(self, train_documents: int, a: float = 0.55, b: float = 1.5) -> NDArray[np.float64]:
+    def propensities(
+        self, train_documents: int, a: float = 0.55, b: float = 1.5
+    ) -> NDArray[np.float64]:
         """Estimate the share of a label's true occurrences that annotators found, p_l = 1 / (1 + C (N_l + B)^-A).
 
         C = (ln N - 1)(B + 1)^A (Jain et al. 2016, eq. 3). The usual (A, B) are (0.55, 1.5); for data of Amazon they
@@ -190,7 +204,9 @@ class LabelTable:
     @cached_property
     def version(self) -> str:
         """A hash of labels, names and parents."""
-        return hash_of_labels(zip(self.labels, self.names, self.parents or repeat(()), strict=False))
+        return hash_of_labels(
+            zip(self.labels, self.names, self.parents or repeat(()), strict=False)
+        )
 
     def save(self, path: Path) -> None:
         """Write as Arrow IPC: label, name, train_count and, where there are any, the other attributes."""
@@ -228,16 +244,29 @@ class LabelTable:
         with reading(path, what="cannot be read as a label table"):
             table = read_arrow(path)
             labels = Strings(table["label"])
-            names = labels if table["name"].equals(table["label"]) else Strings(table["name"])
-            languages = [name.removeprefix(_NAME_IN) for name in table.column_names if name.startswith(_NAME_IN)]
+            names = (
+                labels
+                if table["name"].equals(table["label"])
+                else Strings(table["name"])
+            )
+            languages = [
+                name.removeprefix(_NAME_IN)
+                for name in table.column_names
+                if name.startswith(_NAME_IN)
+            ]
             return LabelTable(
                 labels=labels,
                 names=names,
                 train_counts=np.array(table["train_count"].to_numpy(), dtype=np.int64),
                 parents=_tuples(table, "parents"),
                 alternatives=_tuples(table, "alternatives"),
-                translations={language: Strings(table[f"{_NAME_IN}{language}"]) for language in languages},
-                notations=Strings(table["notation"]) if "notation" in table.column_names else None,
+                translations={
+                    language: Strings(table[f"{_NAME_IN}{language}"])
+                    for language in languages
+                },
+                notations=Strings(table["notation"])
+                if "notation" in table.column_names
+                else None,
             )
 
 

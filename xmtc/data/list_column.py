@@ -59,9 +59,13 @@ class ListColumn:
             IndexError: no such document.
         """
         if documents is None:
-            return np.concatenate([np.empty(0, np.int32)] + [values for values, _ in self._shards])
+            return np.concatenate(
+                [np.empty(0, np.int32)] + [values for values, _ in self._shards]
+            )
         if len(documents) and not 0 <= documents.min() <= documents.max() < len(self):
-            raise IndexError(f"documents {documents.min()} to {documents.max()} of {len(self)}")
+            raise IndexError(
+                f"documents {documents.min()} to {documents.max()} of {len(self)}"
+            )
         lengths = self.lengths[documents]
         ends = np.cumsum(lengths)
         gathered = np.empty(int(lengths.sum()), np.int32)
@@ -72,17 +76,23 @@ class ListColumn:
             values, offsets = self._shards[shard]
             sources = offsets[documents[in_shard] - self._starts[shard]]
             targets = ends[in_shard] - lengths_here
-            gathered[_spans(targets, lengths_here)] = values[_spans(sources, lengths_here)]
+            gathered[_spans(targets, lengths_here)] = values[
+                _spans(sources, lengths_here)
+            ]
         return gathered
 
 
-def _spans(starts: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _spans(
+    starts: NDArray[np.integer], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Concatenate the ranges of `length` numbers from `start`, one range per pair."""
     skipped = np.cumsum(lengths) - lengths
     return np.repeat(starts - skipped, lengths) + np.arange(int(lengths.sum()))
 
 
-def _flat(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _flat(
+    batch: pa.RecordBatch, name: str
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the values of all lists of a shard, and where each list begins, without a copy."""
     column = batch.column(name)
     values = column.values.to_numpy(zero_copy_only=True)

@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 def prefetch(
-    thunks: Iterable[Callable[[], T]], depth: int, workers: int = 1, initializer: Callable[[], object] | None = None
+    thunks: Iterable[Callable[[], T]],
+    depth: int,
+    workers: int = 1,
+    initializer: Callable[[], object] | None = None,
 ) -> Iterator[T]:
     """Yield the results of the thunks in order; background threads compute up to `depth` ahead.
 
@@ -43,5 +46,9 @@ def in_threads(thunks: Iterable[Callable[[], T]], threads: int) -> Iterator[T]:
 
     Libraries start no threads of their own meanwhile: those would wait for each other.
     """
-    with threadpool_limits(1, "blas"):  # of all threads; of OpenMP, each has its own limit
-        yield from prefetch(thunks, threads, threads, partial(threadpool_limits, 1, "openmp"))
+    with threadpool_limits(
+        1, "blas"
+    ):  # of all threads; of OpenMP, each has its own limit
+        yield from prefetch(
+            thunks, threads, threads, partial(threadpool_limits, 1, "openmp")
+        )

@@ -123,7 +123,9 @@ class Manifest:
         """
         path = directory / NAME
         if not path.is_file():
-            raise DataError(f"{directory}: no corpus here (no {NAME}); start where the run did, or use 'xmtc prepare'")
+            raise DataError(
+                f"{directory}: no corpus here (no {NAME}); start where the run did, or use 'xmtc prepare'"
+            )
         with reading(path):
             return Manifest.parse(path.read_bytes(), str(path))
 
@@ -134,10 +136,14 @@ class Manifest:
         Raises:
             DataError: it is damaged, or of another format; names `place`.
         """
-        with reading(place, fix="delete its folder and prepare the corpus again", what="damaged"):
+        with reading(
+            place, fix="delete its folder and prepare the corpus again", what="damaged"
+        ):
             content = parse_json(text)
             if not isinstance(content, dict) or content.get("kind") != _KIND:
-                raise DataError(f"{place}: not the manifest of an xmtc corpus; choose another data.corpus")
+                raise DataError(
+                    f"{place}: not the manifest of an xmtc corpus; choose another data.corpus"
+                )
             its_format = content.get("format")
             if its_format != FORMAT:
                 raise DataError(
@@ -156,7 +162,11 @@ class Manifest:
 
 def file_info(path: Path, root: Path) -> FileInfo:
     """Measure size and hash of a file of the corpus at `root`."""
-    return FileInfo(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))
+    return FileInfo(
+        path=path.relative_to(root).as_posix(),
+        bytes=path.stat().st_size,
+        sha256=file_sha256(path),
+    )
 
 
 @contextmanager

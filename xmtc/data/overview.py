@@ -52,17 +52,23 @@ def overview(corpus: Corpus) -> list[str]:
 
 def corpus_warnings(corpus: Corpus) -> list[str]:
     """List signs that the labels of a corpus are wrong, or its texts in languages that the encoder does not know."""
-    counts = dict(zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True))
+    counts = dict(
+        zip(corpus.labels.labels, corpus.labels.train_counts.tolist(), strict=True)
+    )
     alone = bool((_labels_per_document(corpus) <= 1).mean() >= ONE_LABEL)
     relabelled = _relabelled(corpus) if alone else 0.0
     warnings = warnings_of(counts, alone=alone, joined=alone, relabelled=relabelled)
-    languages = unknown_languages(corpus.manifest.tokenizer.name, corpus.manifest.languages)
+    languages = unknown_languages(
+        corpus.manifest.tokenizer.name, corpus.manifest.languages
+    )
     if languages:
         warnings.append(languages)
     return warnings
 
 
-def warnings_of(counts: Mapping[str, int], *, alone: bool, joined: bool, relabelled: float) -> list[str]:
+def warnings_of(
+    counts: Mapping[str, int], *, alone: bool, joined: bool, relabelled: float
+) -> list[str]:
     """List signs that labels are wrong.
 
     Args:
@@ -96,14 +102,20 @@ def _relabelled(corpus: Corpus) -> float:
 
 
 def _labels_per_document(corpus: Corpus) -> np.ndarray:
-    return np.concatenate([np.diff(corpus.split(name).label_matrix().indptr) for name in corpus.splits])
+    return np.concatenate(
+        [np.diff(corpus.split(name).label_matrix().indptr) for name in corpus.splits]
+    )
 
 
 def _shares(counts: Mapping[str, int]) -> str:
     """Write the commonest kinds with their shares, such as `Latin 98%`."""
     total = sum(counts.values())
-    shares = {kind: number / total for kind, number in Counter(counts).most_common(_COMMONEST)}
-    return ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items() if share > _SHOWN)
+    shares = {
+        kind: number / total for kind, number in Counter(counts).most_common(_COMMONEST)
+    }
+    return ", ".join(
+        f"{kind} {share:.0%}" for kind, share in shares.items() if share > _SHOWN
+    )
 
 
 def _lengths(corpus: Corpus) -> str:
@@ -124,7 +136,11 @@ def _commonest(corpus: Corpus) -> str:
     for place in np.argsort(-table.train_counts, kind="stable")[:_COMMONEST]:
         label = table.labels[place]
         name = table.names[place]
-        shown = quoted_label(label) if name == label else f"{quoted_label(label)} {quoted_label(name)}"
+        shown = (
+            quoted_label(label)
+            if name == label
+            else f"{quoted_label(label)} {quoted_label(name)}"
+        )
         described.append(f"{shown} ({table.train_counts[place]:,})")
     return ", ".join(described)
 
@@ -133,7 +149,10 @@ def _near_warnings(labels: Iterable[str]) -> list[str]:
     pairs = near_pairs(labels)
     if not pairs:
         return []
-    shown = ", ".join(f"{quoted_label(label)} and {quoted_label(other)}" for label, other in pairs[:_COMMONEST])
+    shown = ", ".join(
+        f"{quoted_label(label)} and {quoted_label(other)}"
+        for label, other in pairs[:_COMMONEST]
+    )
     return [
         f"{len(pairs):,} labels differ from others only in case, blanks, leading zeros, a final .0 or a dot, such "
         f"as {shown}; if they mean the same, make them equal (data.fold_label_case ignores case)"

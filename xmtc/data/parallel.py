@@ -15,9 +15,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # joblib's advice after an error or Ctrl-C, which has already told the user everything
-warnings.filterwarnings("ignore", message=".*tasks which were still being processed", category=UserWarning)
+warnings.filterwarnings(
+    "ignore", message=".*tasks which were still being processed", category=UserWarning
+)
 # a worker's idle time ended just as new work came: loky starts another, and nothing is lost
-warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
+warnings.filterwarnings(
+    "ignore",
+    message="A worker stopped while some jobs were given",
+    category=UserWarning,
+)
 
 
 class MapUnordered(Protocol):

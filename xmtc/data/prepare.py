@@ -30,7 +30,15 @@ from xmtc.data.spool import Spool
 from xmtc.data.tokenizer import definition, identity
 from xmtc.data.words import WORDS_FILES, TermRules, Vocabulary, choose_words
 from xmtc.errors import ConfigError, DataError
-from xmtc.files import file_sha256, holding, lock_of, locked, publish_directory, resolve_links, writing
+from xmtc.files import (
+    file_sha256,
+    holding,
+    lock_of,
+    locked,
+    publish_directory,
+    resolve_links,
+    writing,
+)
 from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -88,7 +96,9 @@ def prepare(
                 )
                 preparation.build(source, fingerprint)
                 if corpus_fingerprint(config, backbone) != fingerprint:
-                    raise DataError("the source changed while it was read; run the same command again")
+                    raise DataError(
+                        "the source changed while it was read; run the same command again"
+                    )
                 publish_directory(work, path)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -118,8 +128,15 @@ def corpus_fingerprint(config: DataConfig, backbone: str | None) -> str:
     settings = asdict(config)
     for key in ("source", "corpus", "tokenizer"):
         del settings[key]
-    tokenizer_identity = tokenizer_source(config, backbone).identity()  # first, to refuse a wrong name before reading
-    content = [manifests.FORMAT, config.source.build().fingerprint(), tokenizer_identity, settings]
+    tokenizer_identity = tokenizer_source(
+        config, backbone
+    ).identity()  # first, to refuse a wrong name before reading
+    content = [
+        manifests.FORMAT,
+        config.source.build().fingerprint(),
+        tokenizer_identity,
+        settings,
+    ]
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -133,7 +150,9 @@ def tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerConfi
     if config.tokenizer is not None:
         return config.tokenizer
     if backbone is None:
-        raise ConfigError("data.tokenizer: this model has no tokenizer; set, for example, {kind: trained}")
+        raise ConfigError(
+            "data.tokenizer: this model has no tokenizer; set, for example, {kind: trained}"
+        )
     return PretrainedTokenizerConfig(name=backbone)
 
 
@@ -143,7 +162,9 @@ def _reusable(path: Path, fingerprint: str) -> Corpus | None:
     if not (path / manifests.NAME).is_file():
         if path.is_dir() and not any(path.iterdir()):
             return None
-        raise DataError(f"{path}: exists and is not a corpus; choose another data.corpus, or move it away")
+        raise DataError(
+            f"{path}: exists and is not a corpus; choose another data.corpus, or move it away"
+        )
     corpus = Corpus.open(path)
     if corpus.fingerprint == fingerprint:
         logger.info("corpus %s is up to date: reused", path)
@@ -180,7 +201,9 @@ class _Work:
             dev_languages = languages_of(spool.texts(_sample(chosen.rows["dev"])))
         vocabulary = self._vocabulary(spool, train, reader)
         vocabulary.save(folder)
-        results = self._tokenise(spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns))
+        results = self._tokenise(
+            spool, chosen, tokenizer, max(self.config.max_length, vocabulary.columns)
+        )
         shutil.rmtree(folder / _SPOOL)
         tokenizer.save_pretrained(folder / TOKENIZER)
         _counted(chosen.labels, results).save(folder / LABELS)
@@ -207,18 +230,32 @@ class _Work:
             spool.fill(rows, info, config=self.config, task=task)
         return select(spool, info, reader.provides(), self.config)
 
-    def _vocabulary(self, spool: Spool, train: NDArray[np.int64], reader: Reader) -> Vocabulary:
+    def _vocabulary(
+        self, spool: Spool, train: NDArray[np.int64], reader: Reader
+    ) -> Vocabulary:
         """Count the chosen training documents that contain each term, and choose the vocabulary."""
         frequencies: Counter[str] = Counter()
-        count = functools.partial(count_documents, rules=TermRules.by(self.config.words))
+        count = functools.partial(
+            count_documents, rules=TermRules.by(self.config.words)
+        )
         with self.progress.task("count words", len(train)) as bar:
             for documents, frequencies_of_piece in self.map(count, spool.pieces(train)):
                 frequencies.update(frequencies_of_piece)
                 bar.advance(documents)
-        return choose_words(frequencies, len(train), self.config.words, reader.fields(), reader.categories())
+        return choose_words(
+            frequencies,
+            len(train),
+            self.config.words,
+            reader.fields(),
+            reader.categories(),
+        )
 
     def _tokenise(
-        self, spool: Spool, chosen: Selection, tokenizer: PreTrainedTokenizerFast, longest: int
+        self,
+        spool: Spool,
+        chosen: Selection,
+        tokenizer: PreTrainedTokenizerFast,
+        longest: int,
     ) -> list[ShardResult]:
         """Write the shards; no list of a document has more than `longest` entries."""
         pad_id = tokenizer.pad_token_id
@@ -243,7 +280,9 @@ class _Work:
                     )
                 results.append(result)
                 bar.advance(result.rows)
-        return sorted(results, key=lambda result: (SPLITS.index(result.split), result.index))
+        return sorted(
+            results, key=lambda result: (SPLITS.index(result.split), result.index)
+        )
 
 
 def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -265,7 +304,9 @@ def _tasks(spool: Spool, chosen: Selection, longest: int) -> Iterator[ShardTask]
             unjudged = None
             if chosen.unjudged_matrix is not None:
                 unjudged_rows = chosen.unjudged_matrix[part]
-                unjudged = np.split(unjudged_rows.indices.astype(np.int32), unjudged_rows.indptr[1:-1])
+                unjudged = np.split(
+                    unjudged_rows.indices.astype(np.int32), unjudged_rows.indptr[1:-1]
+                )
             yield ShardTask(
                 split=split,
                 index=index,
@@ -304,7 +345,11 @@ def _counted(labels: LabelTable, results: list[ShardResult]) -> LabelTable:
 def _splits(results: list[ShardResult]) -> dict[str, SplitInfo]:
     splits: dict[str, SplitInfo] = {}
     for name in SPLITS:
-        shards = [result.shard for result in results if result.split == name and result.shard is not None]
+        shards = [
+            result.shard
+            for result in results
+            if result.split == name and result.shard is not None
+        ]
         if shards:
             splits[name] = SplitInfo(
                 rows=sum(shard.rows for shard in shards),
@@ -322,12 +367,18 @@ def _splits(results: list[ShardResult]) -> dict[str, SplitInfo]:
 def _report(manifest: Manifest, config: DataConfig) -> None:
     """Log the numbers of documents, and of what was left out or kept in spite of something."""
     counts = manifest.counts
-    documents = [f"{name} {split.rows:,} documents" for name, split in manifest.splits.items()]
+    documents = [
+        f"{name} {split.rows:,} documents" for name, split in manifest.splits.items()
+    ]
     logger.info("corpus: %s", ", ".join(documents))
     if counts.without_labels:
         are_kept = config.without_labels == "keep" and not config.one_label
         what = "kept: no label fits them" if are_kept else "left out"
-        logger.info("corpus: %s documents without labels (%s; data.without_labels)", f"{counts.without_labels:,}", what)
+        logger.info(
+            "corpus: %s documents without labels (%s; data.without_labels)",
+            f"{counts.without_labels:,}",
+            what,
+        )
     notable: list[str] = []
     for name, number in asdict(counts).items():
         if number and name not in ("read", "without_labels"):

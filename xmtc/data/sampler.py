@@ -73,9 +73,13 @@ class Sampler:
         world_size: int = 1,
     ):
         if batch_size < 1 or tokens_per_micro_batch < 1:
-            raise ValueError(f"batch_size {batch_size} and {tokens_per_micro_batch} tokens must be at least 1")
+            raise ValueError(
+                f"batch_size {batch_size} and {tokens_per_micro_batch} tokens must be at least 1"
+            )
         if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank} of {world_size}: a rank is from 0 to one below the number of ranks")
+            raise ValueError(
+                f"rank {rank} of {world_size}: a rank is from 0 to one below the number of ranks"
+            )
         if len(lengths) == 0:
             raise DataError("the split has no documents to train on")
         self._lengths = np.asarray(lengths, dtype=np.int64)
@@ -131,16 +135,25 @@ class Sampler:
     def _micro_batches(self, documents: Ids, rank: int) -> list[MicroBatch]:
         """Pack a rank's share of a step, and add fillers until every rank has equally many micro-batches."""
         packed_by_rank = [
-            _pack(documents[first :: self._world_size], self._lengths, self._tokens_per_micro_batch)
+            _pack(
+                documents[first :: self._world_size],
+                self._lengths,
+                self._tokens_per_micro_batch,
+            )
             for first in range(self._world_size)
         ]
-        batches = [MicroBatch(packed, np.ones(len(packed), dtype=np.float32)) for packed in packed_by_rank[rank]]
+        batches = [
+            MicroBatch(packed, np.ones(len(packed), dtype=np.float32))
+            for packed in packed_by_rank[rank]
+        ]
         most_batches = max(len(packed) for packed in packed_by_rank)
         filler = MicroBatch(documents[:1], np.zeros(1, dtype=np.float32))
         return batches + [filler] * (most_batches - len(batches))
 
 
-def evaluation_batches(lengths: NDArray[np.integer], tokens_per_micro_batch: int) -> list[Ids]:
+def evaluation_batches(
+    lengths: NDArray[np.integer], tokens_per_micro_batch: int
+) -> list[Ids]:
     """Batch every document once, longest first, so that too little memory shows immediately.
 
     Args:

@@ -50,7 +50,9 @@ class Selection:
     without_labels: int
 
 
-def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: DataConfig) -> Selection:
+def select(
+    spool: Spool, info: LabelInfo, provides: frozenset[str], settings: DataConfig
+) -> Selection:
     """Choose the documents of each split, and the labels.
 
     Args:
@@ -65,11 +67,18 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
     """
     hashes = spool.hashes
     source_splits = spool.splits
-    provides |= {SPLITS[number] for number in np.unique(source_splits[source_splits >= 0])}
+    provides |= {
+        SPLITS[number] for number in np.unique(source_splits[source_splits >= 0])
+    }
     split_N = divide_documents(source_splits, hashes, provides, settings.split)
-    all_rows = {name: np.flatnonzero(split_N == number) for number, name in enumerate(SPLITS)}
+    all_rows = {
+        name: np.flatnonzero(split_N == number) for number, name in enumerate(SPLITS)
+    }
     limits = limits_of(settings)
-    rows = {name: _limited(all_rows[name], hashes, limits[name], settings.split.seed) for name in SPLITS}
+    rows = {
+        name: _limited(all_rows[name], hashes, limits[name], settings.split.seed)
+        for name in SPLITS
+    }
     over_limit = sum(len(all_rows[name]) - len(rows[name]) for name in SPLITS)
 
     repeated = _repeated_texts(rows, hashes, provides)
@@ -77,12 +86,18 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
         for name, repeated_mask in repeated.items():
             rows[name] = rows[name][~repeated_mask]
     if len(rows["train"]) == 0:
-        rejected = f" ({spool.rejected} rows were bad, the first: {spool.first_rejected})" if spool.rejected else ""
+        rejected = (
+            f" ({spool.rejected} rows were bad, the first: {spool.first_rejected})"
+            if spool.rejected
+            else ""
+        )
         raise DataError(
             f"no training documents among the {len(hashes)} documents read{rejected}; see data.source and data.split"
         )
 
-    table, label_ids, dropped_labels = _label_table(spool, rows, info, settings.min_label_documents)
+    table, label_ids, dropped_labels = _label_table(
+        spool, rows, info, settings.min_label_documents
+    )
     matrix_NL = spool.label_matrix[:, label_ids]
     matrix_NL.sort_indices()
     if settings.one_label:
@@ -103,7 +118,9 @@ def select(spool: Spool, info: LabelInfo, provides: frozenset[str], settings: Da
     )
 
 
-def shares_to_divide(provides: frozenset[str], split: SplitConfig) -> tuple[float, float]:
+def shares_to_divide(
+    provides: frozenset[str], split: SplitConfig
+) -> tuple[float, float]:
     """Return the shares of the documents without a split of their own that go to dev and to test.
 
     A source that has dev keeps all others in train. A source that has test, but no dev, gives some to dev alone.
@@ -119,10 +136,16 @@ def shares_to_divide(provides: frozenset[str], split: SplitConfig) -> tuple[floa
 
 def limits_of(settings: DataConfig) -> dict[str, int | None]:
     """Return the maximum number of documents of each split, None where there is none."""
-    return {"train": settings.limit.train, "dev": settings.limit.dev, "test": settings.limit.test}
+    return {
+        "train": settings.limit.train,
+        "dev": settings.limit.dev,
+        "test": settings.limit.test,
+    }
 
 
-def expected_rows(counts: Mapping[str | None, int], provides: frozenset[str], settings: DataConfig) -> dict[str, int]:
+def expected_rows(
+    counts: Mapping[str | None, int], provides: frozenset[str], settings: DataConfig
+) -> dict[str, int]:
     """Estimate how many documents each split gets, from counts alone; splits without documents are left out.
 
     Args:
@@ -141,11 +164,16 @@ def expected_rows(counts: Mapping[str | None, int], provides: frozenset[str], se
         "test": counts.get("test", 0) + to_test,
     }
     limits = limits_of(settings)
-    return {name: min(rows, limits[name] or rows) for name, rows in divided.items() if rows}
+    return {
+        name: min(rows, limits[name] or rows) for name, rows in divided.items() if rows
+    }
 
 
 def divide_documents(
-    source_splits: NDArray[np.int8], hashes: NDArray[np.uint64], provides: frozenset[str], split: SplitConfig
+    source_splits: NDArray[np.int8],
+    hashes: NDArray[np.uint64],
+    provides: frozenset[str],
+    split: SplitConfig,
 ) -> NDArray[np.int8]:
     """Assign every document to a split, (N,). Equal texts go to the same split; at least one text goes to dev."""
     place = _mix(hashes, 2 * split.seed) / 2.0**64
@@ -173,7 +201,9 @@ def _repeated_texts(
     }
 
 
-def _limited(rows: Rows, hashes: NDArray[np.uint64], most: int | None, seed: int) -> Rows:
+def _limited(
+    rows: Rows, hashes: NDArray[np.uint64], most: int | None, seed: int
+) -> Rows:
     """Choose at most so many rows by a hash of their texts, sorted."""
     if most is None or len(rows) <= most:
         return rows
@@ -196,37 +226,55 @@ def _label_table(
     """Make the chosen documents' label table, the provisional ids of its labels, and the number of dropped labels."""
     matrix = spool.label_matrix
     provisional_labels = spool.labels
-    if not info.names and all(_WHOLE_FLOAT.fullmatch(label) for label in provisional_labels):
+    if not info.names and all(
+        _WHOLE_FLOAT.fullmatch(label) for label in provisional_labels
+    ):
         provisional_labels = [label.removesuffix(".0") for label in provisional_labels]
-    counts = {name: np.bincount(matrix[part].indices, minlength=len(provisional_labels)) for name, part in rows.items()}
+    counts = {
+        name: np.bincount(matrix[part].indices, minlength=len(provisional_labels))
+        for name, part in rows.items()
+    }
     train_counts = counts["train"]
     is_rare = (train_counts > 0) & (train_counts < least)
     is_used = sum(counts.values()) > 0
     ids = np.flatnonzero(is_used & ~is_rare).tolist()
     ids.sort(key=lambda provisional_id: provisional_labels[provisional_id])
     if not train_counts[ids].any():
-        why = f"no label has {least} training documents" if is_rare.any() else "the training documents have no labels"
+        why = (
+            f"no label has {least} training documents"
+            if is_rare.any()
+            else "the training documents have no labels"
+        )
         raise DataError(f"{why}; see data.min_label_documents and data.source")
     labels = [provisional_labels[provisional_id] for provisional_id in ids]
     _warn_of_near_labels(labels, info)
     translations = {
-        language: [names.get(label, "") for label in labels] for language, names in sorted(info.translations.items())
+        language: [names.get(label, "") for label in labels]
+        for language, names in sorted(info.translations.items())
     }
     table = LabelTable(
         labels=labels,
         names=[info.names.get(label, label) for label in labels],
         train_counts=train_counts[ids],
-        parents=[info.parents.get(label, ()) for label in labels] if info.parents else None,
-        alternatives=[info.alternatives.get(label, ()) for label in labels] if info.alternatives else None,
+        parents=[info.parents.get(label, ()) for label in labels]
+        if info.parents
+        else None,
+        alternatives=[info.alternatives.get(label, ()) for label in labels]
+        if info.alternatives
+        else None,
         translations=translations,
-        notations=[info.notations.get(label, "") for label in labels] if info.notations else None,
+        notations=[info.notations.get(label, "") for label in labels]
+        if info.notations
+        else None,
     )
     return table, np.array(ids, np.int64), int(is_rare.sum())
 
 
 def _warn_of_near_labels(labels: list[str], info: LabelInfo) -> None:
     """Warn of labels that have no name because the label file writes them a little differently."""
-    pairs = near_pairs((label for label in labels if label not in info.names), info.names)
+    pairs = near_pairs(
+        (label for label in labels if label not in info.names), info.names
+    )
     if not pairs:
         return
     file_label, document_label = pairs[0]

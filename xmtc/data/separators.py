@@ -91,17 +91,26 @@ def separator_of(cells: Mapping[str, int]) -> Separator | None:
         return None
     best = max(likely, key=lambda trial: (trial.repeated, len(trial.sign)))
     for trial in likely:  # `::` before `:`, if labels contain the latter
-        if best.sign in trial.sign and len(trial.sign) > len(best.sign) and trial.repeated >= _LONGER * best.repeated:
+        if (
+            best.sign in trial.sign
+            and len(trial.sign) > len(best.sign)
+            and trial.repeated >= _LONGER * best.repeated
+        ):
             best = trial
     examples = [cell for cell in cells if len(parts_of(cell, best.sign)) > 1][:2]
-    return Separator(best.sign, best.is_sure, len(cells), best.joined, best.distinct, tuple(examples))
+    return Separator(
+        best.sign, best.is_sure, len(cells), best.joined, best.distinct, tuple(examples)
+    )
 
 
 def parts_of(cell: str, separator: str) -> list[str]:
     """Split a cell; return it whole if a part would begin or end within brackets or quotes."""
     pieces = cell.split() if separator == " " else cell.split(separator)
     parts = [part.strip() for part in pieces if part.strip()]
-    balanced = all(part.count("(") == part.count(")") and part.count('"') % 2 == 0 for part in parts)
+    balanced = all(
+        part.count("(") == part.count(")") and part.count('"') % 2 == 0
+        for part in parts
+    )
     return parts if balanced else [cell]
 
 
@@ -120,13 +129,20 @@ def _signs(cells: Iterable[str]) -> list[str]:
             continue
         for sign in {run, *run} - {""}:
             signs[sign] += number
-    return [sign for sign, number in signs.items() if number >= _LEAST_CELLS and _may_separate(sign, has_iris)]
+    return [
+        sign
+        for sign, number in signs.items()
+        if number >= _LEAST_CELLS and _may_separate(sign, has_iris)
+    ]
 
 
 def _may_separate(sign: str, has_iris: bool) -> bool:
     if has_iris and not _OF_IRIS.isdisjoint(sign):
         return False
-    is_mark = any(unicodedata.category(letter).startswith(("M", "C")) and not letter.isspace() for letter in sign)
+    is_mark = any(
+        unicodedata.category(letter).startswith(("M", "C")) and not letter.isspace()
+        for letter in sign
+    )
     return _BRACKETS.isdisjoint(sign) and not is_mark
 
 
@@ -166,15 +182,24 @@ class _Trial:
         parts_by_cell = {cell: parts_of(cell, sign) for cell in cells}
         joined = [cell for cell, parts in parts_by_cell.items() if len(parts) > 1]
         split_cells = [parts_by_cell[cell] for cell in joined]
-        if len(joined) < _LEAST_CELLS or _is_prose(sign, split_cells) or _leaves_signs(split_cells):
+        if (
+            len(joined) < _LEAST_CELLS
+            or _is_prose(sign, split_cells)
+            or _leaves_signs(split_cells)
+        ):
             return None
         documents = sum(cells.values())
         uses: Counter[str] = Counter()
         for cell, parts in parts_by_cell.items():
             for part in set(parts):
                 uses[part] += cells[cell]
-        twice = sum(len(set(parts_by_cell[cell])) < len(parts_by_cell[cell]) for cell in joined)
-        ordered = sum(parts_by_cell[cell] == sorted(parts_by_cell[cell], key=str.casefold) for cell in joined)
+        twice = sum(
+            len(set(parts_by_cell[cell])) < len(parts_by_cell[cell]) for cell in joined
+        )
+        ordered = sum(
+            parts_by_cell[cell] == sorted(parts_by_cell[cell], key=str.casefold)
+            for cell in joined
+        )
         return cls(
             sign=sign,
             cells=len(cells),
@@ -201,14 +226,21 @@ class _Trial:
         recombined = self.distinct < self.cells or self.repeated > self.whole + more
         is_sorted = self.ordered >= _SORTED and self.joined >= _FEW_CELLS
         mobility = _MOBILE_WORDS if self.within and not is_sorted else _MOBILE
-        return recombined and self.repeated > self.whole and self.mobility >= mobility and self.twice < _TWICE
+        return (
+            recombined
+            and self.repeated > self.whole
+            and self.mobility >= mobility
+            and self.twice < _TWICE
+        )
 
     @property
     def is_sure(self) -> bool:
         """Whether there is enough evidence to split cells without asking."""
         clearly = self.distinct < self.cells or self.repeated > self.whole + _MORE
         most_cells = self.whole < _HARDLY and self.joined > self.cells / 2
-        enough = self.documents >= _SHARE and self.joined >= min(_FEW_CELLS, 0.2 * self.cells)
+        enough = self.documents >= _SHARE and self.joined >= min(
+            _FEW_CELLS, 0.2 * self.cells
+        )
         return (clearly or most_cells) and enough
 
 
@@ -217,13 +249,18 @@ def _is_prose(sign: str, split_cells: Sequence[Sequence[str]]) -> bool:
     if sign != " ":
         return False
     parts = list(chain.from_iterable(split_cells))
-    codes = sum(part.isupper() or any(letter.isdigit() or letter == "_" for letter in part) for part in parts)
+    codes = sum(
+        part.isupper() or any(letter.isdigit() or letter == "_" for letter in part)
+        for part in parts
+    )
     return len(parts) > _MOST_WORDS * len(split_cells) and codes < _CODES * len(parts)
 
 
 def _leaves_signs(split_cells: Sequence[Sequence[str]]) -> bool:
     """Whether some cells have parts without a letter or digit, as blanks leave them around a separator."""
-    leaving = sum(any(not any(map(str.isalnum, part)) for part in parts) for parts in split_cells)
+    leaving = sum(
+        any(not any(map(str.isalnum, part)) for part in parts) for parts in split_cells
+    )
     return leaving > _SHARE * len(split_cells)
 
 

@@ -100,7 +100,13 @@ def count_documents(piece: Piece, *, rules: TermRules) -> tuple[int, Counter[str
 
 
 def make_shard(
-    task: ShardTask, *, root: str, definition: str, words_sha256: str, max_length: int, pad_id: int | None
+    task: ShardTask,
+    *,
+    root: str,
+    definition: str,
+    words_sha256: str,
+    max_length: int,
+    pad_id: int | None,
 ) -> ShardResult:
     """Tokenise the rows of a task, count their words and write them as `<root>/<split>/<index>.arrow`.
 
@@ -122,7 +128,9 @@ def make_shard(
     labels = np.split(task.label_ids, task.label_offsets[1:-1])
     readable = [row for row, ids in enumerate(tokens) if (ids != pad_id).any()]
     without_tokens = sorted(set(range(len(tokens))) - set(readable))
-    word_ids, word_counts = _word_lists([texts[row] for row in readable], _vocabulary(root, words_sha256))
+    word_ids, word_counts = _word_lists(
+        [texts[row] for row in readable], _vocabulary(root, words_sha256)
+    )
     batch = pa.record_batch(
         [
             pa.array([doc_ids[row] for row in readable], pa.string()),
@@ -139,7 +147,9 @@ def make_shard(
         schema = SHARD_SCHEMA.append(UNJUDGED)
         batch = pa.RecordBatch.from_arrays([*batch.columns, unjudged], schema=schema)
     # A document has each label once, so that counting label ids counts documents.
-    label_ids, label_rows = np.unique(batch.column("label_ids").values.to_numpy(), return_counts=True)
+    label_ids, label_rows = np.unique(
+        batch.column("label_ids").values.to_numpy(), return_counts=True
+    )
     return ShardResult(
         split=task.split,
         index=task.index,
@@ -157,7 +167,10 @@ def _texts(rows: pa.RecordBatch | pa.Table) -> list[FieldText]:
     texts = rows["text"].to_pylist()
     field_ends = rows["field_ends"].to_pylist()
     categories = rows["categories"].to_pylist()
-    return [FieldText.of(*document) for document in zip(texts, field_ends, categories, strict=True)]
+    return [
+        FieldText.of(*document)
+        for document in zip(texts, field_ends, categories, strict=True)
+    ]
 
 
 @functools.lru_cache(maxsize=1)
@@ -173,17 +186,23 @@ def _vocabulary(root: str, sha256: str) -> Vocabulary:
     return Vocabulary.load(Path(root))
 
 
-def _word_lists(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[pa.ListArray, pa.ListArray]:
+def _word_lists(
+    texts: Sequence[str], vocabulary: Vocabulary
+) -> tuple[pa.ListArray, pa.ListArray]:
     """Make two list columns: the columns of the terms of each text, ascending, and how often each occurs."""
     counts_NC = vocabulary.words(texts).counts_NC
     counts_NC.sort_indices()
     offsets = pa.array(counts_NC.indptr.astype(np.int32))
     ids = pa.array(counts_NC.indices.astype(np.int32))
     counts = pa.array(counts_NC.data.astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(offsets, counts)
+    return pa.ListArray.from_arrays(offsets, ids), pa.ListArray.from_arrays(
+        offsets, counts
+    )
 
 
-def _write_shard(batch: pa.RecordBatch, task: ShardTask, root: Path) -> ShardInfo | None:
+def _write_shard(
+    batch: pa.RecordBatch, task: ShardTask, root: Path
+) -> ShardInfo | None:
     """Write the shard of a task; None if no row is left."""
     if batch.num_rows == 0:
         return None

@@ -17,7 +17,14 @@ from scipy import sparse
 from xmtc.data.arrow_files import read_batch, write_arrow
 from xmtc.data.config import DataConfig
 from xmtc.data.fields import categories_of, field_ends
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected, check_length, quoted_cell
+from xmtc.data.readers.base import (
+    SPLITS,
+    Document,
+    LabelInfo,
+    Rejected,
+    check_length,
+    quoted_cell,
+)
 from xmtc.data.readers.cells import label_of, near_pairs
 from xmtc.data.shards import SPOOL_SCHEMA, Piece
 from xmtc.errors import DataError
@@ -52,7 +59,9 @@ class Spool:
     """
 
     def __init__(self, directory: Path, fields: int):
-        directory.mkdir(mode=0o700, parents=True)  # others may read a corpus, but not the texts
+        directory.mkdir(
+            mode=0o700, parents=True
+        )  # others may read a corpus, but not the texts
         self._directory = directory
         self._fields = fields
         # Documents that are not in a file yet.
@@ -72,7 +81,9 @@ class Spool:
         self._rejected_offsets = array("q", [0])
         self._rejected_ids = array("i")
         self._provisional_ids: dict[str, int] = {}
-        self._doc_id_hashes = array("Q")  # identifiers themselves would take many times the memory
+        self._doc_id_hashes = array(
+            "Q"
+        )  # identifiers themselves would take many times the memory
         self.read = 0
         self.rejected = 0
         self.first_rejected = ""
@@ -86,7 +97,12 @@ class Spool:
         return list(self._provisional_ids)
 
     def fill(
-        self, rows: Iterable[Document | Rejected], info: LabelInfo, *, config: DataConfig, task: ConsoleTask
+        self,
+        rows: Iterable[Document | Rejected],
+        info: LabelInfo,
+        *,
+        config: DataConfig,
+        task: ConsoleTask,
     ) -> None:
         """Read all documents of a reader.
 
@@ -119,26 +135,36 @@ class Spool:
         """Count a bad row, or stop at it."""
         description = f"{row.where}: {row.reason}"
         if config.on_bad_row == "error":
-            raise DataError(f"{description}; correct the row, or set data.on_bad_row: skip")
+            raise DataError(
+                f"{description}; correct the row, or set data.on_bad_row: skip"
+            )
         self.first_rejected = self.first_rejected or description
         self.rejected += 1
 
     def _add(self, document: Document) -> None:
-        self._doc_id_hashes.append(xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode()))
+        self._doc_id_hashes.append(
+            xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode())
+        )
         self.absent_labels += document.absent_labels
         self._doc_ids.append(document.doc_id)
         self._texts.append(document.text)
         self._characters += len(document.text)
         self._hashes.append(text_hash(document.text))
-        self._splits.append(_NO_SPLIT if document.split is None else SPLITS.index(document.split))
+        self._splits.append(
+            _NO_SPLIT if document.split is None else SPLITS.index(document.split)
+        )
         for label in document.labels:
-            label_id = self._provisional_ids.setdefault(label, len(self._provisional_ids))
+            label_id = self._provisional_ids.setdefault(
+                label, len(self._provisional_ids)
+            )
             self._label_ids.append(label_id)
         self._label_offsets.append(len(self._label_ids))
         if document.rejected_labels is not None:
             self._partial_rows.append(len(self._label_offsets) - 2)
             for label in document.rejected_labels:
-                self._rejected_ids.append(self._provisional_ids.setdefault(label, len(self._provisional_ids)))
+                self._rejected_ids.append(
+                    self._provisional_ids.setdefault(label, len(self._provisional_ids))
+                )
             self._rejected_offsets.append(len(self._rejected_ids))
         if len(self._texts) >= ROWS or self._characters >= _MAX_CHARACTERS:
             self._flush()
@@ -198,19 +224,27 @@ class Spool:
         offsets = np.array(self._rejected_offsets, np.int64)
         rejected_ids = np.array(self._rejected_ids, np.int32)
         shape = (len(self._partial_rows), len(self._provisional_ids))
-        rejected_RL = sparse.csr_array((np.ones(len(rejected_ids), np.bool_), rejected_ids, offsets), shape)
+        rejected_RL = sparse.csr_array(
+            (np.ones(len(rejected_ids), np.bool_), rejected_ids, offsets), shape
+        )
         partial_rows = np.array(self._partial_rows, np.int64)
-        judged_RL = sparse.csr_array(self.label_matrix[partial_rows] + rejected_RL)[:, label_ids]
+        judged_RL = sparse.csr_array(self.label_matrix[partial_rows] + rejected_RL)[
+            :, label_ids
+        ]
         pointers = np.zeros(documents + 1, np.int64)
         columns: list[NDArray[np.int32]] = []
         for place, row in enumerate(partial_rows):
-            judged = judged_RL.indices[judged_RL.indptr[place] : judged_RL.indptr[place + 1]]
+            judged = judged_RL.indices[
+                judged_RL.indptr[place] : judged_RL.indptr[place + 1]
+            ]
             unjudged = np.setdiff1d(np.arange(len(label_ids), dtype=np.int32), judged)
             columns.append(unjudged)
             pointers[row + 1] = len(unjudged)
         ids = np.concatenate(columns)
         shape = (documents, len(label_ids))
-        return sparse.csr_array((np.ones(len(ids), np.bool_), ids, np.cumsum(pointers)), shape)
+        return sparse.csr_array(
+            (np.ones(len(ids), np.bool_), ids, np.cumsum(pointers)), shape
+        )
 
     def pieces(self, rows: NDArray[np.int64]) -> list[Piece]:
         """Find where sorted `rows` are: files and the rows inside each."""
@@ -240,7 +274,9 @@ class _Spellings(dict[str, str]):
 
     def __init__(self, file_labels: Iterable[str], *, fold: bool) -> None:
         self._fold = fold
-        self._by_folded = {label.casefold(): label for label in file_labels} if fold else {}
+        self._by_folded = (
+            {label.casefold(): label for label in file_labels} if fold else {}
+        )
 
     def __missing__(self, label: str) -> str:
         spelling = label_of(label) or ""
@@ -250,13 +286,20 @@ class _Spellings(dict[str, str]):
         return spelling
 
 
-def _checked(row: Document, spellings: _Spellings, info: LabelInfo, config: DataConfig) -> Document | Rejected:
+def _checked(
+    row: Document, spellings: _Spellings, info: LabelInfo, config: DataConfig
+) -> Document | Rejected:
     """Spell the labels of a document as the corpus does, or say why the row is no document."""
     labels = dict.fromkeys(spellings[label] for label in row.labels)
     row = replace(row, labels=tuple(label for label in labels if label))
     if row.rejected_labels is not None:
         rejected = dict.fromkeys(spellings[label] for label in row.rejected_labels)
-        row = replace(row, rejected_labels=tuple(label for label in rejected if label and label not in labels))
+        row = replace(
+            row,
+            rejected_labels=tuple(
+                label for label in rejected if label and label not in labels
+            ),
+        )
     where = f"document {quoted_cell(row.doc_id)}"
     if not row.text.strip():
         return Rejected(where, "no text")
@@ -266,15 +309,30 @@ def _checked(row: Document, spellings: _Spellings, info: LabelInfo, config: Data
         return Rejected(where, str(problem))
     if not row.labels and config.without_labels != "drop":
         if config.one_label:
-            return Rejected(where, "no labels, but data.task is single_label (without_labels: drop leaves it out)")
+            return Rejected(
+                where,
+                "no labels, but data.task is single_label (without_labels: drop leaves it out)",
+            )
         if config.without_labels == "error":
-            return Rejected(where, "no labels, but data.without_labels is error (without_labels: drop leaves it out)")
+            return Rejected(
+                where,
+                "no labels, but data.without_labels is error (without_labels: drop leaves it out)",
+            )
     if config.one_label and len(row.labels) > 1:
-        return Rejected(where, f"{len(row.labels)} labels, but data.task is single_label")
-    unknown = [label for label in row.labels if label not in info.names] if info.closed else []
+        return Rejected(
+            where, f"{len(row.labels)} labels, but data.task is single_label"
+        )
+    unknown = (
+        [label for label in row.labels if label not in info.names]
+        if info.closed
+        else []
+    )
     if unknown:
         near = near_pairs(unknown[:1], info.names)
         hint = "".join(f"; did you mean {quoted_cell(similar)}?" for similar, _ in near)
         label = quoted_cell(unknown[0])
-        return Rejected(where, f"label {label} is not in the label file (closed: false admits it){hint}")
+        return Rejected(
+            where,
+            f"label {label} is not in the label file (closed: false admits it){hint}",
+        )
     return row

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 
-def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: int) -> NDArray[np.int8]:
+def stratify_groups(
+    counts_GL: sparse.csr_array, shares: Sequence[float], seed: int
+) -> NDArray[np.int8]:
     """Choose a split (G,) for every group, so that each label is divided as `shares` says.
 
     Iterative stratification (Sechidis et al. 2011) of groups instead of documents: labels from the rarest to the most
@@ -33,7 +35,9 @@ def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: 
     groups = len(by_group.indptr) - 1
     split_G = np.full(groups, -1, dtype=np.int8)
     for label in np.argsort(totals_L, kind="stable"):
-        groups_with_label = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
+        groups_with_label = by_label.indices[
+            by_label.indptr[label] : by_label.indptr[label + 1]
+        ]
         without_split = groups_with_label[split_G[groups_with_label] < 0]
         for group in random.permutation(without_split):
             split = _draw(wanted_KL[:, label], wanted_KL[:, -1], shares_K, random)
@@ -44,10 +48,15 @@ def stratify_groups(counts_GL: sparse.csr_array, shares: Sequence[float], seed: 
 
 
 def _draw(
-    label_K: NDArray[np.float64], documents_K: NDArray[np.float64], shares_K: NDArray[np.float64], random: Generator
+    label_K: NDArray[np.float64],
+    documents_K: NDArray[np.float64],
+    shares_K: NDArray[np.float64],
+    random: Generator,
 ) -> int:
     """Draw a split in proportion to how much of the label it needs, and to how far it is from full."""
-    room_K = np.clip(documents_K, 0, None) / np.maximum(shares_K, np.finfo(np.float64).tiny)
+    room_K = np.clip(documents_K, 0, None) / np.maximum(
+        shares_K, np.finfo(np.float64).tiny
+    )
     by_need_K = np.clip(label_K, 0, None) * room_K
     by_room_K = room_K * shares_K  # where no split needs the label
     for weights_K in (by_need_K, by_room_K, shares_K):

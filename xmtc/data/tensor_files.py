@@ -38,7 +38,9 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
         StorageError: the file cannot be written.
     """
     with writing(path), replacing_file(path) as partial:
-        contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        contiguous = {
+            name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()
+        }
         save_file(contiguous, partial)
 
 
@@ -96,6 +98,12 @@ def read_fields(path: Path, kind: type[T], **others: Any) -> T:
             elif name in tensors:
                 values[name] = tensors[name]
             else:
-                parts = (tensors[f"{name}.data"], tensors[f"{name}.indices"], tensors[f"{name}.indptr"])
-                values[name] = sparse.csr_array(parts, shape=tensors[f"{name}.shape"].tolist())
+                parts = (
+                    tensors[f"{name}.data"],
+                    tensors[f"{name}.indices"],
+                    tensors[f"{name}.indptr"],
+                )
+                values[name] = sparse.csr_array(
+                    parts, shape=tensors[f"{name}.shape"].tolist()
+                )
         return kind(**values, **others)

@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from xmtc.data.manifest import TokenizerIdentity
@@ -31,7 +38,9 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     """
     source = pretrained_source(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False, **source.options)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.location, trust_remote_code=False, **source.options
+        )
     except Exception as error:  # the library has no error class; some raise a bare one
         raise ConfigError(
             f"tokenizer {name!r} cannot be loaded: {error}\nIf it is on the hub, run `hf auth login` and `hf download "
@@ -44,7 +53,9 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
         )
     tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab()
     if all(_SPECIAL.fullmatch(token) for token in tokens):
-        raise ConfigError(f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder")
+        raise ConfigError(
+            f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder"
+        )
     return _without_truncation(tokenizer)
 
 
@@ -56,7 +67,10 @@ def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokeniz
 
 
 def train_tokenizer(
-    model: Literal["wordpiece", "word"], vocab_size: int, texts: Iterator[str], total: int
+    model: Literal["wordpiece", "word"],
+    vocab_size: int,
+    texts: Iterator[str],
+    total: int,
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer on `texts`; equal texts and settings give an equal tokenizer.
 
@@ -66,19 +80,29 @@ def train_tokenizer(
         texts: training texts.
         total: how many.
     """
-    tokenizer, trainer = _untrained_words(vocab_size) if model == "word" else _untrained_pieces(vocab_size)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    tokenizer, trainer = (
+        _untrained_words(vocab_size)
+        if model == "word"
+        else _untrained_pieces(vocab_size)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=True, strip_accents=True
+    )
     tokenizer.train_from_iterator(texts, trainer, length=total)
     if model == "wordpiece":
         tokenizer = _wordpiece(tokenizer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN
+    )
 
 
 def _untrained_words(vocab_size: int) -> tuple[Tokenizer, trainers.Trainer]:
     """Make a tokenizer of whole words, and what trains it."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False
+    )
     return tokenizer, trainer
 
 
@@ -86,8 +110,12 @@ def _untrained_pieces(vocab_size: int) -> tuple[Tokenizer, trainers.Trainer]:
     """Make a BPE tokenizer of words with a leading `▁`, and what trains it; see `_wordpiece`."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     mark_words = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), mark_words])
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), mark_words]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[PAD, UNKNOWN], show_progress=False
+    )
     return tokenizer, trainer
 
 
@@ -104,7 +132,9 @@ def _wordpiece(trained: Tokenizer) -> Tokenizer:
         if token in pieces or token == _MARK:
             continue
         if len(token) == 1:
-            pieces[token] = None  # every letter may begin a word as well as continue one
+            pieces[token] = (
+                None  # every letter may begin a word as well as continue one
+            )
         begins_word = token.startswith(_MARK)
         pieces[token.removeprefix(_MARK) if begins_word else f"##{token}"] = None
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -118,7 +148,11 @@ def _wordpiece(trained: Tokenizer) -> Tokenizer:
 def definition(tokenizer: PreTrainedTokenizerFast) -> str:
     """Serialise the Rust tokenizer to JSON, without truncation and padding, which do not define a token."""
     content = json.loads(tokenizer.backend_tokenizer.to_str())
-    return json.dumps(content | {"truncation": None, "padding": None}, sort_keys=True, ensure_ascii=False)
+    return json.dumps(
+        content | {"truncation": None, "padding": None},
+        sort_keys=True,
+        ensure_ascii=False,
+    )
 
 
 def identity(tokenizer: PreTrainedTokenizerFast, name: str) -> TokenizerIdentity:
@@ -127,7 +161,9 @@ def identity(tokenizer: PreTrainedTokenizerFast, name: str) -> TokenizerIdentity
     return TokenizerIdentity(name=name, sha256=sha256, vocab_size=len(tokenizer))
 
 
-def same_ids(tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
+def same_ids(
+    tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase
+) -> bool:
     """Whether every token of `tokenizer` has the same id in `other`, so that embeddings of the one serve the other."""
     return tokenizer.get_vocab().items() <= other.get_vocab().items()
 
@@ -136,7 +172,11 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[
     """Return ids that the tokenizer puts before and after a text, such as ([CLS], [SEP]), (<s>,) or none."""
     content = tokenizer.encode("a", add_special_tokens=False)
     whole = tokenizer.encode("a", add_special_tokens=True)
-    starts = [start for start in range(len(whole)) if whole[start : start + len(content)] == content]
+    starts = [
+        start
+        for start in range(len(whole))
+        if whole[start : start + len(content)] == content
+    ]
     if not content or not starts:
         raise DataError(
             "the tokenizer does not put its special tokens around the text, which windows need; choose another one"

@@ -22,7 +22,9 @@ _MARGIN = 64
 """Tokens at the end of a cut text that the rest of the text might have changed."""
 
 
-def first_tokens(tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offsets: bool = False) -> list[Encoding]:
+def first_tokens(
+    tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offsets: bool = False
+) -> list[Encoding]:
     """Tokenise texts as far as needed: a token takes 200 bytes while a text is tokenised, and a text may have 20 MB.
 
     Args:
@@ -39,7 +41,9 @@ def first_tokens(tokenizer: Tokenizer, texts: Sequence[str], most: int, *, offse
     characters = _CHARACTERS_PER_TOKEN * needed
     while unfinished:
         beginnings = [_beginning(texts[row], characters) for row in unfinished]
-        encodings.update(zip(unfinished, encode(beginnings, add_special_tokens=False), strict=True))
+        encodings.update(
+            zip(unfinished, encode(beginnings, add_special_tokens=False), strict=True)
+        )
         unfinished = [
             row
             for row, beginning in zip(unfinished, beginnings, strict=True)

@@ -118,10 +118,14 @@ class WordCounts:
         rows = coordinates.row[in_vocabulary]
         values = coordinates.data[in_vocabulary].astype(np.float32)
         documents = len(self.counts_NW.indptr) - 1
-        return sparse.csr_array((values, (rows, columns[in_vocabulary])), shape=(documents, len(vocabulary)))
+        return sparse.csr_array(
+            (values, (rows, columns[in_vocabulary])), shape=(documents, len(vocabulary))
+        )
 
 
-def count_words(texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE) -> WordCounts:
+def count_words(
+    texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE
+) -> WordCounts:
     """Count the terms of some texts.
 
     Args:
@@ -140,7 +144,9 @@ def count_words(texts: Iterable[str | list[str]], rules: TermRules = WORDS_ALONE
         counts.append(np.fromiter(frequencies.values(), np.int32, len(frequencies)))
         ends.append(ends[-1] + len(frequencies))
     parts = (np.concatenate(counts), np.concatenate(columns), np.array(ends, np.int64))
-    return WordCounts(list(ids), sparse.csr_array(parts, shape=(len(ends) - 1, len(ids))))
+    return WordCounts(
+        list(ids), sparse.csr_array(parts, shape=(len(ends) - 1, len(ids)))
+    )
 
 
 class _StoredVocabulary(TypedDict):
@@ -149,7 +155,9 @@ class _StoredVocabulary(TypedDict):
     analyzer: str
     terms: list[str]
     documents: Annotated[int, Field(ge=0)]
-    rules: tuple[Annotated[int, Field(ge=1, le=10)], Annotated[int, Field(ge=0, le=100)]]
+    rules: tuple[
+        Annotated[int, Field(ge=1, le=10)], Annotated[int, Field(ge=0, le=100)]
+    ]
     fields: Annotated[tuple[str, ...], Field(min_length=1)]
     categories: tuple[str, ...]
 
@@ -177,7 +185,9 @@ class Vocabulary:
     ids: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", {term: number for number, term in enumerate(self.terms)})
+        object.__setattr__(
+            self, "ids", {term: number for number, term in enumerate(self.terms)}
+        )
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -185,7 +195,9 @@ class Vocabulary:
     @property
     def idf(self) -> NDArray[np.float32]:
         """ln((1 + N) / (1 + N_v)) + 1, as scikit-learn has it."""
-        return (np.log((1 + self.documents) / (1 + self.documents_V)) + 1).astype(np.float32)
+        return (np.log((1 + self.documents) / (1 + self.documents_V)) + 1).astype(
+            np.float32
+        )
 
     def words(self, texts: Sequence[str]) -> "Words":
         """Count each term of the vocabulary in each field of each text."""
@@ -196,16 +208,23 @@ class Vocabulary:
                 yield from self._category_terms(text)
 
         counts_PV = count_words(parts(), self.rules).over(self)
-        return Words(sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self)
+        return Words(
+            sparse.csr_array(counts_PV.reshape((len(texts), self.columns))), self
+        )
 
     def _category_terms(self, text: str) -> list[list[str]]:
         """List the terms of each category."""
         terms = categories_of(text)
-        return [[term for term in terms if term.startswith(f"{name}=")] for name in self.categories]
+        return [
+            [term for term in terms if term.startswith(f"{name}=")]
+            for name in self.categories
+        ]
 
     def known_values(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield column and term of each value of a category that the vocabulary has."""
-        for place, terms in enumerate(self._category_terms(text), start=len(self.fields)):
+        for place, terms in enumerate(
+            self._category_terms(text), start=len(self.fields)
+        ):
             for term in terms:
                 if term in self.ids:
                     yield place * len(self) + self.ids[term], term
@@ -246,7 +265,9 @@ class Vocabulary:
             CheckpointError: a file is missing or damaged, or its words were found in a way that is unknown here.
         """
         path = folder / _TERMS_FILE
-        plain = read_object(path, ("analyzer", "terms", "documents", "rules", "fields", "categories"))
+        plain = read_object(
+            path, ("analyzer", "terms", "documents", "rules", "fields", "categories")
+        )
         if plain["analyzer"] != ANALYZER:
             analyzer = str(plain["analyzer"])[:40]
             raise CheckpointError(
@@ -325,7 +346,9 @@ class Words:
         # A part is one field of one document: each is scaled to the length that its field shall have.
         document_of_value = np.repeat(np.arange(len(self)), np.diff(rows_NC.indptr))
         part_of_value = document_of_value * fields + rows_NC.indices // terms
-        squared_lengths = np.bincount(part_of_value, np.square(rows_NC.data), len(self) * fields)
+        squared_lengths = np.bincount(
+            part_of_value, np.square(rows_NC.data), len(self) * fields
+        )
         lengths = np.sqrt(np.maximum(squared_lengths, _TINY))
         scales = np.tile(weights_F, len(self)) / lengths
         rows_NC.data = (rows_NC.data * scales[part_of_value]).astype(np.float32)
@@ -345,7 +368,9 @@ def _unit_rows(rows: Matrix) -> Matrix:
     return rows
 
 
-def document_frequencies(texts: Iterable[str], rules: TermRules = WORDS_ALONE) -> Counter[str]:
+def document_frequencies(
+    texts: Iterable[str], rules: TermRules = WORDS_ALONE
+) -> Counter[str]:
     """Count the texts that contain each term. Counts of shards add up.
 
     Args:
@@ -394,7 +419,9 @@ def choose_words(
         )
         chosen = _between(frequencies, 1, most)
     if not chosen:
-        logger.warning("the vocabulary is empty: no word occurs in few enough training documents to tell them apart")
+        logger.warning(
+            "the vocabulary is empty: no word occurs in few enough training documents to tell them apart"
+        )
     chosen.sort(key=lambda item: (-item[1], item[0]))
     chosen = chosen[: config.most_terms]
     return Vocabulary(
@@ -410,7 +437,11 @@ def choose_words(
 def _check_categories(frequencies: Counter[str], categories: tuple[str, ...]) -> None:
     """Refuse a category whose every value is that of a single document."""
     for name in categories:
-        counts = [number for term, number in frequencies.items() if term.startswith(f"{name}=")]
+        counts = [
+            number
+            for term, number in frequencies.items()
+            if term.startswith(f"{name}=")
+        ]
         if max(counts, default=0) < 2:
             raise DataError(
                 f"data.source.columns.categories: no two training documents have the same value of {name!r}: it is an "
@@ -418,6 +449,12 @@ def _check_categories(frequencies: Counter[str], categories: tuple[str, ...]) ->
             )
 
 
-def _between(frequencies: Counter[str], least: int, most: float) -> list[tuple[str, int]]:
+def _between(
+    frequencies: Counter[str], least: int, most: float
+) -> list[tuple[str, int]]:
     """List the terms that occur in so many documents, with their numbers."""
-    return [(term, number) for term, number in frequencies.items() if least <= number <= most]
+    return [
+        (term, number)
+        for term, number in frequencies.items()
+        if least <= number <= most
+    ]

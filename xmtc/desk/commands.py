@@ -6,30 +6,66 @@ from typing import Annotated, Literal
 
 import typer
 
-from xmtc.commands.arguments import check_columns, local_model, read_documents, split_inputs
+from xmtc.commands.arguments import (
+    check_columns,
+    local_model,
+    read_documents,
+    split_inputs,
+)
 from xmtc.commands.family import Command, command
-from xmtc.commands.options import AtMost, Device, IdColumn, ModelDir, PageFile, Precision, TextColumn
+from xmtc.commands.options import (
+    AtMost,
+    Device,
+    IdColumn,
+    ModelDir,
+    PageFile,
+    Precision,
+    TextColumn,
+)
 
 
 @command(panel="Desk")
 def serve(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Model, unless there is --models.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Model, unless there is --models."),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings, such as limits.texts=128 or shortlist=500."),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Settings, such as limits.texts=128 or shortlist=500.",
+        ),
     ] = None,
     models: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder or URI with models at NAME/VERSION and NAME/current.")
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder or URI with models at NAME/VERSION and NAME/current.",
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; only loopback needs no token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; only loopback needs no token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one."),
+    ] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the clients' token \\[default: environment variable XMTC_TOKEN].")
+        Path | None,
+        typer.Option(
+            help="File with the clients' token \\[default: environment variable XMTC_TOKEN]."
+        ),
     ] = None,
-    annotations: Annotated[Path | None, typer.Option(help="JSON lines file to append annotations to.")] = None,
-    queue: Annotated[Path | None, typer.Option(help="File with documents to annotate (text, id).")] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(help="JSON lines file to append annotations to.")
+    ] = None,
+    queue: Annotated[
+        Path | None, typer.Option(help="File with documents to annotate (text, id).")
+    ] = None,
     order: Annotated[
-        Literal["uncertain", "rare", "file"], typer.Option(help="Which documents come first: uncertain, rare or file.")
+        Literal["uncertain", "rare", "file"],
+        typer.Option(help="Which documents come first: uncertain, rare or file."),
     ] = "uncertain",
     device: Device = "auto",
     precision: Precision = "auto",
@@ -54,16 +90,23 @@ def serve(
     from xmtc.desk.serve import server
 
     place = words[0] if names_model else None
-    server.serve(server.read_models(place, models, config, device=device, precision=precision))
+    server.serve(
+        server.read_models(place, models, config, device=device, precision=precision)
+    )
 
 
-annotations_app = typer.Typer(no_args_is_help=True, help="Measure what people decide about a model's suggestions.")
+annotations_app = typer.Typer(
+    no_args_is_help=True, help="Measure what people decide about a model's suggestions."
+)
 annotations_command = Command("annotations", "Desk", annotations_app)
 
 
 @annotations_app.command("report")
 def annotations_report(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations."),
+    ],
     output: PageFile = None,
 ) -> None:
     """Print what people accepted, always refused and keep adding, and how well they agree."""
@@ -79,12 +122,28 @@ def annotations_report(
 
 @annotations_app.command("sample")
 def annotations_sample(
-    scored: Annotated[Path, typer.Argument(metavar="SCORED", help="Output of xmtc score --threshold tuned.")],
-    model: Annotated[Path, typer.Option(parser=local_model, metavar="MODEL", help="The model that scored.")],
+    scored: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCORED", help="Output of xmtc score --threshold tuned."
+        ),
+    ],
+    model: Annotated[
+        Path,
+        typer.Option(
+            parser=local_model, metavar="MODEL", help="The model that scored."
+        ),
+    ],
     size: Annotated[int, typer.Option(min=1, help="Number of documents.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON lines file to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="JSON lines file to write.")
+    ],
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Files that were scored; adds texts, for xmtc serve --queue.")
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="Files that were scored; adds texts, for xmtc serve --queue.",
+        ),
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
@@ -98,7 +157,9 @@ def annotations_sample(
     from xmtc.desk.watch.audit import check_inputs, draw, read_scores, write_sample
     from xmtc.score.inputs import input_files
 
-    check_columns(text_column, id_column, unread=None if inputs else "no --input is given")
+    check_columns(
+        text_column, id_column, unread=None if inputs else "no --input is given"
+    )
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
     cells_by_document = None
     if inputs:
@@ -106,7 +167,11 @@ def annotations_sample(
         info = read_description(model)
         columns = info.columns or info.named
         rows = read_documents(model, inputs, text_column, id_column)
-        cells_by_document = {row.doc_id: columns.cells(row.text) for row in rows if isinstance(row, Document)}
+        cells_by_document = {
+            row.doc_id: columns.cells(row.text)
+            for row in rows
+            if isinstance(row, Document)
+        }
     write_sample(output, sample, cells_by_document)
     strata = {row["stratum"] for row in sample}
     print(f"{output}: {len(sample):,} documents in {len(strata)} strata")
@@ -114,8 +179,13 @@ def annotations_sample(
 
 @annotations_app.command("audit")
 def annotations_audit(
-    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="File of xmtc annotations sample.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
+    sample: Annotated[
+        Path, typer.Argument(metavar="SAMPLE", help="File of xmtc annotations sample.")
+    ],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations."),
+    ],
     output: PageFile = None,
 ) -> None:
     """Estimate precision and recall of all scored documents from the annotations of a sample."""
@@ -124,15 +194,24 @@ def annotations_audit(
     from xmtc.desk.watch.show import show_results
 
     estimates = audit(sample, read_annotations(files))
-    show_results("Audit", f"Estimates for all documents from those of {sample}.", [estimates], output)
+    show_results(
+        "Audit",
+        f"Estimates for all documents from those of {sample}.",
+        [estimates],
+        output,
+    )
 
 
 @annotations_app.command("export")
 def annotations_export(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="Files of xmtc serve --annotations."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="JSON file to write.")],
     format_name: Annotated[
-        Literal["label-studio", "argilla"], typer.Option("--format", help="label-studio or argilla.")
+        Literal["label-studio", "argilla"],
+        typer.Option("--format", help="label-studio or argilla."),
     ],
 ) -> None:
     """Write annotations for another tool, with what the model suggested."""
@@ -141,16 +220,26 @@ def annotations_export(
     documents = export_annotations(files, format_name, output)
     print(f"{output}: {documents:,} documents")
     if format_name == "label-studio":
-        print(f"{output.with_suffix('.xml')}: the labelling interface; paste it into the project's settings")
+        print(
+            f"{output.with_suffix('.xml')}: the labelling interface; paste it into the project's settings"
+        )
 
 
 @command(panel="Desk")
 def diff(
     old: ModelDir,
-    new: Annotated[Path, typer.Argument(metavar="NEW", parser=local_model, help="The other model.")],
-    inputs: Annotated[list[str], typer.Argument(metavar="TABLE", help="Files with documents, as for xmtc score.")],
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", parser=local_model, help="The other model.")
+    ],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE", help="Files with documents, as for xmtc score."
+        ),
+    ],
     annotations: Annotated[
-        list[Path] | None, typer.Option(help="Annotations of some of the documents; repeatable.")
+        list[Path] | None,
+        typer.Option(help="Annotations of some of the documents; repeatable."),
     ] = None,
     at_most: AtMost = None,
     output: PageFile = None,
@@ -177,10 +266,16 @@ def diff(
 @command(panel="Desk")
 def drift(
     model: ModelDir,
-    inputs: Annotated[list[str], typer.Argument(metavar="NEW", help="Files with new documents, as for xmtc score.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NEW", help="Files with new documents, as for xmtc score."
+        ),
+    ],
     at_most: AtMost = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="JSON file with the distances, for machines.")
+        Path | None,
+        typer.Option("--json", help="JSON file with the distances, for machines."),
     ] = None,
     output: PageFile = None,
     text_column: TextColumn = None,
@@ -188,7 +283,14 @@ def drift(
 ) -> None:
     """Measure how far new documents are from those that a model knows. Exit code 1 if further than allowed."""
     from xmtc.desk.watch.diff import as_share
-    from xmtc.desk.watch.drift import BOUND, compare_with_profile, drift_parts, measure, profile_of, write_distances
+    from xmtc.desk.watch.drift import (
+        BOUND,
+        compare_with_profile,
+        drift_parts,
+        measure,
+        profile_of,
+        write_distances,
+    )
     from xmtc.desk.watch.show import show_results
     from xmtc.predict.predictor import Model
     from xmtc.score.inputs import texts_of
@@ -202,7 +304,9 @@ def drift(
     facts = f"{new.documents:,} documents{f', and {new.skipped:,} without tokens' if new.skipped else ''}."
     if json_file is not None:
         write_distances(json_file, drifts, new, bound)
-    show_results("Drift", facts, drift_parts(profile, new, drifts, bound, loaded), output)
+    show_results(
+        "Drift", facts, drift_parts(profile, new, drifts, bound, loaded), output
+    )
     beyond = [drift.name for drift in drifts if drift.is_beyond(bound)]
     print(f"drift: {', '.join(beyond) or 'none'}")
     if at_most is not None and beyond:

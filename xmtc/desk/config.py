@@ -49,7 +49,10 @@ class Tuning:
     what they include."""
     release: Bar | None = None
     """What must be expected of a text to be released, such as `expected_recall>=0.8`; only the others are queued."""
-    user_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", examples=["X-Forwarded-User"])] | None = None
+    user_header: (
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", examples=["X-Forwarded-User"])]
+        | None
+    ) = None
     """Header in which a proxy names the person, such as `X-Forwarded-User`, for annotations; null: name of the token.
     The proxy must remove what clients send in it."""
 
@@ -103,7 +106,12 @@ def read_token(file: Path | None) -> str | None:
     if token is None:
         return None
     for one in tokens_of(token):
-        if len(one) < _SHORTEST_TOKEN or not one.isascii() or not one.isprintable() or " " in one:
+        if (
+            len(one) < _SHORTEST_TOKEN
+            or not one.isascii()
+            or not one.isprintable()
+            or " " in one
+        ):
             raise ConfigError(
                 f"{place}: the token must have at least {_SHORTEST_TOKEN} visible ASCII characters and no spaces: make "
                 "one with `openssl rand -hex 32`"
@@ -114,5 +122,9 @@ def read_token(file: Path | None) -> str | None:
 def tokens_of(token: str) -> dict[str, str | None]:
     """Split lines of `NAME TOKEN` to names by token; a single token needs no name."""
     lines = [line for line in token.split("\n") if line.strip()]
-    pairs = [line.strip().rpartition(" ") for line in lines] if len(lines) > 1 else [("", "", token)]
+    pairs = (
+        [line.strip().rpartition(" ") for line in lines]
+        if len(lines) > 1
+        else [("", "", token)]
+    )
     return {secret.strip(): name.strip() or None for name, _, secret in pairs}

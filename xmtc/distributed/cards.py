@@ -22,7 +22,10 @@ class Card:
     bf16_tflop_per_s: float | None
 
 
-CARDS = {name: Card(**facts) for name, facts in read_json(Path(__file__).with_name("cards.json")).items()}
+CARDS = {
+    name: Card(**facts)
+    for name, facts in read_json(Path(__file__).with_name("cards.json")).items()
+}
 """By name, as in Ray's `accelerator_type`. A name that contains another comes first."""
 
 

@@ -79,14 +79,18 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
         return rows.to("cpu", copy=True)
     all_rows = torch.empty(sum(counts), *rows.shape[1:], dtype=rows.dtype)
     for source, rows_of_source in enumerate(all_rows.split(list(counts))):
-        to_exchange = rows if source == dist.get_rank() else torch.empty_like(rows_of_source)
+        to_exchange = (
+            rows if source == dist.get_rank() else torch.empty_like(rows_of_source)
+        )
         exchanged = to_exchange.to(_device()).contiguous()
         dist.broadcast(exchanged, src=source)
         rows_of_source.copy_(exchanged)
     return all_rows
 
 
-def broadcast_rows(rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype, source: int) -> Tensor:
+def broadcast_rows(
+    rows: Tensor | None, shape: Sequence[int], dtype: torch.dtype, source: int
+) -> Tensor:
     """Send the rows of rank `source` to the CPU of every rank. The other ranks pass None."""
     if not is_distributed():
         assert rows is not None  # this rank is the source
@@ -119,14 +123,19 @@ def is_leader(directory: Path) -> bool:
     own = directory / f"{prefix}-{rank}"
     own.touch()
     barrier()
-    ranks_here = [other for other in range(rank + 1) if (directory / f"{prefix}-{other}").exists()]
+    ranks_here = [
+        other for other in range(rank + 1) if (directory / f"{prefix}-{other}").exists()
+    ]
     barrier()
     own.unlink()
     return ranks_here[0] == rank
 
 
 def run_collectively(
-    action: Callable[[], object], explain: Callable[[list[str]], XmtcError] | None = None, *, here: bool = True
+    action: Callable[[], object],
+    explain: Callable[[list[str]], XmtcError] | None = None,
+    *,
+    here: bool = True,
 ) -> None:
     """Run `action` on every rank where `here` is True, then raise a failure of any rank on all ranks. Collective.
 
@@ -143,13 +152,19 @@ def run_collectively(
             failure = StorageError(str(error))
         except XmtcError as error:
             failure = error
-    failures = {rank: error for rank, error in enumerate(all_gather_object(failure)) if error is not None}
+    failures = {
+        rank: error
+        for rank, error in enumerate(all_gather_object(failure))
+        if error is not None
+    }
     if not failures:
         return
     if explain is None:
         raise next(iter(failures.values()))
     messages = [f"rank {rank}: {error}" for rank, error in failures.items()]
-    raise broadcast_object(explain(messages))  # the message of one rank: the free space may differ between ranks
+    raise broadcast_object(
+        explain(messages)
+    )  # the message of one rank: the free space may differ between ranks
 
 
 def _device() -> torch.device:

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from xmtc.distributed.strategy import Strategy
 
-_BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # as PyTorch names them
+_BFLOAT16_INSTRUCTIONS = (
+    "avx512_bf16",
+    "amx_bf16",
+    "sve_bf16",
+    "bf16",
+)  # as PyTorch names them
 AtLeastOne = Annotated[int, Field(ge=1)]
 
 
@@ -80,7 +85,9 @@ class DistributedConfig:
             has_bfloat16 = self.gpus_per_worker > 0 or native_bfloat16(gpu=self.on_gpu)
             object.__setattr__(self, "precision", "bf16" if has_bfloat16 else "fp32")
         if self.min_workers > self.max_workers:
-            raise ValueError(f"workers: [{self.min_workers}, {self.max_workers}]: give the smaller number first")
+            raise ValueError(
+                f"workers: [{self.min_workers}, {self.max_workers}]: give the smaller number first"
+            )
         limit = None if self.strategy is None else self.strategy.max_workers
         if self.strategy is not None and limit is not None and self.max_workers > limit:
             limit_in_words = "1 worker" if limit == 1 else f"{limit} workers"
@@ -107,7 +114,9 @@ class DistributedConfig:
     @property
     def on_gpu(self) -> bool:
         """Whether training computes on a GPU: a run in this process takes one that is there."""
-        return self.gpus_per_worker > 0 or (self.max_workers == 0 and default_device().type == "cuda")
+        return self.gpus_per_worker > 0 or (
+            self.max_workers == 0 and default_device().type == "cuda"
+        )
 
     @property
     def joins_cluster(self) -> bool:
@@ -138,5 +147,7 @@ class DistributedConfig:
         """
         from xmtc.distributed.strategies.sharded import ShardedRowsStrategy
 
-        strategy = self.chosen_strategy().build(self.precision, device or default_device())
+        strategy = self.chosen_strategy().build(
+            self.precision, device or default_device()
+        )
         return ShardedRowsStrategy(strategy)

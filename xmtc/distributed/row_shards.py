@@ -14,12 +14,18 @@ from typing import Any, Protocol
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from xmtc.distributed.collectives import all_gather_rows, broadcast_rows, rank_and_world_size
+from xmtc.distributed.collectives import (
+    all_gather_rows,
+    broadcast_rows,
+    rank_and_world_size,
+)
 from xmtc.distributed.state_files import FIX, VALUE, save_tensors
 from xmtc.errors import CheckpointError
 from xmtc.files import reading
 
-_BLOCK = 1 << 24  # numbers that are read or exchanged at a time, because no rank has room for a whole table
+_BLOCK = (
+    1 << 24
+)  # numbers that are read or exchanged at a time, because no rank has room for a whole table
 
 
 class DeferredGradient(Protocol):
@@ -68,7 +74,9 @@ class RowShard(nn.Parameter):
         return cls.placed(rows_R, first, len(table_L), table_L.requires_grad)
 
     @classmethod
-    def placed(cls, rows_R: Tensor, first: int, total: int, requires_grad: bool = True) -> "RowShard":
+    def placed(
+        cls, rows_R: Tensor, first: int, total: int, requires_grad: bool = True
+    ) -> "RowShard":
         """Make a shard of rows that begin at index `first` of a table of `total` rows."""
         shard = cls(rows_R, requires_grad=requires_grad)
         shard.first = first
@@ -102,8 +110,14 @@ def blocks_of_all_ranks(shard: RowShard) -> Iterator[Tensor]:
     for rank, (first, end) in enumerate(shares(shard.total)):
         for start in range(first, end, rows_per_block):
             stop = min(start + rows_per_block, end)
-            own_rows = rows_R[start - shard.first : stop - shard.first] if own_rank == rank else None
-            yield broadcast_rows(own_rows, (stop - start, *shard.shape[1:]), shard.dtype, rank)
+            own_rows = (
+                rows_R[start - shard.first : stop - shard.first]
+                if own_rank == rank
+                else None
+            )
+            yield broadcast_rows(
+                own_rows, (stop - start, *shard.shape[1:]), shard.dtype, rank
+            )
 
 
 def _rows_per_block(table: Tensor) -> int:
@@ -123,7 +137,11 @@ def copy_rows(target_R: Tensor, path: Path, name: str, start: int) -> None:
             target_R[low:high].copy_(file.get_slice(name)[start + low : start + high])
 
 
-def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
+def save_rows(
+    directory: Path,
+    shards: Mapping[str, RowShard],
+    states: Mapping[str, Mapping[str, Tensor]],
+) -> None:
     """Write this rank's rows and their optimizer state, by name.
 
     Raises:
@@ -132,11 +150,22 @@ def save_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
     rank, world = rank_and_world_size()
     any_shard = next(iter(shards.values()))  # all tables have the same rows
     metadata = {"first": str(any_shard.first), "total": str(any_shard.total)}
-    tensors = {key: tensor.cpu().contiguous() for key, tensor in _tensors(shards, states).items()}
-    save_tensors(tensors, directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors", metadata)
+    tensors = {
+        key: tensor.cpu().contiguous()
+        for key, tensor in _tensors(shards, states).items()
+    }
+    save_tensors(
+        tensors,
+        directory / f"label_rows-{rank:05d}-of-{world:05d}.safetensors",
+        metadata,
+    )
 
 
-def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> None:
+def load_rows(
+    directory: Path,
+    shards: Mapping[str, RowShard],
+    states: Mapping[str, Mapping[str, Tensor]],
+) -> None:
     """Read this rank's rows and state in place, from files that any number of ranks wrote.
 
     Raises:
@@ -144,15 +173,24 @@ def load_rows(directory: Path, shards: Mapping[str, RowShard], states: Mapping[s
     """
     files = saved_rows(directory)
     if not files:
-        raise CheckpointError(f"{directory} holds no label rows: label_rows-*.safetensors is missing; copy it again")
+        raise CheckpointError(
+            f"{directory} holds no label rows: label_rows-*.safetensors is missing; copy it again"
+        )
     for path in files:
-        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
+        with (
+            reading(path, CheckpointError, FIX),
+            safe_open(path, framework="pt") as file,
+        ):
             _read_overlap(file, path, shards, states)
 
 
-def _tensors(shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def _tensors(
+    shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, Tensor]:
     """Name the rows and their optimizer state as in files."""
-    tensors: dict[str, Tensor] = {f"{VALUE}/{name}": shard.detach() for name, shard in shards.items()}
+    tensors: dict[str, Tensor] = {
+        f"{VALUE}/{name}": shard.detach() for name, shard in shards.items()
+    }
     for name, state in states.items():
         for kind, tensor in state.items():
             tensors[f"{kind}/{name}"] = tensor
@@ -161,12 +199,19 @@ def _tensors(shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, T
 
 def saved_rows(directory: Path) -> list[Path]:
     """List a checkpoint's files of label rows, in the order of the rows."""
-    is_whole = re.compile(r"label_rows-\d{5}-of-\d{5}\.safetensors")  # not one that is still written
-    return sorted(path for path in directory.glob("label_rows-*") if is_whole.fullmatch(path.name))
+    is_whole = re.compile(
+        r"label_rows-\d{5}-of-\d{5}\.safetensors"
+    )  # not one that is still written
+    return sorted(
+        path for path in directory.glob("label_rows-*") if is_whole.fullmatch(path.name)
+    )
 
 
 def _read_overlap(
-    file: Any, path: Path, shards: Mapping[str, RowShard], states: Mapping[str, Mapping[str, Tensor]]
+    file: Any,
+    path: Path,
+    shards: Mapping[str, RowShard],
+    states: Mapping[str, Mapping[str, Tensor]],
 ) -> None:
     """Copy this rank's rows from one file."""
     metadata = file.metadata()
@@ -186,4 +231,9 @@ def _read_overlap(
         low = max(first_in_file, first_here)
         high = min(first_in_file + rows_in_file, first_here + len(target_R))
         if low < high:
-            copy_rows(target_R[low - first_here : high - first_here], path, key, low - first_in_file)
+            copy_rows(
+                target_R[low - first_here : high - first_here],
+                path,
+                key,
+                low - first_in_file,
+            )

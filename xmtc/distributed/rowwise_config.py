@@ -13,7 +13,13 @@ from xmtc.config.base import config
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from xmtc.distributed.rowwise_optim import LazyAdam, RowAdamW, RowSGD, RowwiseAdagrad, RowwiseOptimizer
+    from xmtc.distributed.rowwise_optim import (
+        LazyAdam,
+        RowAdamW,
+        RowSGD,
+        RowwiseAdagrad,
+        RowwiseOptimizer,
+    )
 
 
 @config
@@ -54,7 +60,9 @@ class RowwiseAdagradConfig(RowwiseSettings):
     def build(self, parameters: "Iterable[Tensor]") -> "RowwiseAdagrad":
         from xmtc.distributed.rowwise_optim import RowwiseAdagrad
 
-        return RowwiseAdagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return RowwiseAdagrad(
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay
+        )
 
 
 @config
@@ -74,7 +82,9 @@ class LazyAdamConfig(RowwiseSettings):
     def build(self, parameters: "Iterable[Tensor]") -> "LazyAdam":
         from xmtc.distributed.rowwise_optim import LazyAdam
 
-        return LazyAdam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return LazyAdam(
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay
+        )
 
 
 @config
@@ -98,7 +108,12 @@ class SGDConfig(RowwiseSettings):
     def build(self, parameters: "Iterable[Tensor]") -> "RowSGD":
         from xmtc.distributed.rowwise_optim import RowSGD
 
-        return RowSGD(parameters, momentum=self.momentum, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return RowSGD(
+            parameters,
+            momentum=self.momentum,
+            lr=self.learning_rate,
+            weight_decay=self.weight_decay,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +131,11 @@ class AdamWConfig(RowwiseSettings):
     def build(self, parameters: "Iterable[Tensor]") -> "RowAdamW":
         from xmtc.distributed.rowwise_optim import RowAdamW
 
-        return RowAdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return RowAdamW(
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay
+        )
 
 
-RowwiseOptimizerConfig = Annotated[RowwiseAdagradConfig | LazyAdamConfig | SGDConfig, Field(discriminator="kind")]
+RowwiseOptimizerConfig = Annotated[
+    RowwiseAdagradConfig | LazyAdamConfig | SGDConfig, Field(discriminator="kind")
+]

@@ -32,7 +32,9 @@ def touched_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     if gradient.is_coalesced():
         return rows_P, values_PD.float()
     rows_R, positions_P = rows_P.unique(return_inverse=True)
-    sums_RD = torch.zeros(len(rows_R), *values_PD.shape[1:], dtype=torch.float32, device=values_PD.device)
+    sums_RD = torch.zeros(
+        len(rows_R), *values_PD.shape[1:], dtype=torch.float32, device=values_PD.device
+    )
     return rows_R, sums_RD.index_add_(0, positions_P, values_PD.float())
 
 
@@ -44,7 +46,11 @@ def coalesce(table: Tensor) -> Tensor | None:
     rows_R, values_RD = touched_rows(gradient)
     values_RD = values_RD.to(gradient.dtype)
     table.grad = torch.sparse_coo_tensor(
-        rows_R[None], values_RD, gradient.shape, is_coalesced=True, check_invariants=False
+        rows_R[None],
+        values_RD,
+        gradient.shape,
+        is_coalesced=True,
+        check_invariants=False,
     )
     return table.grad._values()
 
@@ -81,7 +87,9 @@ class RowwiseOptimizer(Optimizer):
 
     touches_all: bool = False
 
-    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float
+    ) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
         self.tables: list[Tensor] = self.param_groups[0]["params"]
         self._noise: Tensor | None = None
@@ -105,7 +113,12 @@ class RowwiseOptimizer(Optimizer):
         for rows in chunks_of(table):
             bounds = torch.tensor([rows.start, rows.stop], device=rows_R.device)
             first, last = torch.searchsorted(rows_R, bounds).tolist()
-            chunk_RD = torch.zeros(rows.stop - rows.start, *table.shape[1:], dtype=torch.float32, device=table.device)
+            chunk_RD = torch.zeros(
+                rows.stop - rows.start,
+                *table.shape[1:],
+                dtype=torch.float32,
+                device=table.device,
+            )
             chunk_RD[rows_R[first:last] - rows.start] = gradient_RD[first:last]
             self.update(table, rows, chunk_RD)
 
@@ -133,7 +146,9 @@ class RowwiseOptimizer(Optimizer):
 
     def _write(self, table: Tensor, rows: Rows, values_RD: Tensor) -> None:
         if table.dtype == torch.bfloat16:
-            values_RD = stochastic_round_(values_RD, self._noise_of(values_RD, rows)).to(torch.bfloat16)
+            values_RD = stochastic_round_(
+                values_RD, self._noise_of(values_RD, rows)
+            ).to(torch.bfloat16)
         elif isinstance(rows, slice):
             return  # `values_RD` is a view
         table[rows] = values_RD
@@ -147,7 +162,11 @@ class RowwiseOptimizer(Optimizer):
         if not isinstance(rows, slice):
             return rounding_noise(values_RD.shape, values_RD.device)
         begins_table = rows.start == 0
-        if begins_table or self._noise is None or self._noise.shape[1:] != values_RD.shape[1:]:
+        if (
+            begins_table
+            or self._noise is None
+            or self._noise.shape[1:] != values_RD.shape[1:]
+        ):
             self._noise = rounding_noise(values_RD.shape, values_RD.device)
         return self._noise[: len(values_RD)]
 
@@ -185,7 +204,9 @@ class RowwiseAdagrad(RowwiseOptimizer):
     @override
     def fresh_state(self, table: Tensor) -> dict[str, Tensor]:
         """`sum`, fp32 (L,)."""
-        return {"sum": torch.zeros(len(table), dtype=torch.float32, device=table.device)}
+        return {
+            "sum": torch.zeros(len(table), dtype=torch.float32, device=table.device)
+        }
 
     @override
     def direction(self, state: dict[str, Tensor], gradient_RD: Tensor) -> Tensor:
@@ -206,7 +227,9 @@ class RowAdamW(RowwiseOptimizer):
         """`mean` and `square` in fp32 of the table's shape, `steps` int32 (L,)."""
         return {
             "mean": torch.zeros(table.shape, dtype=torch.float32, device=table.device),
-            "square": torch.zeros(table.shape, dtype=torch.float32, device=table.device),
+            "square": torch.zeros(
+                table.shape, dtype=torch.float32, device=table.device
+            ),
             "steps": torch.zeros(len(table), dtype=torch.int32, device=table.device),
         }
 
@@ -251,7 +274,11 @@ class LazyAdam(RowAdamW):
     @override
     def resume(self) -> None:
         """Some row was touched by the last step."""
-        newest = [int(state["last"].max()) for state in self.state.values() if len(state["last"])]
+        newest = [
+            int(state["last"].max())
+            for state in self.state.values()
+            if len(state["last"])
+        ]
         (self.clock,) = all_reduce_max_ints([max(newest, default=0)])
 
     @override
@@ -260,7 +287,11 @@ class LazyAdam(RowAdamW):
         passed = _by_row(self.clock - state["last"], gradient_RD).float()
         state["last"].fill_(self.clock)
         mean_RD = state["mean"].lerp_(gradient_RD, 0.1)
-        square_RD = state["square"].mul_(0.999**passed).addcmul_(gradient_RD, gradient_RD, value=0.001)
+        square_RD = (
+            state["square"]
+            .mul_(0.999**passed)
+            .addcmul_(gradient_RD, gradient_RD, value=0.001)
+        )
         unbiased_mean_RD = mean_RD / (1 - 0.9**steps)
         unbiased_square_RD = square_RD / (1 - 0.999**self.clock)
         return unbiased_mean_RD / unbiased_square_RD.sqrt_().add_(1e-8)
@@ -273,7 +304,9 @@ class RowSGD(RowwiseOptimizer):
         momentum: decay of the momentum; 0: no momentum.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], *, momentum: float, **settings: Any) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], *, momentum: float, **settings: Any
+    ) -> None:
         super().__init__(parameters, **settings)
         self.momentum = momentum
         self.touches_all = momentum > 0

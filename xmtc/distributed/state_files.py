@@ -63,7 +63,9 @@ def write_part(path: Path, states: Mapping[str, State]) -> None:
     save_tensors(tensors, path)
 
 
-def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+def save_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
     """Write a safetensors file; a library's refusal is an OSError, like those of the system.
 
     Raises:
@@ -89,7 +91,9 @@ def read_state_index(directory: Path) -> tuple[int, int]:
     """
     path = directory / _INDEX
     if not path.is_file():
-        raise CheckpointError(f"{directory} holds no training state: {_INDEX} is missing")
+        raise CheckpointError(
+            f"{directory} holds no training state: {_INDEX} is missing"
+        )
     with reading(path, CheckpointError, FIX):
         index: dict[str, Any] = read_json(path)
         if index.get("format") != _FORMAT:
@@ -100,7 +104,9 @@ def read_state_index(directory: Path) -> tuple[int, int]:
         return index["parts"], index["steps"]
 
 
-def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> Iterator[tuple[str, State]]:
+def read_states(
+    directory: Path, parts: int, shapes: dict[str, torch.Size]
+) -> Iterator[tuple[str, State]]:
     """Yield every parameter once, one in memory at a time, in the same order on every rank.
 
     Args:
@@ -114,9 +120,15 @@ def read_states(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> I
     _check_names(directory, parts, shapes)
     for i in range(parts):
         path = directory / part_name(i, parts)
-        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
+        with (
+            reading(path, CheckpointError, FIX),
+            safe_open(path, framework="pt") as file,
+        ):
             for name in _names(file):
-                state = {kind: file.get_tensor(f"{kind}/{name}") for kind in (VALUE, *MOMENTS)}
+                state = {
+                    kind: file.get_tensor(f"{kind}/{name}")
+                    for kind in (VALUE, *MOMENTS)
+                }
                 if state[VALUE].shape != shapes[name]:
                     raise CheckpointError(
                         f"{directory}: {name} has shape {tuple(state[VALUE].shape)}, expected {tuple(shapes[name])}; "
@@ -129,7 +141,10 @@ def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> 
     names: set[str] = set()
     for i in range(parts):
         path = directory / part_name(i, parts)
-        with reading(path, CheckpointError, FIX), safe_open(path, framework="pt") as file:
+        with (
+            reading(path, CheckpointError, FIX),
+            safe_open(path, framework="pt") as file,
+        ):
             names.update(_names(file))
     missing = sorted(shapes.keys() - names)
     if missing:
@@ -145,7 +160,9 @@ def _check_names(directory: Path, parts: int, shapes: dict[str, torch.Size]) -> 
         )
 
 
-def _names(file: Any) -> list[str]:  # safetensors does not export the type of an open file
+def _names(
+    file: Any,
+) -> list[str]:  # safetensors does not export the type of an open file
     keys: list[str] = file.keys()
     prefix = f"{VALUE}/"
     return sorted(key.removeprefix(prefix) for key in keys if key.startswith(prefix))

@@ -23,7 +23,9 @@ class Loading:
         engine_config: DeepSpeed's configuration.
     """
 
-    _current: ClassVar[ContextVar["Loading | None"]] = ContextVar("loading", default=None)
+    _current: ClassVar[ContextVar["Loading | None"]] = ContextVar(
+        "loading", default=None
+    )
 
     def __init__(self, engine_config: Mapping[str, Any]) -> None:
         self._config = dict(engine_config)
@@ -85,12 +87,20 @@ class BlockGathering:
 
     def __init__(self, model: nn.Module, blocks: Iterable[nn.Module]) -> None:
         self.enabled = True
-        self._ids = {id(parameter) for parameter in model.parameters() if is_partitioned(parameter)}
+        self._ids = {
+            id(parameter)
+            for parameter in model.parameters()
+            if is_partitioned(parameter)
+        }
         self._open: dict[nn.Module, Any] = {}
         units = list(blocks)
-        modules_of_blocks = {id(module) for block in units for module in block.modules()}
+        modules_of_blocks = {
+            id(module) for block in units for module in block.modules()
+        }
         for module in model.modules():
-            has_own_parameters = next(module.parameters(recurse=False), None) is not None
+            has_own_parameters = (
+                next(module.parameters(recurse=False), None) is not None
+            )
             if has_own_parameters and id(module) not in modules_of_blocks:
                 units.append(module)
         for unit in units:
@@ -108,7 +118,9 @@ class BlockGathering:
             return
         import deepspeed
 
-        parameters = [parameter for parameter in module.parameters() if self.holds(parameter)]
+        parameters = [
+            parameter for parameter in module.parameters() if self.holds(parameter)
+        ]
         self._open[module] = deepspeed.zero.GatheredParameters(parameters)
         self._open[module].__enter__()
 
@@ -121,7 +133,9 @@ class BlockGathering:
 def gatherings(model: nn.Module) -> list[BlockGathering]:
     """Find the `BlockGathering` of each part of a model whose weights were loaded partitioned."""
     attributes = (vars(module).get("gathering") for module in model.modules())
-    return [gathering for gathering in attributes if isinstance(gathering, BlockGathering)]
+    return [
+        gathering for gathering in attributes if isinstance(gathering, BlockGathering)
+    ]
 
 
 def is_partitioned(parameter: torch.Tensor) -> bool:

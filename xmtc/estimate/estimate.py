@@ -46,7 +46,9 @@ class Estimate:
         return sum(self.memory.values())
 
 
-def estimate(config: RunConfig, size: Size | None = None, workers: int | None = None) -> Estimate:
+def estimate(
+    config: RunConfig, size: Size | None = None, workers: int | None = None
+) -> Estimate:
     """Estimate memory, disk and steps of a run.
 
     Args:
@@ -61,7 +63,9 @@ def estimate(config: RunConfig, size: Size | None = None, workers: int | None = 
     world = max(1, config.distributed.min_workers if workers is None else workers)
     classifier = meta_classifier(config, size)
     width = classifier.encoder.width
-    trained = sum(parameter.numel() for parameter in trained_parameters(config, classifier))
+    trained = sum(
+        parameter.numel() for parameter in trained_parameters(config, classifier)
+    )
     return Estimate(
         memory=worker_memory(config, classifier, size, world),
         disk=_disk(config, size, width, trained),
@@ -78,11 +82,14 @@ def _disk(config: RunConfig, size: Size, width: int, trained: int) -> dict[str, 
     """Estimate the bytes of a run on disk by purpose, with `trained` numbers that train."""
     documents = size.train + size.dev + size.test
     bytes_of_document = 4 * size.tokens + 8 * size.words + 4 * size.labels_per_document
-    checkpoints = config.track.keep_last + 1  # the newest is written before the oldest is removed
+    checkpoints = (
+        config.track.keep_last + 1
+    )  # the newest is written before the oldest is removed
     return {
         "corpus": bytes_of_document * documents,
         "hidden states": hidden_states_bytes(config, size, width),
-        "checkpoints": _CHECKPOINT_BYTES * trained * checkpoints + _WEIGHT_BYTES * trained,
+        "checkpoints": _CHECKPOINT_BYTES * trained * checkpoints
+        + _WEIGHT_BYTES * trained,
     }
 
 
@@ -110,7 +117,11 @@ def _steps(config: RunConfig, size: Size) -> dict[str, int]:
     steps = {}
     planting_epochs = planting_plan(config.model, config.plant).ranking_epochs
     if planting_epochs:
-        steps[str(Stage.PLANT)] = planting_epochs * math.ceil(size.train / config.plant.batch_size)
+        steps[str(Stage.PLANT)] = planting_epochs * math.ceil(
+            size.train / config.plant.batch_size
+        )
     epochs = sum(phase.epochs for phase in config.finetune.phases)
-    steps[str(Stage.FINETUNE)] = epochs * math.ceil(size.train / config.finetune.batch_size)
+    steps[str(Stage.FINETUNE)] = epochs * math.ceil(
+        size.train / config.finetune.batch_size
+    )
     return steps

@@ -50,7 +50,9 @@ class CardCost:
     measured: bool
 
 
-def backbone_operations(config: RunConfig, size: Size, classifier: Classifier) -> dict[str, float]:
+def backbone_operations(
+    config: RunConfig, size: Size, classifier: Classifier
+) -> dict[str, float]:
     """Count the floating-point operations of the backbone in a run, by what they are for.
 
     Args:
@@ -61,14 +63,20 @@ def backbone_operations(config: RunConfig, size: Size, classifier: Classifier) -
     forward = forward_operations(classifier.encoder)
     use = encoder_use(config)
     reads_states = config.model.head.scores or use.scores_states
-    tokens = {"train": size.train * size.tokens, "dev": size.dev * size.tokens, "test": size.test * size.tokens}
+    tokens = {
+        "train": size.train * size.tokens,
+        "dev": size.dev * size.tokens,
+        "test": size.test * size.tokens,
+    }
     operations = {"encode": 0.0, "plant": 0.0, "finetune": 0.0, "evaluate": 0.0}
     if reads_states and use.caches_states:
         operations["encode"] = forward * (tokens["train"] + tokens["dev"])
     if config.model.head.scores:
         operations["plant"] = forward * _planted_tokens(config, size)
         for phase in config.finetune.phases:
-            operations["finetune"] += _finetune_operations(config, size, classifier, phase)
+            operations["finetune"] += _finetune_operations(
+                config, size, classifier, phase
+            )
     if reads_states:
         operations["evaluate"] = forward * (tokens["dev"] + tokens["test"])
     return {name: count for name, count in operations.items() if count}
@@ -79,10 +87,14 @@ def _planted_tokens(config: RunConfig, size: Size) -> float:
     planting = planting_plan(config.model, config.plant)
     if config.plant.cache_hidden or not planting.parts:
         return 0.0
-    return (planting.documents(size.train) + planting.ranking_epochs * size.train) * size.tokens
+    return (
+        planting.documents(size.train) + planting.ranking_epochs * size.train
+    ) * size.tokens
 
 
-def _finetune_operations(config: RunConfig, size: Size, classifier: Classifier, phase: PhaseConfig) -> float:
+def _finetune_operations(
+    config: RunConfig, size: Size, classifier: Classifier, phase: PhaseConfig
+) -> float:
     """Count the operations of a phase; none where it reads cached states."""
     finetune = config.finetune
     if finetune.cache_hidden and phase.encoder_layers == 0:
@@ -94,7 +106,9 @@ def _finetune_operations(config: RunConfig, size: Size, classifier: Classifier, 
     tokens = min(size.tokens, encoder_use(config).trained_length)
     measured_documents = min(size.dev, finetune.dev_documents or size.dev)
     training = size.train * tokens * training_operations(classifier.encoder, trained)
-    measuring = measured_documents * size.tokens * forward_operations(classifier.encoder)
+    measuring = (
+        measured_documents * size.tokens * forward_operations(classifier.encoder)
+    )
     return phase.epochs * (training + measuring)
 
 
@@ -110,11 +124,15 @@ def share_of_rate(width: int) -> float:
 
 def _is_measured(card: str, width: int) -> bool:
     """Whether the share was measured on this card with a backbone of about this width."""
-    near = any(abs(width / measured - 1) <= _SAME_WIDTH for measured in _MEASURED_TFLOP_PER_S)
+    near = any(
+        abs(width / measured - 1) <= _SAME_WIDTH for measured in _MEASURED_TFLOP_PER_S
+    )
     return card == _MEASURED_ON and near
 
 
-def costs_by_card(config: RunConfig, operations: float, width: int, peak_bytes: float) -> Iterator[CardCost]:
+def costs_by_card(
+    config: RunConfig, operations: float, width: int, peak_bytes: float
+) -> Iterator[CardCost]:
     """Estimate the hours of each card that holds a worker and has instructions for bfloat16.
 
     Args:
@@ -133,7 +151,12 @@ def costs_by_card(config: RunConfig, operations: float, width: int, peak_bytes: 
 
 
 def print_gpu_costs(
-    config: RunConfig, size: Size, width: int, peak_bytes: float, workers: int, price: float | None
+    config: RunConfig,
+    size: Size,
+    width: int,
+    peak_bytes: float,
+    workers: int,
+    price: float | None,
 ) -> None:
     """Print hours and, with a price, costs by card, and what of it is measured and what assumed.
 
@@ -156,12 +179,28 @@ def print_gpu_costs(
     if not costs:
         print("no known card holds a worker; see the largest line of memory above")
         return
-    columns = ["card", "GiB", "hours of one card", f"hours of {workers} cards", "cost", "share of rate"]
+    columns = [
+        "card",
+        "GiB",
+        "hours of one card",
+        f"hours of {workers} cards",
+        "cost",
+        "share of rate",
+    ]
     rows = []
     for cost in costs:
         amount = "–" if price is None else f"{cost.hours * price:,.2f}"
         origin = "measured" if cost.measured else "assumed"
-        rows.append([cost.card, f"{cost.gib:g}", _hours(cost.hours), _hours(cost.hours / workers), amount, origin])
+        rows.append(
+            [
+                cost.card,
+                f"{cost.gib:g}",
+                _hours(cost.hours),
+                _hours(cost.hours / workers),
+                amount,
+                origin,
+            ]
+        )
     Console().print(terminal_table(columns, rows, right=columns[1:5]))
     print(
         f"of this, the share of a card's published rate ({share_of_rate(width):.1%}) was measured on one "

@@ -32,7 +32,9 @@ from xmtc.run.label_rows import shares_rows
 from xmtc.training.unfreeze import trained_groups
 
 GIB = 2**30
-_SHAPES: dict[str, dict[str, Any]] = read_json(Path(__file__).with_name("backbones.json"))
+_SHAPES: dict[str, dict[str, Any]] = read_json(
+    Path(__file__).with_name("backbones.json")
+)
 """Published shapes of backbones whose files may not be on this machine."""
 _QUANTISED_BYTES = {"nf4": 0.516, "int8": 1.0}
 """Bytes of a weight. NF4 has a scale for each block of 64 weights, and the scales are quantised as well."""
@@ -90,7 +92,13 @@ def meta_classifier(config: RunConfig, size: Size) -> Classifier:
     vocab_size = size.vocab_size or int((shape or {}).get("vocab_size", 30_000))
     if encoder.backbone is not None and shape is not None:
         # A causal mask does not change shapes, and the check of `bidirectional` needs weights.
-        plain = replace(encoder.backbone, quantize=None, bidirectional=False, attention="eager", from_config=shape)
+        plain = replace(
+            encoder.backbone,
+            quantize=None,
+            bidirectional=False,
+            attention="eager",
+            from_config=shape,
+        )
         encoder = encoder.with_backbone(plain)
     with torch.device("meta"):
         return replace(config.model, encoder=encoder).build(vocab_size, size.labels)
@@ -107,7 +115,9 @@ def trained_parameters(config: RunConfig, classifier: Classifier) -> list[nn.Par
     return trained
 
 
-def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: int) -> dict[str, float]:
+def worker_memory(
+    config: RunConfig, classifier: Classifier, size: Size, world: int
+) -> dict[str, float]:
     """Estimate the bytes of one worker in the last phase of training, by purpose; they add up to its peak.
 
     Args:
@@ -118,7 +128,11 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
     """
     strategy = config.distributed.chosen_strategy()
     trained = trained_parameters(config, classifier)
-    tables = list(classifier.head.label_tables().values()) if config.model.head.trains_rows else []
+    tables = (
+        list(classifier.head.label_tables().values())
+        if config.model.head.trains_rows
+        else []
+    )
     labels = label_memory(config, classifier, size)
     trained_bytes = sum(parameter.nbytes for parameter in trained)
     if tables and not strategy.partitions_parameters:
@@ -128,7 +142,9 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
     numbers_of_rows = sum(table.numel() for table in tables)
     training = strategy.training_bytes(trained_numbers - numbers_of_rows, world)
     bytes_by_purpose = {
-        "frozen weights": strategy.weight_bytes(_frozen_bytes(config, classifier, trained), world),
+        "frozen weights": strategy.weight_bytes(
+            _frozen_bytes(config, classifier, trained), world
+        ),
         "trained weights": strategy.weight_bytes(trained_bytes, world),
         "gradients": training.gradients,
         "optimizer state": training.optimizer_state,
@@ -137,7 +153,9 @@ def worker_memory(config: RunConfig, classifier: Classifier, size: Size, world: 
     if tables:
         bytes_by_purpose["label rows: gradients, moments"] = labels[MOMENTS]
     if config.model.head.scores:
-        bytes_by_purpose["activations, head, logits"] = _activations(config, classifier, size) + labels[LOGITS]
+        bytes_by_purpose["activations, head, logits"] = (
+            _activations(config, classifier, size) + labels[LOGITS]
+        )
     weights = bytes_by_purpose["frozen weights"] + bytes_by_purpose["trained weights"]
     beside_weights = sum(bytes_by_purpose.values()) - weights
     planting = _planting(config, classifier, size)
@@ -158,7 +176,9 @@ def _planting(config: RunConfig, classifier: Classifier, size: Size) -> float:
     return sums
 
 
-def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Parameter]) -> float:
+def _frozen_bytes(
+    config: RunConfig, classifier: Classifier, trained: list[nn.Parameter]
+) -> float:
     """Estimate the bytes of the parameters that do not train; those of products are quantised if the run says so."""
     backbone = config.model.encoder.backbone
     quantize = None if backbone is None else backbone.quantize
@@ -177,7 +197,9 @@ def _frozen_bytes(config: RunConfig, classifier: Classifier, trained: list[nn.Pa
     return total
 
 
-def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[str, float]:
+def label_memory(
+    config: RunConfig, classifier: Classifier, size: Size
+) -> dict[str, float]:
     """Estimate the bytes of the label set on one worker, which holds all rows or a share.
 
     They are of rows (`TABLES`), their gradients and optimizer state (`MOMENTS`), and a micro-batch's `LOGITS`.
@@ -189,12 +211,19 @@ def label_memory(config: RunConfig, classifier: Classifier, size: Size) -> dict[
     """
     finetune = config.finetune
     tables = list(classifier.head.label_tables().values())
-    world = _sharing(config, size)  # a worker that holds a share of the labels scores the documents of all workers
+    world = _sharing(
+        config, size
+    )  # a worker that holds a share of the labels scores the documents of all workers
     documents = _documents(config, size) * world
     own = math.ceil(size.labels / world)
     scored = math.ceil(_scored_labels(config, size.labels, documents) / world)
-    can_chunk = isinstance(classifier.head, ScoresByProduct) and finetune.label_optimizer is not None
-    if can_chunk and not finetune.samples_labels and finetune.loss.separable:  # they train chunk by chunk
+    can_chunk = (
+        isinstance(classifier.head, ScoresByProduct)
+        and finetune.label_optimizer is not None
+    )
+    if (
+        can_chunk and not finetune.samples_labels and finetune.loss.separable
+    ):  # they train chunk by chunk
         scored = min(CHUNK, own)
     optimizer = finetune.label_optimizer or AdamWConfig()
     training = 0.0
@@ -222,7 +251,9 @@ def _scored_labels(config: RunConfig, labels: int, documents: int) -> int:
     """Compute how many labels have a logit in a micro-batch; if labels are drawn, without the positives."""
     settings = config.finetune
     if settings.mining is not None:
-        return min(labels, settings.mining.candidates * documents + settings.mining.uniform)
+        return min(
+            labels, settings.mining.candidates * documents + settings.mining.uniform
+        )
     return min(labels, settings.sampled_labels or labels)
 
 
@@ -245,13 +276,24 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
     backbone = config.model.encoder.backbone
     documents = _documents(config, size)
     tokens = _longest(config, size)
-    windows_of_document = len(cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W)
+    windows_of_document = len(
+        cut(tokens, encoder.window - 2, config.model.overlap, 1, 1).starts_W
+    )
     positions = documents * windows_of_document * min(encoder.window, tokens)
-    bytes_of_number = 3 if config.distributed.precision == "bf16" else 4  # autocast keeps sums and norms in float32
-    has_dropout = backbone is not None and backbone.lora is not None and backbone.lora.dropout > 0
-    layers = [positions * bytes_of_number * _kept(layer, dropped=has_dropout) for layer in encoder.layers()]
+    bytes_of_number = (
+        3 if config.distributed.precision == "bf16" else 4
+    )  # autocast keeps sums and norms in float32
+    has_dropout = (
+        backbone is not None and backbone.lora is not None and backbone.lora.dropout > 0
+    )
+    layers = [
+        positions * bytes_of_number * _kept(layer, dropped=has_dropout)
+        for layer in encoder.layers()
+    ]
     head = _head_activations(config, classifier, documents, tokens)
-    names = trained_groups(list(classifier.parameter_groups()), config.finetune.phases[-1])
+    names = trained_groups(
+        list(classifier.parameter_groups()), config.finetune.phases[-1]
+    )
     trained_layers = sum(name.startswith("encoder.") for name in names)
     if trained_layers == 0:  # the encoder keeps nothing
         largest_layer = max(layers) / 2 + positions * bytes_of_number * encoder.width
@@ -263,10 +305,18 @@ def _activations(config: RunConfig, classifier: Classifier, size: Size) -> float
         return sum(layers_kept) + head
     boundary = positions * encoder.width * (2 if backbone.dtype == "bfloat16" else 4)
     recomputed = layers_kept[:: backbone.gradient_checkpointing]
-    return sum(layers_kept) - sum(recomputed) + max(recomputed) + trained_layers * boundary + head
+    return (
+        sum(layers_kept)
+        - sum(recomputed)
+        + max(recomputed)
+        + trained_layers * boundary
+        + head
+    )
 
 
-def _head_activations(config: RunConfig, classifier: Classifier, documents: int, tokens: int) -> float:
+def _head_activations(
+    config: RunConfig, classifier: Classifier, documents: int, tokens: int
+) -> float:
     """Estimate the bytes of hidden states and of the head's products, in float32."""
     vectors = documents if config.model.head.reads_fixed else documents * tokens
     hidden_states = 3 * documents * tokens * classifier.encoder.width
@@ -284,12 +334,16 @@ def _kept(module: nn.Module, *, dropped: bool = False) -> float:
         if isinstance(layer, nn.Linear) and "lora_A" in name:
             total += layer.in_features * (2.0 if dropped else 0.25)
         elif isinstance(layer, nn.Linear) and "lora_B" not in name:
-            total += layer.out_features + layer.in_features * (1.0 if layer.weight.requires_grad else 0.5)
+            total += layer.out_features + layer.in_features * (
+                1.0 if layer.weight.requires_grad else 0.5
+            )
         elif isinstance(layer, nn.Conv1d):
             total += layer.in_channels + layer.out_channels
         elif isinstance(layer, nn.RNNBase):
             directions = 2 if layer.bidirectional else 1
-            total += layer.input_size + _RECURRENT_NUMBERS * layer.hidden_size * directions
+            total += (
+                layer.input_size + _RECURRENT_NUMBERS * layer.hidden_size * directions
+            )
     return total
 
 
@@ -299,7 +353,9 @@ def _attention(config: RunConfig, classifier: Classifier, tokens: int) -> float:
     if backbone is None or config.distributed.on_gpu:
         return 0.0
     shape = backbone.transformer.config.to_dict()
-    dropped = shape.get("attention_probs_dropout_prob") or shape.get("attention_dropout")
+    dropped = shape.get("attention_probs_dropout_prob") or shape.get(
+        "attention_dropout"
+    )
     if not dropped:
         return 0.0
     return 3.0 * shape.get("num_attention_heads", 0) * min(backbone.window, tokens)
@@ -326,8 +382,12 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
     except UnknownShapeError as error:
         return [f"the memory for the labels is unknown: {error}"]
     total = sum(bytes_by_purpose.values())
-    parts = ", ".join(f"{purpose} {part / GIB:,.2f}" for purpose, part in bytes_by_purpose.items())
-    lines = [f"{size.labels:,} labels take {total / GIB:,.2f} GiB of a worker: {parts} GiB"]
+    parts = ", ".join(
+        f"{purpose} {part / GIB:,.2f}" for purpose, part in bytes_by_purpose.items()
+    )
+    lines = [
+        f"{size.labels:,} labels take {total / GIB:,.2f} GiB of a worker: {parts} GiB"
+    ]
     room = memory_of_worker(config)
     if room is not None and total > room:
         lines.append(

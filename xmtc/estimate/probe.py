@@ -76,7 +76,11 @@ def gain(threads: int | None) -> float:
 
 
 def encoder_seconds(
-    config: RunConfig, ids_N: Sequence[NDArray[np.int32]], lengths: Sequence[int], *, train: bool = False
+    config: RunConfig,
+    ids_N: Sequence[NDArray[np.int32]],
+    lengths: Sequence[int],
+    *,
+    train: bool = False,
 ) -> dict[int, float]:
     """Measure the encoder of a run, with its weights, on a GPU or on the run's threads.
 
@@ -96,17 +100,27 @@ def encoder_seconds(
     backbone = model.encoder.backbone
     tokenizer = load_pretrained(DEFAULT_BACKBONE if backbone is None else backbone.name)
     device, speed_up = _place(config)
-    alone = replace(model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False)
+    alone = replace(
+        model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False
+    )
     encoder = alone.build(len(tokenizer), 1).to(device).train(train)
-    tokens = _ENCODE_TOKENS if device.type == "cpu" else config.finetune.tokens_per_micro_batch
+    tokens = (
+        _ENCODE_TOKENS
+        if device.type == "cpu"
+        else config.finetune.tokens_per_micro_batch
+    )
     seconds = {}
     with _one_thread(), _autocast(config, device):
         for length in lengths:
-            seconds[length] = _encoding(ids_N, encoder, model, tokenizer, length, tokens) / speed_up
+            seconds[length] = (
+                _encoding(ids_N, encoder, model, tokenizer, length, tokens) / speed_up
+            )
     return seconds
 
 
-def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document: float) -> HeadSpeed:
+def head_seconds(
+    config: RunConfig, width: int, labels: int, labels_per_document: float
+) -> HeadSpeed:
     """Measure the head of a run on random hidden states of a few tokens.
 
     Args:
@@ -132,7 +146,9 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
     def train() -> None:
         head.zero_grad()
         logits_BS = head(hidden_BTD.clone(), mask_BT, shortlist_S)
-        torch.nn.functional.binary_cross_entropy_with_logits(logits_BS, torch.zeros_like(logits_BS)).backward()
+        torch.nn.functional.binary_cross_entropy_with_logits(
+            logits_BS, torch.zeros_like(logits_BS)
+        ).backward()
 
     def score() -> None:
         with torch.inference_mode():
@@ -153,7 +169,9 @@ def head_seconds(config: RunConfig, width: int, labels: int, labels_per_document
 
 def _autocast(config: RunConfig, device: torch.device) -> torch.autocast:
     """Return the context in which a run computes with its precision."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16")
+    return torch.autocast(
+        device.type, torch.bfloat16, enabled=config.distributed.precision == "bf16"
+    )
 
 
 def _place(config: RunConfig) -> tuple[torch.device, float]:
@@ -206,7 +224,9 @@ def _encoding(
     In training mode, with a backward pass.
     """
     documents = UnlabelledDocuments([ids[:max_length] for ids in ids_N if len(ids)])
-    collate = Collator(documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap)
+    collate = Collator(
+        documents, tokenizer, window=encoder.encoder.window, overlap=model.overlap
+    )
     parts = evaluation_batches(documents.lengths, batch_tokens)
     device = next(encoder.parameters()).device
     begun = time.perf_counter()
@@ -223,12 +243,17 @@ def _encoding(
     for place in [longest, *np.random.default_rng(0).permutation(len(parts))]:
         rows = parts[place]
         batch = collate(MicroBatch(rows, np.ones(len(rows), np.float32))).to(device)
-        if tokens == 0 or device.type != "cpu":  # a GPU prepares kernels for each new shape
+        if (
+            tokens == 0 or device.type != "cpu"
+        ):  # a GPU prepares kernels for each new shape
             work()
         start = _now(device)
         work()
         spent_s += _now(device) - start
         tokens += int(batch.mask_BT.sum())
-        if spent_s > _ENCODE_SECONDS or time.perf_counter() - begun > 6 * _ENCODE_SECONDS:
+        if (
+            spent_s > _ENCODE_SECONDS
+            or time.perf_counter() - begun > 6 * _ENCODE_SECONDS
+        ):
             break
     return spent_s / tokens * float(documents.lengths.mean())

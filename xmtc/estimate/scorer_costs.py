@@ -24,7 +24,11 @@ _BRANCHES = 100  # of a tree of labels
 
 def not_measured(config: RunConfig) -> list[str]:
     """List the scorers that take time which no figure tells: those of other packages."""
-    return [scorer.kind for scorer in config.model.scorers if scorer.kind not in FIGURES["scorers"]]
+    return [
+        scorer.kind
+        for scorer in config.model.scorers
+        if scorer.kind not in FIGURES["scorers"]
+    ]
 
 
 def scorer_bytes(config: RunConfig, size: Size, width: int) -> float:
@@ -51,7 +55,9 @@ def total_of(figures: Mapping[str, float], sizes: Mapping[str, float]) -> float:
     return total
 
 
-def scorer_sizes(scorer: ScorerSettings, size: Size, width: int, most_terms: int) -> dict[str, float]:
+def scorer_sizes(
+    scorer: ScorerSettings, size: Size, width: int, most_terms: int
+) -> dict[str, float]:
     """Compute the sizes that units of scorers name.
 
     Args:
@@ -64,7 +70,9 @@ def scorer_sizes(scorer: ScorerSettings, size: Size, width: int, most_terms: int
     terms = max(1, min(size.terms(most_terms), settings.get("most_terms", most_terms)))
     smaller = min(terms, size.train)
     branches = min(_BRANCHES, size.labels)
-    documents_per_label = max(size.train * size.labels_per_document / max(size.labels, 1), 1)
+    documents_per_label = max(
+        size.train * size.labels_per_document / max(size.labels, 1), 1
+    )
     searched = size.train if size.train <= _SEARCHED_EXACTLY else 32 * size.train**0.5
     return {
         "documents": size.train,

@@ -11,7 +11,13 @@ from typing import Literal
 from joblib import cpu_count
 
 from xmtc.estimate.probe import HeadSpeed, gain
-from xmtc.estimate.scorer_costs import FIGURES, figures_of_scorer, scorer_sizes, states_readers, total_of
+from xmtc.estimate.scorer_costs import (
+    FIGURES,
+    figures_of_scorer,
+    scorer_sizes,
+    states_readers,
+    total_of,
+)
 from xmtc.estimate.size import Size
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
 from xmtc.fusion.fusion import LEAST_FOR_TREES
@@ -69,7 +75,9 @@ class StageSeconds:
         width: D, width of the encoder.
     """
 
-    def __init__(self, config: RunConfig, size: Size, speeds: Speeds, width: int) -> None:
+    def __init__(
+        self, config: RunConfig, size: Size, speeds: Speeds, width: int
+    ) -> None:
         self.config = config
         self.size = size
         self.speeds = speeds
@@ -80,7 +88,9 @@ class StageSeconds:
     def prepare(self) -> float:
         """Read and tokenise the source."""
         documents = self.size.train + self.size.dev + self.size.test
-        work_s = self._core("prepare", {"documents": documents, "words": self.size.words})
+        work_s = self._core(
+            "prepare", {"documents": documents, "words": self.size.words}
+        )
         return FIGURES["start"] + work_s / min(cpu_count(), _PREPARING_PROCESSES)
 
     def scorers(self) -> float:
@@ -112,11 +122,15 @@ class StageSeconds:
         dev = min(self.size.dev, finetune.dev_documents or self.size.dev)
         seconds = FIGURES["stage"] + self._epochs(epochs, finetune.batch_size)
         seconds += epochs * dev * self._head.score_s * self._read
-        if self._training_stores_states and not self.planting.parts:  # otherwise planting has stored them
+        if (
+            self._training_stores_states and not self.planting.parts
+        ):  # otherwise planting has stored them
             seconds += self._encoding_s
         for phase in finetune.phases:
             if phase.encoder_layers != 0 or not finetune.cache_hidden:
-                per_epoch_s = self.size.train * self._encoder_step_s(phase) + dev * self._encode_s
+                per_epoch_s = (
+                    self.size.train * self._encoder_step_s(phase) + dev * self._encode_s
+                )
                 seconds += phase.epochs * per_epoch_s
         return seconds
 
@@ -135,7 +149,9 @@ class StageSeconds:
         if self.speeds.head is not None:
             seconds += scored * self.speeds.head.score_s * self._read
         if self.speeds.head is not None or self.use.scores_states:
-            encoded = scored if self.use.trains else size.test  # a frozen encoder's states of dev are on disk
+            encoded = (
+                scored if self.use.trains else size.test
+            )  # a frozen encoder's states of dev are on disk
             seconds += encoded * self._encode_s
         if evaluate.fit_on_dev:
             seconds += self._scorers("fit", model.scorers)
@@ -174,9 +190,16 @@ class StageSeconds:
     @property
     def _names_s(self) -> float:
         """Seconds in which the names of labels are encoded, if a scorer needs that."""
-        if not any("label_states" in scorer.needs for scorer in self.config.model.scorers):
+        if not any(
+            "label_states" in scorer.needs for scorer in self.config.model.scorers
+        ):
             return 0.0
-        return self.size.labels * _NAME_TOKENS / self.config.data.max_length * self._encode_s
+        return (
+            self.size.labels
+            * _NAME_TOKENS
+            / self.config.data.max_length
+            * self._encode_s
+        )
 
     @property
     def _read(self) -> float:
@@ -209,7 +232,9 @@ class StageSeconds:
         steps_s = steps * self._head.step_s
         return epochs * (passes_s + steps_s)
 
-    def _scorers(self, part: Literal["fit", "score"], scorers: Sequence[ScorerSettings]) -> float:
+    def _scorers(
+        self, part: Literal["fit", "score"], scorers: Sequence[ScorerSettings]
+    ) -> float:
         """Estimate seconds in which scorers are fitted on train, or score a document."""
         most_terms = self.config.data.words.most_terms
         total = 0.0
@@ -217,10 +242,14 @@ class StageSeconds:
             sizes = scorer_sizes(scorer, self.size, self.width, most_terms)
             alone = total_of(figures_of_scorer(scorer.kind, part), sizes)
             if part == "score":
-                products = total_of(figures_of_scorer(scorer.kind, "score_products"), sizes)
+                products = total_of(
+                    figures_of_scorer(scorer.kind, "score_products"), sizes
+                )
                 alone /= gain(None)  # scoring has threads
             else:
-                products = total_of(figures_of_scorer(scorer.kind, "fit_products"), sizes)
+                products = total_of(
+                    figures_of_scorer(scorer.kind, "fit_products"), sizes
+                )
             total += products / gain(None) + alone
         return total * self._slowness
 
@@ -242,6 +271,11 @@ class StageSeconds:
         if boosted and (model.fusion.kind == "trees" or tries_trees):
             # of half of dev: two to choose the kind, two for the model, and two on two cores for dev
             fits = 4 + 2 / min(cpu_count(), 2)
-            sizes = {"pairs": pairs / 2, "sampled": min(pairs / 2, MAX_PAIRS), "trees": TREES, "fits": fits}
+            sizes = {
+                "pairs": pairs / 2,
+                "sampled": min(pairs / 2, MAX_PAIRS),
+                "trees": TREES,
+                "fits": fits,
+            }
             seconds += self._core("boosting", sizes)
         return seconds

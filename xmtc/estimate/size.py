@@ -87,7 +87,9 @@ def is_prepared(config: RunConfig) -> bool:
     if not (folder / "manifest.json").is_file():
         return False
     with suppress(XmtcError):
-        return Corpus.open(folder).fingerprint == corpus_fingerprint(config.data, config.model.encoder.tokenizer_name)
+        return Corpus.open(folder).fingerprint == corpus_fingerprint(
+            config.data, config.model.encoder.tokenizer_name
+        )
     return True
 
 
@@ -180,7 +182,10 @@ class Survey:
             ConfigError: there is no such tokenizer on this machine.
         """
         backend = load_pretrained(tokenizer).backend_tokenizer
-        return [np.array(encoding.ids, np.int32) for encoding in first_tokens(backend, self.texts, _LONGEST)]
+        return [
+            np.array(encoding.ids, np.int32)
+            for encoding in first_tokens(backend, self.texts, _LONGEST)
+        ]
 
 
 def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) -> Survey:
@@ -194,7 +199,11 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     begun = None
     whole = True
     with progress.task("look at documents") as task:
-        for row in reader.read(lambda function, items: map(function, items), progress, config.longest_document):
+        for row in reader.read(
+            lambda function, items: map(function, items),
+            progress,
+            config.longest_document,
+        ):
             if begun is None:
                 begun = time.perf_counter()
             counted.add(row)
@@ -235,7 +244,9 @@ class _Counted:
             self.rejected += 1
             return
         self.bare += not row.labels
-        if not row.labels and (self._config.one_label or self._config.without_labels == "drop"):
+        if not row.labels and (
+            self._config.one_label or self._config.without_labels == "drop"
+        ):
             return
         self.splits[row.split] += 1
         self.labels.update(row.labels)
@@ -253,7 +264,9 @@ class _Counted:
         if place < SAMPLE:
             self.texts[place] = text
 
-    def survey(self, provides: frozenset[str], rows: int, named: int, *, exact: bool) -> Survey:
+    def survey(
+        self, provides: frozenset[str], rows: int, named: int, *, exact: bool
+    ) -> Survey:
         """Make the result, extrapolated to `rows` rows."""
         texts = self._texts_of
         leaked = Counter[str | None]()
@@ -265,7 +278,9 @@ class _Counted:
             counts.subtract(leaked)
         if not exact:
             read_share = self.rows / rows
-            counts = Counter({split: round(number / read_share) for split, number in counts.items()})
+            counts = Counter(
+                {split: round(number / read_share) for split, number in counts.items()}
+            )
         different = len({text for _, text in texts})
         return Survey(
             documents=expected_rows(counts, provides, self._config),
@@ -283,7 +298,9 @@ class _Counted:
         )
 
 
-def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64]) -> Size:
+def size_of_source(
+    config: RunConfig, found: Survey, lengths: NDArray[np.int64]
+) -> Size:
     """Estimate the size of a configuration's corpus.
 
     Args:
@@ -298,7 +315,9 @@ def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64])
     tokens = np.minimum(lengths, config.data.max_length)
     words = config.data.words
     single_words = TermRules.by(words)._replace(ngrams=1)
-    different_words = [len(set(single_words.of(words_of(text)))) for text in found.texts]
+    different_words = [
+        len(set(single_words.of(words_of(text)))) for text in found.texts
+    ]
     return Size(
         train=documents["train"],
         dev=documents["dev"],
@@ -308,5 +327,7 @@ def size_of_source(config: RunConfig, found: Survey, lengths: NDArray[np.int64])
         words=float(np.mean(different_words)) * words.ngrams,
         labels=found.labels,
         labels_per_document=found.labels_per_document,
-        origin="counted in the source" if found.exact else "extrapolated from a part of the source",
+        origin="counted in the source"
+        if found.exact
+        else "extrapolated from a part of the source",
     )

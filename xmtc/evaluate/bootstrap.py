@@ -72,7 +72,9 @@ def paired_difference(a: Replicates, b: Replicates, name: str) -> Difference:
         ValueError: the two were not made from the same documents, in the same order, with the same seed.
     """
     if a.identity != b.identity:
-        raise ValueError("replicates of different documents, seeds or numbers of resamples do not pair")
+        raise ValueError(
+            "replicates of different documents, seeds or numbers of resamples do not pair"
+        )
     change_R = a.values[name] - b.values[name]
     low, high = np.percentile(change_R, [2.5, 97.5])
     smaller_side = min(np.mean(change_R <= 0), np.mean(change_R >= 0))
@@ -80,7 +82,9 @@ def paired_difference(a: Replicates, b: Replicates, name: str) -> Difference:
     return Difference(float(low), float(high), float(p_value))
 
 
-def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
+def resample_weights(
+    documents: int, resamples: int, seed: int
+) -> Iterator[NDArray[np.float32]]:
     """Draw an exponential weight for each document in each resample, whose weights have the mean 1.
 
     Yields:
@@ -89,12 +93,18 @@ def resample_weights(documents: int, resamples: int, seed: int) -> Iterator[NDAr
     rng = np.random.default_rng(seed)
     chunk = max(1, min(resamples, _CHUNK_WEIGHTS // max(documents, 1)))
     for start in range(0, resamples, chunk):
-        weights_NR = rng.standard_exponential((documents, min(chunk, resamples - start)), dtype=np.float32)
+        weights_NR = rng.standard_exponential(
+            (documents, min(chunk, resamples - start)), dtype=np.float32
+        )
         yield weights_NR / weights_NR.mean(axis=0)
 
 
 def bootstrap(
-    ratios: Mapping[str, Ratio], outcome: Outcome, groups_GL: Mapping[str, NDArray[np.bool_]], resamples: int, seed: int
+    ratios: Mapping[str, Ratio],
+    outcome: Outcome,
+    groups_GL: Mapping[str, NDArray[np.bool_]],
+    resamples: int,
+    seed: int,
 ) -> dict[str, NDArray[np.floating]]:
     """Compute the metrics on every resample.
 
@@ -170,7 +180,9 @@ class _ResampledLabels:
         self._support_L1 = gold_L[used_labels, None].astype(np.float32)
         self._step = max(1, _CHUNK_COUNTS // max(len(used_labels), 1))
 
-    def values(self, weights_NR: NDArray[np.float32]) -> Iterator[tuple[str, NDArray[np.floating]]]:
+    def values(
+        self, weights_NR: NDArray[np.float32]
+    ) -> Iterator[tuple[str, NDArray[np.floating]]]:
         """Yield name and values of each metric, for some of the resamples after the other."""
         for start in range(0, weights_NR.shape[1], self._step):
             chunk_NR = np.ascontiguousarray(weights_NR[:, start : start + self._step])

@@ -30,12 +30,20 @@ class Outcome:
 
     @classmethod
     def of(
-        cls, predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], hits_NK: NDArray[np.bool_], gold: Gold
+        cls,
+        predictions: SparsePredictions,
+        chosen_NK: NDArray[np.bool_],
+        hits_NK: NDArray[np.bool_],
+        gold: Gold,
     ) -> "Outcome":
         """Make the outcome from the predictions made (`chosen_NK`) and which of all are right (`hits_NK`)."""
         labels = shape_of(gold)[1]
         right = as_matrix(predictions, chosen_NK & hits_NK, labels)
-        return cls(as_matrix(predictions, chosen_NK, labels), right, sparse.csr_array(gold, dtype=np.float32))
+        return cls(
+            as_matrix(predictions, chosen_NK, labels),
+            right,
+            sparse.csr_array(gold, dtype=np.float32),
+        )
 
     @cached_property
     def right_L(self) -> NDArray[np.int32]:
@@ -52,7 +60,9 @@ class Outcome:
         """Documents of each label where it is gold."""
         return _documents_by_label(self.gold)
 
-    def document_counts(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    def document_counts(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """Count right, predicted and gold labels of each document: float32 (N,) each."""
         right_N = np.diff(self.right.indptr).astype(np.float32)
         predicted_N = np.diff(self.predicted.indptr).astype(np.float32)
@@ -72,7 +82,9 @@ class Outcome:
         predicted_L1 = self.predicted_L[used_labels, None].astype(np.float64)
         gold_L1 = self.gold_L[used_labels, None].astype(np.float64)
         labels_G = masks_GL.sum(1, dtype=np.float64)
-        return LabelSums(right_L1, predicted_L1, gold_L1, masks_GL[:, used_labels], labels_G)
+        return LabelSums(
+            right_L1, predicted_L1, gold_L1, masks_GL[:, used_labels], labels_G
+        )
 
 
 def _documents_by_label(matrix: sparse.csr_array) -> NDArray[np.int32]:
@@ -106,13 +118,17 @@ class LabelSums:
         self.predicted_LR = predicted_LR
         self.gold_LR = gold_LR
         self._masks = sparse.csr_array(masks_GL)
-        self.labels_G = masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
+        self.labels_G = (
+            masks_GL.sum(1, dtype=np.float64) if labels_G is None else labels_G
+        )
         if support_L1 is None:
             self._absent_L1 = gold_LR == 0
             self._weights_LR = (gold_LR > 0).astype(gold_LR.dtype)
         else:
             self._absent_L1 = support_L1 == 0
-            self._weights_LR = self.share(gold_LR, np.broadcast_to(support_L1, gold_LR.shape))
+            self._weights_LR = self.share(
+                gold_LR, np.broadcast_to(support_L1, gold_LR.shape)
+            )
         self.right_GR = self._sum(right_LR)
         self.predicted_GR = self._sum(predicted_LR)
         self.gold_GR = self._sum(gold_LR)
@@ -131,16 +147,22 @@ class LabelSums:
     @cached_property
     def f1_GR(self) -> NDArray[np.floating]:
         """Sum of F1 over the labels with gold documents."""
-        return self.sum_over_labels(self.share(2 * self.right_LR, self.predicted_LR + self.gold_LR))
+        return self.sum_over_labels(
+            self.share(2 * self.right_LR, self.predicted_LR + self.gold_LR)
+        )
 
     @cached_property
     def found_GR(self) -> NDArray[np.floating]:
         """Labels with gold documents, by their weights, and labels that are predicted without any."""
         only_predicted_LR = (self.predicted_LR > 0) & self._absent_L1
-        return self.labels_GR + self._sum(only_predicted_LR.astype(self.predicted_LR.dtype))
+        return self.labels_GR + self._sum(
+            only_predicted_LR.astype(self.predicted_LR.dtype)
+        )
 
     @staticmethod
-    def share(part: NDArray[np.floating], whole: NDArray[np.floating]) -> NDArray[np.floating]:
+    def share(
+        part: NDArray[np.floating], whole: NDArray[np.floating]
+    ) -> NDArray[np.floating]:
         """Divide; 0 where the whole is 0."""
         return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
@@ -158,4 +180,8 @@ class LabelSums:
 
 def label_scores(sums: LabelSums) -> dict[str, NDArray[np.floating]]:
     """Compute every metric over labels: name → (G, R)."""
-    return {metric.name: metric.compute(sums) for metric in all_metrics() if isinstance(metric, LabelMetric)}
+    return {
+        metric.name: metric.compute(sums)
+        for metric in all_metrics()
+        if isinstance(metric, LabelMetric)
+    }

@@ -8,7 +8,9 @@ from xmtc.config.base import config
 from xmtc.fusion.config import BINS, Rule
 from xmtc.mining.config import IndexConfig
 
-BinName = Annotated[str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$", examples=["0", "1-5", ">50"])]
+BinName = Annotated[
+    str, Field(pattern=r"^(\d+|\d+-\d+|>\d+)$", examples=["0", "1-5", ">50"])
+]
 
 
 @config

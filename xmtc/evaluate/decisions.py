@@ -20,7 +20,9 @@ _SHARES = np.linspace(0.05, 1, 20)
 _GROUPS = 10
 
 
-def outcomes_of(predictions: SparsePredictions, gold: Gold, *, calibrated: bool = False) -> Outcomes:
+def outcomes_of(
+    predictions: SparsePredictions, gold: Gold, *, calibrated: bool = False
+) -> Outcomes:
     """Collect what came of predictions.
 
     Args:
@@ -30,7 +32,13 @@ def outcomes_of(predictions: SparsePredictions, gold: Gold, *, calibrated: bool 
     """
     gold_L = np.bincount(gold.indices, minlength=shape_of(gold)[1])
     ids_NK = predictions.label_ids_NK
-    return Outcomes.of(ids_NK, predictions.scores_NK, match(ids_NK, gold), gold_L, calibrated=calibrated)
+    return Outcomes.of(
+        ids_NK,
+        predictions.scores_NK,
+        match(ids_NK, gold),
+        gold_L,
+        calibrated=calibrated,
+    )
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,19 @@ class HalfOutcomes:
     parts: tuple[Outcomes, ...]
 
     @classmethod
-    def of(cls, predictions: SparsePredictions, gold: Gold, *, calibrated: bool) -> "HalfOutcomes":
+    def of(
+        cls, predictions: SparsePredictions, gold: Gold, *, calibrated: bool
+    ) -> "HalfOutcomes":
         """Collect the outcomes of both halves, see `outcomes_of`."""
         parts = []
-        for start in (1, 0):  # the first part decides the even rows, the second the odd ones
+        for start in (
+            1,
+            0,
+        ):  # the first part decides the even rows, the second the odd ones
             rows = np.arange(start, len(predictions), 2)
-            parts.append(outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated))
+            parts.append(
+                outcomes_of(predictions.take(rows), gold[rows], calibrated=calibrated)
+            )
         return cls(predictions, tuple(parts))
 
     def tuned(self, rule: str, train_counts_L: NDArray[np.int64]) -> "Decided":
@@ -78,12 +93,18 @@ class Decided(Decision):
     made_NK: NDArray[np.bool_] = field(kw_only=True, repr=False)
 
     @override
-    def chosen(self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def chosen(
+        self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]
+    ) -> NDArray[np.bool_]:
         return self.made_NK[:, : ids_NK.shape[1]]
 
 
 def compare_rules(
-    predictions: SparsePredictions, gold: Gold, labels: LabelTable, in_use: Decision, outcomes: Outcomes | HalfOutcomes
+    predictions: SparsePredictions,
+    gold: Gold,
+    labels: LabelTable,
+    in_use: Decision,
+    outcomes: Outcomes | HalfOutcomes,
 ) -> list[dict[str, Any]]:
     """Measure what each rule gives and costs.
 
@@ -101,7 +122,9 @@ def compare_rules(
     rules = dict.fromkeys((in_use.rule, *OWN_RULES))
     rows = []
     for rule in rules:
-        decision = in_use if rule == in_use.rule else outcomes.tuned(rule, labels.train_counts)
+        decision = (
+            in_use if rule == in_use.rule else outcomes.tuned(rule, labels.train_counts)
+        )
         chosen_NK = decision.chosen(predictions.label_ids_NK, predictions.scores_NK)
         outcome = Outcome.of(predictions, chosen_NK, hits_NK, gold)
         rows.append({"rule": rule} | _metrics_of_rule(outcome))
@@ -113,7 +136,13 @@ def _metrics_of_rule(outcome: Outcome) -> dict[str, float]:
     all_labels_1L = np.ones((1, label_count), np.bool_)
     scores = label_scores(outcome.label_sums(all_labels_1L))
     metrics = {}
-    for name in ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "macro_f1_predicted"):
+    for name in (
+        "micro_precision",
+        "micro_recall",
+        "micro_f1",
+        "macro_f1",
+        "macro_f1_predicted",
+    ):
         metrics[name] = float(scores[name][0, 0])
     _, predicted_N, _ = outcome.document_counts()
     metrics["samples_f1"] = float(outcome.f1_N().mean())
@@ -129,7 +158,9 @@ def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:
         of it is expected; `bars`: by the same names, the least that is expected of them; `error`: mean distance of
         expected and true values of ten groups of documents.
     """
-    expected_N3 = decision.expected(judged.predictions.label_ids_NK, judged.predictions.scores_NK)
+    expected_N3 = decision.expected(
+        judged.predictions.label_ids_NK, judged.predictions.scores_NK
+    )
     right_N, predicted_N, gold_N = judged.outcome.document_counts()
     wholes = (predicted_N, gold_N, (predicted_N + gold_N) / 2)
     curve: dict[str, Any] = {"share": _SHARES.tolist(), "bars": {}, "error": {}}
@@ -140,11 +171,15 @@ def release_curve(judged: Judged, decision: Decision) -> dict[str, Any]:
         true_sums_N = np.cumsum(true_N[surest_first])
         curve[name] = (true_sums_N[ends - 1] / ends).tolist()
         curve["bars"][name] = expected_N[surest_first][ends - 1].tolist()
-        curve["error"][name] = _mean_distance(expected_N[surest_first], true_N[surest_first])
+        curve["error"][name] = _mean_distance(
+            expected_N[surest_first], true_N[surest_first]
+        )
     return curve
 
 
-def _mean_distance(expected_N: NDArray[np.floating], true_N: NDArray[np.floating]) -> float:
+def _mean_distance(
+    expected_N: NDArray[np.floating], true_N: NDArray[np.floating]
+) -> float:
     """Average the distance of mean expected and mean true values, over ten groups of neighbouring documents."""
     total = 0.0
     for group in np.array_split(np.arange(len(true_N)), min(_GROUPS, len(true_N))):

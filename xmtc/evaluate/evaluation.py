@@ -24,7 +24,13 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import release_curve
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.evaluate.judged import Judged
-from xmtc.evaluate.metrics import DocumentMetric, PlainMetric, Ratio, bin_metrics, metrics_of
+from xmtc.evaluate.metrics import (
+    DocumentMetric,
+    PlainMetric,
+    Ratio,
+    bin_metrics,
+    metrics_of,
+)
 from xmtc.evaluate.per_label import most_confused, per_label_table
 from xmtc.fusion.decision import BEST, Decision
 from xmtc.scorers.predictions import Gold, SparsePredictions, shape_of
@@ -72,7 +78,9 @@ class EvaluatedDocuments:
 
     def names(self, count: int) -> Sequence[str]:
         """Return the ids, or the numbers of `count` rows."""
-        return self.doc_ids if self.doc_ids is not None else list(map(str, range(count)))
+        return (
+            self.doc_ids if self.doc_ids is not None else list(map(str, range(count)))
+        )
 
 
 def evaluate(
@@ -114,27 +122,40 @@ def evaluate(
         predictions,
         made.chosen(predictions.label_ids_NK, predictions.scores_NK),
         gold,
-        1 / labels.propensities(train_documents, config.propensity_a, config.propensity_b),
+        1
+        / labels.propensities(
+            train_documents, config.propensity_a, config.propensity_b
+        ),
         {name: bin_mask(name, labels.train_counts) for name in config.bins},
         histogram,
     )
     task = "single_label" if decision is None else "multi_label"
     measured = _Measured(judged, task)
     replicates = measured.resampled(config.resamples, documents)
-    metrics = measured.metrics(replicates) | _facts(judged, decision, train_documents, config.top_k)
+    metrics = measured.metrics(replicates) | _facts(
+        judged, decision, train_documents, config.top_k
+    )
     material = details.report_details(judged, exclusive=task == "single_label")
     material["release"] = release_curve(judged, made)
     per_label = partial(per_label_table, labels, judged, most_confused(judged, 3))
     metrics["seconds"] = round(time.perf_counter() - start, 3)
-    return Evaluation(metrics, per_label, material, replicates, _documents_table(judged, documents))
+    return Evaluation(
+        metrics, per_label, material, replicates, _documents_table(judged, documents)
+    )
 
 
-def _check_shapes(predictions: SparsePredictions, gold: Gold, labels: LabelTable) -> None:
+def _check_shapes(
+    predictions: SparsePredictions, gold: Gold, labels: LabelTable
+) -> None:
     documents, columns = shape_of(gold)
     if len(predictions) != documents:
-        raise DataError(f"predictions are of {len(predictions)} documents, gold labels of {documents}")
+        raise DataError(
+            f"predictions are of {len(predictions)} documents, gold labels of {documents}"
+        )
     if columns != len(labels):
-        raise DataError(f"gold labels are over {columns} labels, the label table has {len(labels)}")
+        raise DataError(
+            f"gold labels are over {columns} labels, the label table has {len(labels)}"
+        )
     if not documents:
         raise DataError("no documents to evaluate: the split is empty")
     predictions.check(columns)
@@ -165,7 +186,9 @@ class _Measured:
             for metric in self._bin_metrics:
                 if isinstance(metric, DocumentMetric):
                     self.ratios[f"{name}/{metric.name}"] = metric.compute(rankings)
-        self.values = {name: ratio.value for name, ratio in self.ratios.items()} | self._label_values()
+        self.values = {
+            name: ratio.value for name, ratio in self.ratios.items()
+        } | self._label_values()
 
     def _label_values(self) -> dict[str, float]:
         masks_GL = np.array(list(self.groups.values()))
@@ -176,7 +199,9 @@ class _Measured:
                 values[prefix + name] = float(score_G1[group, 0])
         return values
 
-    def resampled(self, resamples: int, documents: EvaluatedDocuments) -> Replicates | None:
+    def resampled(
+        self, resamples: int, documents: EvaluatedDocuments
+    ) -> Replicates | None:
         """Draw the bootstrap; None without resamples."""
         if not resamples:
             return None
@@ -184,19 +209,32 @@ class _Measured:
         digest = xxhash.xxh3_64()
         for doc_id in documents.names(count):
             digest.update(f"{doc_id}\n".encode())
-        drawn = bootstrap(self.ratios, self._judged.outcome, self.groups, resamples, _SEED)
-        centred = {name: values + (self.values[name] - values.mean()) for name, values in drawn.items()}
+        drawn = bootstrap(
+            self.ratios, self._judged.outcome, self.groups, resamples, _SEED
+        )
+        centred = {
+            name: values + (self.values[name] - values.mean())
+            for name, values in drawn.items()
+        }
         return Replicates(centred, f"{digest.hexdigest()}-{count}-{resamples}-{_SEED}")
 
     def metrics(self, replicates: Replicates | None) -> dict[str, Any]:
         """Make the metrics of metrics.json, with intervals and bins."""
-        metrics: dict[str, Any] = {name: value for name, value in self.values.items() if "/" not in name}
+        metrics: dict[str, Any] = {
+            name: value for name, value in self.values.items() if "/" not in name
+        }
         for metric in self._metrics:
             if isinstance(metric, PlainMetric):
                 metrics[metric.name] = metric.compute(self._judged)
         if replicates:
-            metrics["ci95"] = {name: replicates.interval(name) for name in replicates.values if "/" not in name}
-        metrics["bins"] = {name: self._bin(name, replicates) for name in self._judged.bins}
+            metrics["ci95"] = {
+                name: replicates.interval(name)
+                for name in replicates.values
+                if "/" not in name
+            }
+        metrics["bins"] = {
+            name: self._bin(name, replicates) for name in self._judged.bins
+        }
         return metrics
 
     def _bin(self, name: str, replicates: Replicates | None) -> dict[str, Any]:
@@ -211,13 +249,20 @@ class _Measured:
         }
         shown = [metric.name for metric in self._bin_metrics]
         for metric_name in shown:
-            row[metric_name] = self.values[f"{name}/{metric_name}"] if documents else None
+            row[metric_name] = (
+                self.values[f"{name}/{metric_name}"] if documents else None
+            )
         if replicates and documents:
-            row["ci95"] = {metric_name: replicates.interval(f"{name}/{metric_name}") for metric_name in shown}
+            row["ci95"] = {
+                metric_name: replicates.interval(f"{name}/{metric_name}")
+                for metric_name in shown
+            }
         return row
 
 
-def _facts(judged: Judged, decision: Decision | None, train_documents: int, top_k: int) -> dict[str, Any]:
+def _facts(
+    judged: Judged, decision: Decision | None, train_documents: int, top_k: int
+) -> dict[str, Any]:
     """Collect facts about the numbers. `truncated_docs`: documents whose last label of `top_k` is predicted."""
     outcome = judged.outcome
     kept = judged.chosen_NK.shape[1]
@@ -244,7 +289,12 @@ def _documents_table(judged: Judged, documents: EvaluatedDocuments) -> pa.Table:
     columns = {"doc_id": pa.array(documents.names(len(gold_N)), pa.string())}
     if documents.lengths is not None:
         columns["tokens"] = pa.array(documents.lengths, pa.int32())
-    counts = {"gold": gold_N, "predicted": predicted_N, "right": right_N, "right_at_5": judged.right(5)}
+    counts = {
+        "gold": gold_N,
+        "predicted": predicted_N,
+        "right": right_N,
+        "right_at_5": judged.right(5),
+    }
     for name, count_N in counts.items():
         columns[name] = pa.array(count_N.astype(np.int32))
     return pa.table(columns)

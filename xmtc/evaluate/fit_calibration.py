@@ -26,7 +26,10 @@ _IDENTITY = (1.0, 0.0)
 
 
 def fit_calibration(
-    predictions: SparsePredictions, gold: Gold, train_counts_L: NDArray[np.int64], bins: Sequence[str]
+    predictions: SparsePredictions,
+    gold: Gold,
+    train_counts_L: NDArray[np.int64],
+    bins: Sequence[str],
 ) -> Calibration:
     """Fit the scale and offset of each label's logit on these documents, which must be dev, never test.
 
@@ -54,11 +57,15 @@ def fit_calibration(
     return Calibration(torch.from_numpy(scale_L), torch.from_numpy(offset_L))
 
 
-def calibrated(predictions: SparsePredictions, calibration: Calibration | None) -> SparsePredictions:
+def calibrated(
+    predictions: SparsePredictions, calibration: Calibration | None
+) -> SparsePredictions:
     """Calibrate the scores and sort again, best first; without a calibration, return the predictions unchanged."""
     if calibration is None:
         return predictions
-    ids_NK = predictions.label_ids_NK  # padding reads the last label's calibration, and is left out later
+    ids_NK = (
+        predictions.label_ids_NK
+    )  # padding reads the last label's calibration, and is left out later
     scale_NK = calibration.scale_L.numpy()[ids_NK]
     offset_NK = calibration.offset_L.numpy()[ids_NK]
     logits_NK = logits_of(predictions.scores_NK) * scale_NK + offset_NK
@@ -67,14 +74,18 @@ def calibrated(predictions: SparsePredictions, calibration: Calibration | None) 
     return SparsePredictions(ids_NK, scores_NK).sorted_by(-padding_last_NK)
 
 
-def _fit(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> tuple[float, float] | None:
+def _fit(
+    logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]
+) -> tuple[float, float] | None:
     """Fit scale and offset of one group of pairs; None if there are too few, or the best scale is not positive."""
     right_count = int(right_P.sum())
     wrong_count = len(right_P) - right_count
     if min(right_count, wrong_count) < LEAST_OF_EACH:
         return None
     if len(logits_P) > _MAX_PAIRS:
-        chosen = np.random.default_rng(0).choice(len(logits_P), _MAX_PAIRS, replace=False)
+        chosen = np.random.default_rng(0).choice(
+            len(logits_P), _MAX_PAIRS, replace=False
+        )
         logits_P, right_P = logits_P[chosen], right_P[chosen]
     model = LogisticRegression(C=np.inf).fit(logits_P[:, None], right_P)
     scale = float(model.coef_[0, 0])

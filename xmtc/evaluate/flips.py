@@ -79,7 +79,12 @@ class _FlipCounts:
 
     @classmethod
     def of(
-        cls, before: Decisions, after: Decisions, gold: Gold, judged_N: NDArray[np.bool_], label_count: int
+        cls,
+        before: Decisions,
+        after: Decisions,
+        gold: Gold,
+        judged_N: NDArray[np.bool_],
+        label_count: int,
     ) -> "_FlipCounts":
         """Compare the decisions of two models."""
         old = as_matrix(*before, label_count)
@@ -100,8 +105,12 @@ class _FlipCounts:
             gained_given,
             judged @ gained - gained_given,
         ]
-        counts_7L = np.array([np.asarray(matrix.sum(axis=0)).ravel() for matrix in matrices])
-        return cls(sparse.csc_array(lost + gained), sparse.csc_array(old + gained), counts_7L)
+        counts_7L = np.array(
+            [np.asarray(matrix.sum(axis=0)).ravel() for matrix in matrices]
+        )
+        return cls(
+            sparse.csc_array(lost + gained), sparse.csc_array(old + gained), counts_7L
+        )
 
     @property
     def flips_L(self) -> NDArray[np.floating]:
@@ -119,7 +128,11 @@ class _FlipCounts:
 
     def rows(self, masks: dict[str, NDArray[np.bool_]]) -> list[list[Any]]:
         """Make a row for each group of labels of which either model gives any."""
-        return [self.row(name, mask_L) for name, mask_L in masks.items() if self.either[:, mask_L].nnz]
+        return [
+            self.row(name, mask_L)
+            for name, mask_L in masks.items()
+            if self.either[:, mask_L].nnz
+        ]
 
 
 def _rows_of_labels(labels: LabelTable, table: _FlipCounts) -> list[list[Any]]:
@@ -130,11 +143,15 @@ def _rows_of_labels(labels: LabelTable, table: _FlipCounts) -> list[list[Any]]:
             break
         counts = [int(count) for count in table.counts_7L[:, label_id]]
         train_count = int(labels.train_counts[label_id])
-        rows.append([labels.labels[label_id], labels.names[label_id], train_count, *counts])
+        rows.append(
+            [labels.labels[label_id], labels.names[label_id], train_count, *counts]
+        )
     return rows
 
 
-def _branches(labels: LabelTable, flips_L: NDArray[np.floating]) -> dict[str, NDArray[np.bool_]]:
+def _branches(
+    labels: LabelTable, flips_L: NDArray[np.floating]
+) -> dict[str, NDArray[np.bool_]]:
     """Find the branches with the most flips: a branch is everything beneath a label without parents."""
     if labels.parents is None:
         return {}
@@ -147,7 +164,10 @@ def _branches(labels: LabelTable, flips_L: NDArray[np.floating]) -> dict[str, ND
     if len(flips_by_top) <= 1:
         return {}
     label_ids = np.arange(len(labels))
-    return {top: np.isin(label_ids, labels.branch(top)) for top, _ in flips_by_top.most_common(_BRANCHES)}
+    return {
+        top: np.isin(label_ids, labels.branch(top))
+        for top, _ in flips_by_top.most_common(_BRANCHES)
+    }
 
 
 def _with_ancestors(label: str, parents: Mapping[str, Sequence[str]]) -> set[str]:

@@ -57,7 +57,12 @@ class ScoreHistogram:
         self.all_LH = torch.zeros(labels, _BINS, dtype=torch.int32, device=device)
         self.gold_LH = torch.zeros_like(self.all_LH)
 
-    def update(self, logits_BL: Tensor, gold: sparse.csr_array, unjudged: sparse.csr_array | None = None) -> None:
+    def update(
+        self,
+        logits_BL: Tensor,
+        gold: sparse.csr_array,
+        unjudged: sparse.csr_array | None = None,
+    ) -> None:
         """Count a block.
 
         Args:
@@ -67,7 +72,11 @@ class ScoreHistogram:
         """
         device = logits_BL.device
         limited_BL = logits_BL.detach().float().clamp(-_LIMIT, _LIMIT)
-        bins_BL = ((limited_BL + _LIMIT) * (_BINS / (2 * _LIMIT))).long().clamp_(max=_BINS - 1)
+        bins_BL = (
+            ((limited_BL + _LIMIT) * (_BINS / (2 * _LIMIT)))
+            .long()
+            .clamp_(max=_BINS - 1)
+        )
         label_ids_L = torch.arange(bins_BL.shape[1], device=device)
         cells_BL = bins_BL.add_(label_ids_L * _BINS)
         gold_rows, gold_labels = gold.nonzero()
@@ -83,7 +92,9 @@ class ScoreHistogram:
 
     @staticmethod
     def _count(table_LH: Tensor, cells: Tensor, by: int = 1) -> None:
-        ones = by * torch.ones(1, dtype=table_LH.dtype, device=table_LH.device).expand(len(cells))
+        ones = by * torch.ones(1, dtype=table_LH.dtype, device=table_LH.device).expand(
+            len(cells)
+        )
         table_LH.view(-1).index_add_(0, cells, ones)
 
     def sum_over_ranks(self) -> None:
@@ -95,13 +106,17 @@ class ScoreHistogram:
         """Compute the areas of everything counted so far; 0.5 with an error of 0.5 if no label has both kinds."""
         maps_L2 = torch.tensor([[1.0, 0.0]]).expand(len(self.all_LH), 2)
         if self.calibration is not None:
-            maps_L2 = torch.stack([self.calibration.scale_L, self.calibration.offset_L], 1)
+            maps_L2 = torch.stack(
+                [self.calibration.scale_L, self.calibration.offset_L], 1
+            )
         maps_G2, group_L = maps_L2.double().unique(dim=0, return_inverse=True)
         gold_GH = torch.zeros(len(maps_G2), _BINS, dtype=torch.float64)
         other_GH = torch.zeros_like(gold_GH)
         area_parts = []
         error_parts = []
-        for group_C, (gold_CH, other_CH) in zip(group_L.split(_BLOCK), self._blocks(), strict=True):
+        for group_C, (gold_CH, other_CH) in zip(
+            group_L.split(_BLOCK), self._blocks(), strict=True
+        ):
             area_C, error_C = _areas(gold_CH, other_CH)
             area_parts.append(area_C)
             error_parts.append(error_C)
@@ -116,7 +131,9 @@ class ScoreHistogram:
         macro_error = float(torch.cat(error_parts)[defined_L].mean())
         return Auc(micro, macro, micro_error, macro_error)
 
-    def _micro(self, gold_GH: Tensor, other_GH: Tensor, maps_G2: Tensor) -> tuple[float, float]:
+    def _micro(
+        self, gold_GH: Tensor, other_GH: Tensor, maps_G2: Tensor
+    ) -> tuple[float, float]:
         """Compute the area of all pairs, and its greatest error, of groups of labels with one calibration each.
 
         A bin reaches from edge to edge. Pairs whose bins do not overlap are certain, and others may go either way.
@@ -136,7 +153,9 @@ class ScoreHistogram:
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield counts of gold and of other documents for some labels at a time, float64 on the CPU."""
-        for gold_CH, all_CH in zip(self.gold_LH.split(_BLOCK), self.all_LH.split(_BLOCK), strict=True):
+        for gold_CH, all_CH in zip(
+            self.gold_LH.split(_BLOCK), self.all_LH.split(_BLOCK), strict=True
+        ):
             gold_CH = gold_CH.double().cpu()
             other_CH = all_CH.double().cpu() - gold_CH
             yield gold_CH, other_CH

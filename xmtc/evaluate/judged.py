@@ -55,28 +55,42 @@ class Rankings:
     """
 
     def __init__(
-        self, predictions: SparsePredictions, hits_NK: NDArray[np.bool_], gold: Gold, mask_L: NDArray[np.bool_]
+        self,
+        predictions: SparsePredictions,
+        hits_NK: NDArray[np.bool_],
+        gold: Gold,
+        mask_L: NDArray[np.bool_],
     ) -> None:
-        counts_N = gold.astype(np.float64) @ mask_L.astype(np.float64)  # a matrix product of booleans is a boolean
+        counts_N = gold.astype(np.float64) @ mask_L.astype(
+            np.float64
+        )  # a matrix product of booleans is a boolean
         self.counts_N = np.asarray(counts_N).astype(np.int64)
         self.at_least_one_N = np.maximum(self.counts_N, 1)
         self.with_gold_N = (self.counts_N > 0).astype(np.float32)
         self.every_N = np.ones(len(self.counts_N), np.float32)
-        self._documents_P, self._ranks_P, self._ranks_of_all_P = _right_ranks(predictions, hits_NK, mask_L)
+        self._documents_P, self._ranks_P, self._ranks_of_all_P = _right_ranks(
+            predictions, hits_NK, mask_L
+        )
 
     def right(self, k: int) -> NDArray[np.integer]:
         """Count the gold labels among the k best: (N,)."""
-        return np.bincount(self._documents_P[self._ranks_P <= k], minlength=len(self.counts_N))
+        return np.bincount(
+            self._documents_P[self._ranks_P <= k], minlength=len(self.counts_N)
+        )
 
     def right_of_all(self, k: int) -> NDArray[np.integer]:
         """Count the gold labels among the k best of all labels, also where the ranking is of some: (N,)."""
-        return np.bincount(self._documents_P[self._ranks_of_all_P <= k], minlength=len(self.counts_N))
+        return np.bincount(
+            self._documents_P[self._ranks_of_all_P <= k], minlength=len(self.counts_N)
+        )
 
     def gains(self, k: int) -> NDArray[np.float64]:
         """Compute Σ 1/log2(rank + 1) over the gold labels among the k best: (N,)."""
         best_P = self._ranks_P <= k
         gained_P = discounts(k)[self._ranks_P[best_P] - 1]
-        gained_N = np.bincount(self._documents_P[best_P], gained_P, minlength=len(self.counts_N))
+        gained_N = np.bincount(
+            self._documents_P[best_P], gained_P, minlength=len(self.counts_N)
+        )
         return gained_N.astype(np.float64)
 
     def ideal_gains(self, k: int) -> NDArray[np.float64]:
@@ -85,7 +99,9 @@ class Rankings:
 
 
 def _right_ranks(
-    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], mask_L: NDArray[np.bool_]
+    predictions: SparsePredictions,
+    hits_NK: NDArray[np.bool_],
+    mask_L: NDArray[np.bool_],
 ) -> tuple[NDArray[np.integer], ...]:
     """Find the document of each right prediction of some labels, its rank among them and its rank of all: (P,)."""
     documents: list[NDArray[np.integer]] = []
@@ -99,7 +115,11 @@ def _right_ranks(
         documents.append(rows + start)
         ranks_among_them.append(ranks_BK[rows, columns])
         ranks_of_all.append(columns + 1)
-    return np.concatenate(documents), np.concatenate(ranks_among_them), np.concatenate(ranks_of_all)
+    return (
+        np.concatenate(documents),
+        np.concatenate(ranks_among_them),
+        np.concatenate(ranks_of_all),
+    )
 
 
 class ScoreCounts:
@@ -119,7 +139,9 @@ class ScoreCounts:
     ):
         self.groups = groups or {}
         self.by_step = np.zeros((2, _SCORE_STEPS), np.int64)
-        self.by_group = {name: np.zeros((3, _CALIBRATION_BINS)) for name in (_ALL, *self.groups)}
+        self.by_group = {
+            name: np.zeros((3, _CALIBRATION_BINS)) for name in (_ALL, *self.groups)
+        }
         for start in range(0, len(predictions), _BLOCK):
             rows = slice(start, start + _BLOCK)
             ids_BK = predictions.label_ids_NK[rows]
@@ -129,18 +151,31 @@ class ScoreCounts:
             self._count_steps(scores, hits)
             self._count_groups(ids_BK[used_BK], scores, hits)
 
-    def _count_steps(self, scores: NDArray[np.float32], hits: NDArray[np.bool_]) -> None:
+    def _count_steps(
+        self, scores: NDArray[np.float32], hits: NDArray[np.bool_]
+    ) -> None:
         step = np.minimum((scores * _SCORE_STEPS).astype(np.int64), _SCORE_STEPS - 1)
         self.by_step[0] += np.bincount(step, minlength=_SCORE_STEPS)
         self.by_step[1] += np.bincount(step[hits], minlength=_SCORE_STEPS)
 
-    def _count_groups(self, ids: NDArray[np.int32], scores: NDArray[np.float32], hits: NDArray[np.bool_]) -> None:
-        cell = np.minimum((scores * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
+    def _count_groups(
+        self,
+        ids: NDArray[np.int32],
+        scores: NDArray[np.float32],
+        hits: NDArray[np.bool_],
+    ) -> None:
+        cell = np.minimum(
+            (scores * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1
+        )
         for name, table in self.by_group.items():
-            inside = np.ones(len(ids), np.bool_) if name == _ALL else self.groups[name][ids]
+            inside = (
+                np.ones(len(ids), np.bool_) if name == _ALL else self.groups[name][ids]
+            )
             table[0] += np.bincount(cell[inside], minlength=_CALIBRATION_BINS)
             table[1] += np.bincount(cell[inside & hits], minlength=_CALIBRATION_BINS)
-            table[2] += np.bincount(cell[inside], scores[inside], minlength=_CALIBRATION_BINS)
+            table[2] += np.bincount(
+                cell[inside], scores[inside], minlength=_CALIBRATION_BINS
+            )
 
     def threshold_curve(self, positives: int) -> dict[str, list[float]]:
         """Compute micro precision, recall and F1 by threshold, from 0 to 1 in 200 steps."""
@@ -224,8 +259,12 @@ class Judged(Rankings):
     def propensity_scored(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Inverse propensities of the five best labels, 0 where wrong, and the five greatest of the gold labels."""
         best_NK = self.predictions.label_ids_NK[:, :_PROPENSITY_RANKS]
-        attained_NK = self.hits_NK[:, :_PROPENSITY_RANKS] * self._inverse_propensities_L[best_NK]
-        return attained_NK, _best_attainable(self.gold, self._inverse_propensities_L, _PROPENSITY_RANKS)
+        attained_NK = (
+            self.hits_NK[:, :_PROPENSITY_RANKS] * self._inverse_propensities_L[best_NK]
+        )
+        return attained_NK, _best_attainable(
+            self.gold, self._inverse_propensities_L, _PROPENSITY_RANKS
+        )
 
     @cached_property
     def average_precision_L(self) -> NDArray[np.float64]:
@@ -243,7 +282,9 @@ class Judged(Rankings):
         return ScoreCounts(self.predictions, self.hits_NK, self.bins)
 
 
-def _best_attainable(gold: Gold, weights_L: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def _best_attainable(
+    gold: Gold, weights_L: NDArray[np.float64], k: int
+) -> NDArray[np.float64]:
     """Find the k greatest weights among each document's gold labels, descending, padded with 0: (N, k)."""
     counts_N = np.diff(gold.indptr)
     rows = np.repeat(np.arange(len(counts_N)), counts_N)

@@ -10,7 +10,9 @@ SUMMARY = "summary.md"
 REPORT = "report.html"
 SCORERS = "scorers.json"
 PER_LABEL_CSV = "per_label.csv"
-BEFORE_METRICS = frozenset((PER_LABEL, PER_LABEL_CSV, DOCUMENTS, REPLICATES, DETAILS, SUMMARY))
+BEFORE_METRICS = frozenset(
+    (PER_LABEL, PER_LABEL_CSV, DOCUMENTS, REPLICATES, DETAILS, SUMMARY)
+)
 """Written before the metrics, which say that an evaluation is complete."""
 SCORES = "_manifest.json"
 """Says which parts the output of `xmtc score` has; readers of Parquet folders pass over names with an underscore."""

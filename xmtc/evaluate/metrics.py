@@ -48,7 +48,9 @@ class Ratio:
     @classmethod
     def of(cls, numerator_N: "NDArray[Any]", denominator_N: "NDArray[Any]") -> "Ratio":
         """Make a ratio of numbers of any type."""
-        return cls(numerator_N.astype("float32"), denominator_N.astype("float32", copy=False))
+        return cls(
+            numerator_N.astype("float32"), denominator_N.astype("float32", copy=False)
+        )
 
     @property
     def value(self) -> float:
@@ -141,13 +143,21 @@ def summary_metrics(task: str) -> list[Metric]:
 
 def bin_metrics(task: str) -> list[Metric]:
     """List the metrics of bins, in their order there."""
-    placed = [(metric.bin_place, metric) for metric in metrics_of(task) if metric.bin_place is not None]
+    placed = [
+        (metric.bin_place, metric)
+        for metric in metrics_of(task)
+        if metric.bin_place is not None
+    ]
     return [metric for _, metric in sorted(placed, key=lambda item: item[0])]
 
 
 def goals(task: str) -> list[str]:
     """List the metrics by which an epoch can be chosen: every evaluation has them, and higher is better."""
-    return [metric.name for metric in metrics_of(task) if metric.higher_is_better and metric.each_epoch]
+    return [
+        metric.name
+        for metric in metrics_of(task)
+        if metric.higher_is_better and metric.each_epoch
+    ]
 
 
 @functools.cache
@@ -157,7 +167,10 @@ def all_metrics() -> tuple[Metric, ...]:
     Raises:
         ConfigError: an installed metric cannot be used.
     """
-    return (*_BUILT_IN, *installed_objects(GROUP, Metric, [metric.name for metric in _BUILT_IN]))
+    return (
+        *_BUILT_IN,
+        *installed_objects(GROUP, Metric, [metric.name for metric in _BUILT_IN]),
+    )
 
 
 def precision(k: int) -> Metric:
@@ -167,7 +180,9 @@ def precision(k: int) -> Metric:
         """(1/N) Σ_d (1/k) Σ_{r≤k} y_r"""
         return Ratio.of(judged.right(k) / k, judged.every_N)
 
-    return DocumentMetric(f"p@{k}", f"P@{k}", compute, summary=("multi_label",) if k in (1, 3, 5) else ())
+    return DocumentMetric(
+        f"p@{k}", f"P@{k}", compute, summary=("multi_label",) if k in (1, 3, 5) else ()
+    )
 
 
 def recall(k: int) -> Metric:
@@ -175,14 +190,20 @@ def recall(k: int) -> Metric:
 
     def compute(rankings: "Rankings") -> Ratio:
         """(1/N_G) Σ_d (1/|G|) Σ_{r≤k} y_r"""
-        return Ratio.of(rankings.right_of_all(k) / rankings.at_least_one_N, rankings.with_gold_N)
+        return Ratio.of(
+            rankings.right_of_all(k) / rankings.at_least_one_N, rankings.with_gold_N
+        )
 
-    return DocumentMetric(f"r@{k}", f"R@{k}", compute, needs_gold=True, bin_place=6 if k == 10 else None)
+    return DocumentMetric(
+        f"r@{k}", f"R@{k}", compute, needs_gold=True, bin_place=6 if k == 10 else None
+    )
 
 
 def _r_precision(rankings: "Rankings") -> Ratio:
     """(1/N_G) Σ_d (1/min(5, |G|)) Σ_{r≤5} y_r"""
-    return Ratio.of(rankings.right(5) / rankings.at_least_one_N.clip(max=5), rankings.with_gold_N)
+    return Ratio.of(
+        rankings.right(5) / rankings.at_least_one_N.clip(max=5), rankings.with_gold_N
+    )
 
 
 def ndcg(k: int) -> Metric:
@@ -190,11 +211,20 @@ def ndcg(k: int) -> Metric:
 
     def compute(rankings: "Rankings") -> Ratio:
         """(1/N_G) Σ_d [Σ_{r≤k} y_r / log₂(r+1)] / [Σ_{r≤min(k,|G|)} 1 / log₂(r+1)]"""
-        return Ratio.of(rankings.gains(k) / rankings.ideal_gains(k), rankings.with_gold_N)
+        return Ratio.of(
+            rankings.gains(k) / rankings.ideal_gains(k), rankings.with_gold_N
+        )
 
     if k != 5:
         return DocumentMetric(f"ndcg@{k}", "", compute, needs_gold=True)
-    return DocumentMetric("ndcg@5", "nDCG@5", compute, summary=("multi_label",), needs_gold=True, bin_place=5)
+    return DocumentMetric(
+        "ndcg@5",
+        "nDCG@5",
+        compute,
+        summary=("multi_label",),
+        needs_gold=True,
+        bin_place=5,
+    )
 
 
 def _propensity_scored_precision(k: int) -> Metric:
@@ -206,7 +236,9 @@ def _propensity_scored_precision(k: int) -> Metric:
         return Ratio.of(attained_NK[:, :k].sum(1) / k, attainable_NK[:, :k].sum(1) / k)
 
     summary: Sequence[Task] = ("multi_label",) if k == 5 else ()
-    return DocumentMetric(f"psp@{k}", f"PSP@{k}", compute, summary=summary, needs_gold=True)
+    return DocumentMetric(
+        f"psp@{k}", f"PSP@{k}", compute, summary=summary, needs_gold=True
+    )
 
 
 def _propensity_scored_ndcg(k: int) -> Metric:
@@ -220,7 +252,9 @@ def _propensity_scored_ndcg(k: int) -> Metric:
         attainable_N = judged.discounted(attainable_NK, k)
         return Ratio.of(attained_N / scale_N, attainable_N / scale_N)
 
-    return DocumentMetric(f"psndcg@{k}", "PSnDCG@5" if k == 5 else "", compute, needs_gold=True)
+    return DocumentMetric(
+        f"psndcg@{k}", "PSnDCG@5" if k == 5 else "", compute, needs_gold=True
+    )
 
 
 def _micro_f1(sums: "LabelSums") -> "NDArray[np.floating]":
@@ -342,7 +376,12 @@ def _calibration_error(judged: "Judged") -> float:
 
 _BUILT_IN: tuple[Metric, ...] = (
     DocumentMetric(
-        "accuracy", "accuracy = micro-F1", _accuracy, only="single_label", summary=("single_label",), single_label=True
+        "accuracy",
+        "accuracy = micro-F1",
+        _accuracy,
+        only="single_label",
+        summary=("single_label",),
+        single_label=True,
     ),
     *(precision(k) for k in (1, 3, 5, 8)),
     *(recall(k) for k in (5, 10)),
@@ -350,12 +389,29 @@ _BUILT_IN: tuple[Metric, ...] = (
     *(ndcg(k) for k in (1, 3, 5)),
     *(_propensity_scored_precision(k) for k in (1, 3, 5)),
     *(_propensity_scored_ndcg(k) for k in (1, 3, 5)),
-    LabelMetric("micro_f1", "micro-F1", _micro_f1, summary=("multi_label",), bin_place=2),
+    LabelMetric(
+        "micro_f1", "micro-F1", _micro_f1, summary=("multi_label",), bin_place=2
+    ),
     LabelMetric("micro_precision", "micro-precision", _micro_precision),
     LabelMetric("micro_recall", "micro-recall", _micro_recall, bin_place=3),
-    LabelMetric("macro_precision", "macro-precision", _macro_precision, single_label=True),
-    LabelMetric("macro_recall", "macro-recall", _macro_recall, summary=("single_label",), single_label=True),
-    LabelMetric("macro_f1", "macro-F1", _macro_f1, summary=EVERY_TASK, single_label=True, bin_place=1),
+    LabelMetric(
+        "macro_precision", "macro-precision", _macro_precision, single_label=True
+    ),
+    LabelMetric(
+        "macro_recall",
+        "macro-recall",
+        _macro_recall,
+        summary=("single_label",),
+        single_label=True,
+    ),
+    LabelMetric(
+        "macro_f1",
+        "macro-F1",
+        _macro_f1,
+        summary=EVERY_TASK,
+        single_label=True,
+        bin_place=1,
+    ),
     LabelMetric(
         "macro_f1_predicted",
         "macro-F1 (present or predicted)",
@@ -363,16 +419,24 @@ _BUILT_IN: tuple[Metric, ...] = (
         summary=("multi_label",),
         single_label=True,
     ),
-    LabelMetric("macro_f1_all", "macro-F1 (all labels)", _macro_f1_all, single_label=True),
-    LabelMetric("macro_f1_harmonic", "harmonic mean of macro-P and macro-R", _macro_f1_harmonic),
+    LabelMetric(
+        "macro_f1_all", "macro-F1 (all labels)", _macro_f1_all, single_label=True
+    ),
+    LabelMetric(
+        "macro_f1_harmonic", "harmonic mean of macro-P and macro-R", _macro_f1_harmonic
+    ),
     DocumentMetric("samples_f1", "samples-F1", _samples_f1),
     DocumentMetric("exact_match", "exact match", _exact_match),
     PlainMetric("map", "mean average precision", _mean_average_precision),
     PlainMetric("micro_auc", "micro-AUC", _micro_auc, each_epoch=False),
-    PlainMetric("macro_auc", "macro-AUC", _macro_auc, each_epoch=False, single_label=True),
+    PlainMetric(
+        "macro_auc", "macro-AUC", _macro_auc, each_epoch=False, single_label=True
+    ),
     PlainMetric("micro_auc_error", "", _micro_auc_error, higher_is_better=None),
     PlainMetric("macro_auc_error", "", _macro_auc_error, higher_is_better=None),
-    PlainMetric("coverage", "coverage (labels ever predicted)", _coverage, single_label=True),
+    PlainMetric(
+        "coverage", "coverage (labels ever predicted)", _coverage, single_label=True
+    ),
     PlainMetric("coverage_right", "", _coverage_right),
     PlainMetric(
         "shortlist_recall@5",
@@ -380,5 +444,11 @@ _BUILT_IN: tuple[Metric, ...] = (
         _shortlist_recall,
         each_epoch=False,
     ),
-    PlainMetric("ece", "expected calibration error", _calibration_error, single_label=True, higher_is_better=False),
+    PlainMetric(
+        "ece",
+        "expected calibration error",
+        _calibration_error,
+        single_label=True,
+        higher_is_better=False,
+    ),
 )

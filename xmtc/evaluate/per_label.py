@@ -16,7 +16,9 @@ _BLOCK = 1 << 16
 _FALSE_PER_DOCUMENT = 5
 
 
-def per_label_table(labels: LabelTable, judged: Judged, confused: pa.ListArray) -> pa.Table:
+def per_label_table(
+    labels: LabelTable, judged: Judged, confused: pa.ListArray
+) -> pa.Table:
     """Make a table with one row per label, in label-id order.
 
     Args:
@@ -44,8 +46,12 @@ def per_label_table(labels: LabelTable, judged: Judged, confused: pa.ListArray) 
         "precision": _share(tp_L, predicted_L),
         "recall": _share(tp_L, support_L),
         "f1": _share(2 * tp_L, predicted_L + support_L),
-        "average_precision": pa.array(judged.average_precision_L, pa.float64(), from_pandas=True),
-        "confused_with": pa.ListArray.from_arrays(confused.offsets, label.take(confused.values)),
+        "average_precision": pa.array(
+            judged.average_precision_L, pa.float64(), from_pandas=True
+        ),
+        "confused_with": pa.ListArray.from_arrays(
+            confused.offsets, label.take(confused.values)
+        ),
     }
     return pa.table(columns)
 
@@ -84,4 +90,6 @@ def _top_columns(counts: sparse.csr_array, k: int) -> pa.ListArray:
     places = np.arange(len(rows)) - counts.indptr[rows]
     columns = counts.indices[greatest_first][places < k]
     offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths_L, k))])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(columns, pa.int32()))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(columns, pa.int32())
+    )

@@ -14,7 +14,9 @@ _GROUP = 1 << 24
 """Predictions ranked at once: 128 MiB of sort keys."""
 
 
-def _ranked(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: int) -> Iterator[NDArray[np.uint64]]:
+def _ranked(
+    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: int
+) -> Iterator[NDArray[np.uint64]]:
     """Rank the predictions of every label by falling score, in groups of about 16 million predictions.
 
     Yields:
@@ -33,7 +35,9 @@ def _ranked(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: 
     keys_P |= ~hits_NK[used_NK]
     low = 0
     while low < labels and totals[-1] > totals[low]:
-        high = max(low + 1, int(np.searchsorted(totals, totals[low] + _GROUP, "right")) - 1)
+        high = max(
+            low + 1, int(np.searchsorted(totals, totals[low] + _GROUP, "right")) - 1
+        )
         inside_P = (ids_P >= low) & (ids_P < high)
         label_bits_P = ids_P[inside_P].astype(np.uint64) << np.uint64(33)
         group_P = keys_P[inside_P] | label_bits_P
@@ -44,7 +48,9 @@ def _ranked(predictions: SparsePredictions, hits_NK: NDArray[np.bool_], labels: 
 
 
 def average_precision(
-    predictions: SparsePredictions, hits_NK: NDArray[np.bool_], support_L: NDArray[np.integer]
+    predictions: SparsePredictions,
+    hits_NK: NDArray[np.bool_],
+    support_L: NDArray[np.integer],
 ) -> NDArray[np.float64]:
     """Average precision of every label over its kept predictions.
 

@@ -13,10 +13,22 @@ def to_csv(frame: pd.DataFrame, *, header: bool = True) -> str:
 
     Carriage returns become blanks. Without `header`, the names of the columns are left out.
     """
-    columns = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
-    columns += [column for column in frame.columns if pd.api.types.is_string_dtype(frame[column])]
-    shown = frame.assign(**{str(column): frame[column].map(harmless) for column in columns})
-    return shown.rename(columns=lambda column: harmless(column)).to_csv(index=False, header=header)
+    columns = [
+        column
+        for column in frame.columns
+        if pd.api.types.is_object_dtype(frame[column])
+    ]
+    columns += [
+        column
+        for column in frame.columns
+        if pd.api.types.is_string_dtype(frame[column])
+    ]
+    shown = frame.assign(
+        **{str(column): frame[column].map(harmless) for column in columns}
+    )
+    return shown.rename(columns=lambda column: harmless(column)).to_csv(
+        index=False, header=header
+    )
 
 
 def harmless(cell: object) -> object:

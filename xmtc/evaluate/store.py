@@ -21,7 +21,14 @@ from xmtc.evaluate.bootstrap import Replicates
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.spreadsheet import to_csv
 from xmtc.evaluate.summary import markdown_summary
-from xmtc.files import read_json, reading, replacing_file, write_json, write_text, writing
+from xmtc.files import (
+    read_json,
+    reading,
+    replacing_file,
+    write_json,
+    write_text,
+    writing,
+)
 from xmtc.scorers.predictions import SparsePredictions
 
 _BLOCK = 1 << 15
@@ -59,25 +66,42 @@ def write_evaluation(
         folder.mkdir(parents=True, exist_ok=True)
         if predictions is not None:
             write_predictions(folder / layout.PREDICTIONS, predictions, doc_ids, labels)
-        write_parquet(folder / layout.PER_LABEL, evaluation.per_label.schema, [evaluation.per_label])
+        write_parquet(
+            folder / layout.PER_LABEL,
+            evaluation.per_label.schema,
+            [evaluation.per_label],
+        )
         _write_csv(folder / layout.PER_LABEL_CSV, evaluation.per_label)
-        write_parquet(folder / layout.DOCUMENTS, evaluation.documents.schema, [evaluation.documents])
+        write_parquet(
+            folder / layout.DOCUMENTS,
+            evaluation.documents.schema,
+            [evaluation.documents],
+        )
         if evaluation.replicates is not None:
             table = _replicates_table(evaluation.replicates)
             write_parquet(folder / layout.REPLICATES, table.schema, [table])
         write_json(folder / layout.DETAILS, evaluation.details)
-        write_text(folder / layout.SUMMARY, markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"))
+        write_text(
+            folder / layout.SUMMARY,
+            markdown_summary(evaluation.metrics, f"Evaluation on {folder.name}"),
+        )
         write_json(folder / layout.METRICS, evaluation.metrics, indent=2)
 
 
 def _replicates_table(replicates: Replicates) -> pa.Table:
-    columns = {name: pa.array(values, pa.float64()) for name, values in replicates.values.items()}
+    columns = {
+        name: pa.array(values, pa.float64())
+        for name, values in replicates.values.items()
+    }
     return pa.table(columns).replace_schema_metadata({"identity": replicates.identity})
 
 
 def _write_csv(path: Path, per_label: pa.Table) -> None:
     """Write some labels at a time, because the text of a million takes more memory than the table."""
-    with replacing_file(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with (
+        replacing_file(path) as partial,
+        partial.open("w", encoding="utf-8", newline="") as file,
+    ):
         for start in range(0, max(1, len(per_label)), _BLOCK):
             frame = per_label.slice(start, _BLOCK).to_pandas()
             shown = frame.assign(confused_with=frame["confused_with"].map(" ".join))
@@ -93,8 +117,12 @@ def read_replicates(path: Path) -> Replicates:
     table = read_table(path)
     identity = (table.schema.metadata or {}).get(b"identity")
     if identity is None:
-        raise DataError(f"{path}: does not say which documents it belongs to; evaluate the run again")
-    return Replicates({name: table[name].to_numpy() for name in table.column_names}, identity.decode())
+        raise DataError(
+            f"{path}: does not say which documents it belongs to; evaluate the run again"
+        )
+    return Replicates(
+        {name: table[name].to_numpy() for name in table.column_names}, identity.decode()
+    )
 
 
 def read_table(path: Path) -> pa.Table:
@@ -108,7 +136,10 @@ def read_table(path: Path) -> pa.Table:
 
 
 def write_predictions(
-    path: Path, predictions: SparsePredictions, doc_ids: Sequence[str], labels: Sequence[str]
+    path: Path,
+    predictions: SparsePredictions,
+    doc_ids: Sequence[str],
+    labels: Sequence[str],
 ) -> None:
     """Write predictions.parquet: doc_id, labels (list of strings), scores (list of floats), best first.
 
@@ -127,7 +158,9 @@ def _prediction_tables(
         scores_BK = predictions.scores_NK[start : start + _BLOCK]
         used_BK = ids_BK >= 0
         offsets = pa.array(np.append(0, np.cumsum(used_BK.sum(axis=1))), pa.int32())
-        codes = pa.DictionaryArray.from_arrays(pa.array(ids_BK[used_BK], pa.int32()), dictionary)
+        codes = pa.DictionaryArray.from_arrays(
+            pa.array(ids_BK[used_BK], pa.int32()), dictionary
+        )
         columns = [
             pa.array(doc_ids[start : start + len(ids_BK)], pa.string()),
             pa.ListArray.from_arrays(offsets, codes),
@@ -136,7 +169,9 @@ def _prediction_tables(
         yield pa.Table.from_arrays(columns, schema=_PREDICTIONS_SCHEMA)
 
 
-def read_predictions(path: Path, labels: Sequence[str], doc_ids: Sequence[str], top_k: int) -> SparsePredictions:
+def read_predictions(
+    path: Path, labels: Sequence[str], doc_ids: Sequence[str], top_k: int
+) -> SparsePredictions:
     """Read a predictions file of any system and put it in the order of `doc_ids`.
 
     Args:
@@ -172,18 +207,30 @@ def _read_columns(path: Path) -> pa.Table:
         return pa.concat_tables([_read_columns(part) for part in _parts(path)])
     if not path.exists():
         raise DataError(f"{path}: no such predictions file")
-    with reading(path, fix="predictions are Parquet with doc_id, labels, scores", what="not a Parquet file"):
+    with reading(
+        path,
+        fix="predictions are Parquet with doc_id, labels, scores",
+        what="not a Parquet file",
+    ):
         schema = pq.read_schema(path)
         for name, wanted in _COLUMNS.items():
             if name not in schema.names:
-                raise DataError(f"{path}: no column {name!r}; predictions need {_NEEDED}")
+                raise DataError(
+                    f"{path}: no column {name!r}; predictions need {_NEEDED}"
+                )
             if not wanted(schema.field(name).type):
-                raise DataError(f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}")
+                raise DataError(
+                    f"{path}: column {name!r} is {schema.field(name).type}; predictions need {_NEEDED}"
+                )
         return pq.read_table(path, columns=list(_COLUMNS))
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return _is_text(kind.value_type) if pa.types.is_dictionary(kind) else _any_of(kind, "string", "large_string")
+    return (
+        _is_text(kind.value_type)
+        if pa.types.is_dictionary(kind)
+        else _any_of(kind, "string", "large_string")
+    )
 
 
 def _is_list(kind: pa.DataType, of: Callable[[pa.DataType], bool]) -> bool:
@@ -199,7 +246,9 @@ def _any_of(kind: pa.DataType, *names: str) -> bool:
 _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
     "doc_id": _is_text,
     "labels": lambda kind: _is_list(kind, _is_text),
-    "scores": lambda kind: _is_list(kind, lambda value: _any_of(value, "floating", "integer", "decimal")),
+    "scores": lambda kind: _is_list(
+        kind, lambda value: _any_of(value, "floating", "integer", "decimal")
+    ),
 }
 _NEEDED = "doc_id (string), labels (list of strings) and scores (list of floats)"
 
@@ -208,7 +257,9 @@ def _parts(directory: Path) -> list[Path]:
     """List the files that a finished scoring job wrote."""
     manifest = directory / layout.SCORES
     if not manifest.is_file():
-        raise DataError(f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done")
+        raise DataError(
+            f"{manifest}: missing; a folder of predictions is the output of `xmtc score`, when it is done"
+        )
     with reading(manifest, fix="score again, into another folder"):
         return [directory / part["path"] for part in read_json(manifest)["parts"]]
 
@@ -217,8 +268,12 @@ def _join(path: Path, ids_in_file: list[str], gold_ids: Sequence[str]) -> np.nda
     """Find the file's row of each gold document."""
     row_of_id = {doc_id: row for row, doc_id in enumerate(ids_in_file)}
     if len(row_of_id) < len(ids_in_file):
-        repeated = next(doc_id for row, doc_id in enumerate(ids_in_file) if row_of_id[doc_id] != row)
-        raise DataError(f"{path}: document {quoted_cell(repeated)} has more than one row; keep one")
+        repeated = next(
+            doc_id for row, doc_id in enumerate(ids_in_file) if row_of_id[doc_id] != row
+        )
+        raise DataError(
+            f"{path}: document {quoted_cell(repeated)} has more than one row; keep one"
+        )
     missing = [doc_id for doc_id in gold_ids if doc_id not in row_of_id]
     if missing:
         raise DataError(
@@ -235,7 +290,13 @@ def _join(path: Path, ids_in_file: list[str], gold_ids: Sequence[str]) -> np.nda
     return np.array([row_of_id[doc_id] for doc_id in gold_ids], np.int64)
 
 
-def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scores_BK: np.ndarray) -> None:
+def _fill(
+    path: Path,
+    block: pa.Table,
+    known: pd.Index,
+    ids_BK: np.ndarray,
+    scores_BK: np.ndarray,
+) -> None:
     """Put a block's predictions into its rows, best first, cut to their width."""
     lists = block["labels"].combine_chunks()
     scores = block["scores"].combine_chunks()
@@ -260,16 +321,26 @@ def _fill(path: Path, block: pa.Table, known: pd.Index, ids_BK: np.ndarray, scor
 
 def _list_lengths(column: pa.Array) -> np.ndarray:
     """How many values each list has; a null has none."""
-    return pc.call_function("list_value_length", [column]).fill_null(0).to_numpy(zero_copy_only=False)
+    return (
+        pc.call_function("list_value_length", [column])
+        .fill_null(0)
+        .to_numpy(zero_copy_only=False)
+    )
 
 
 def _label_ids(path: Path, flat: pa.Array, known: pd.Index) -> np.ndarray:
     """Find the ids of labels."""
     coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
-    labels = np.array([label_of(value) for value in coded.dictionary.to_pylist()], object)
-    ids_of_codes = np.append(known.get_indexer(labels), -1)  # a null has the code −1, which reads the last
+    labels = np.array(
+        [label_of(value) for value in coded.dictionary.to_pylist()], object
+    )
+    ids_of_codes = np.append(
+        known.get_indexer(labels), -1
+    )  # a null has the code −1, which reads the last
     label_ids = ids_of_codes[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     if (label_ids < 0).any():
         first = flat[int(np.argmax(label_ids < 0))].as_py()
-        raise DataError(f"{path}: label {quoted_label(str(first))} is not in the gold corpus; predict its labels only")
+        raise DataError(
+            f"{path}: label {quoted_label(str(first))} is not in the gold corpus; predict its labels only"
+        )
     return label_ids.astype(np.int32)

@@ -15,7 +15,11 @@ def percent(value: float | None, interval: list[float] | None = None) -> str:
     if value is None:
         return "–"
     text = f"{100 * value:.1f}"
-    return text if interval is None else f"{text} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+    return (
+        text
+        if interval is None
+        else f"{text} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+    )
 
 
 def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -25,7 +29,11 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """
     intervals = metrics.get("ci95", {})
     rows = [
-        (metric.title, percent(metrics[metric.name], intervals.get(metric.name)), _behind(metrics, metric))
+        (
+            metric.title,
+            percent(metrics[metric.name], intervals.get(metric.name)),
+            _behind(metrics, metric),
+        )
         for metric in summary_metrics(task_of(metrics))
     ]
     for name, row in metrics["bins"].items():
@@ -33,7 +41,13 @@ def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             continue
         interval = row.get("ci95", {}).get("macro_f1")
         covered = f"{row['labels']:,} labels, {row['docs']:,} docs"
-        rows.append((f"macro-F1 of labels with {name} train docs", percent(row["macro_f1"], interval), covered))
+        rows.append(
+            (
+                f"macro-F1 of labels with {name} train docs",
+                percent(row["macro_f1"], interval),
+                covered,
+            )
+        )
     return rows
 
 
@@ -45,10 +59,19 @@ def _behind(metrics: Mapping[str, Any], metric: Metric) -> str:
 
 def summary_table(metrics: Mapping[str, Any], title: str = "Evaluation") -> Table:
     """Make the summary for the terminal: percent, with 95 % bootstrap intervals if there are any."""
-    drawn = ", with 95 % bootstrap intervals over documents" if metrics.get("ci95") else ""
-    rows = [(metric, value, Text(covered, "dim")) for metric, value, covered in summary_rows(metrics)]
+    drawn = (
+        ", with 95 % bootstrap intervals over documents" if metrics.get("ci95") else ""
+    )
+    rows = [
+        (metric, value, Text(covered, "dim"))
+        for metric, value, covered in summary_rows(metrics)
+    ]
     return terminal_table(
-        ("metric", "value", "of"), rows, right=("value", "of"), title=title, caption=f"percent{drawn}"
+        ("metric", "value", "of"),
+        rows,
+        right=("value", "of"),
+        title=title,
+        caption=f"percent{drawn}",
     )
 
 
@@ -59,6 +82,9 @@ def markdown_summary(metrics: Mapping[str, Any], title: str) -> str:
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Make a table in Markdown; a bar in a cell does not end it."""
-    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in (columns, *rows)]
+    lines = [
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |"
+        for row in (columns, *rows)
+    ]
     lines.insert(1, "|" + "---|" * len(columns))
     return "\n".join(lines) + "\n"

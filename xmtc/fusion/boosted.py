@@ -79,7 +79,9 @@ class BoostedTrees(Combination):
     }
 
     @classmethod
-    def fit(cls, inputs_PX: Floats, right_P: NDArray[np.bool_], chance_P: Floats) -> Self:
+    def fit(
+        cls, inputs_PX: Floats, right_P: NDArray[np.bool_], chance_P: Floats
+    ) -> Self:
         """Boost trees that minimise the log loss, on all pairs or on a sample of them.
 
         Most pairs are wrong without a doubt, and teach little. A sample has all right pairs, and others by the standard
@@ -93,17 +95,25 @@ class BoostedTrees(Combination):
         Raises:
             ConfigError: the installed scikit-learn stores its trees in another form.
         """
-        from sklearn.ensemble import HistGradientBoostingClassifier  # takes a second, which prediction need not wait
+        from sklearn.ensemble import (
+            HistGradientBoostingClassifier,
+        )  # takes a second, which prediction need not wait
 
         share_P = _sampling_shares(right_P, chance_P)
         drawn_P = np.random.default_rng(0).random(len(right_P)) < share_P
         booster = HistGradientBoostingClassifier(**_BOOSTING)
-        booster.fit(_rounded(inputs_PX[drawn_P, :-1]), right_P[drawn_P], sample_weight=1 / share_P[drawn_P])
+        booster.fit(
+            _rounded(inputs_PX[drawn_P, :-1]),
+            right_P[drawn_P],
+            sample_weight=1 / share_P[drawn_P],
+        )
         trees = cls._of(booster)
         compared_PX = inputs_PX[:_COMPARED]
         any_labels_1P = np.zeros((1, len(compared_PX)), np.int32)
         own_logits_P = trees.logits(compared_PX.T[:, None], any_labels_1P)[0]
-        if not np.allclose(own_logits_P, booster.decision_function(compared_PX[:, :-1])):
+        if not np.allclose(
+            own_logits_P, booster.decision_function(compared_PX[:, :-1])
+        ):
             raise ConfigError(
                 "xmtc cannot read the trees of the installed scikit-learn: install the version in constraints.txt, or "
                 "set model.fusion.kind to linear"
@@ -124,7 +134,9 @@ class BoostedTrees(Combination):
         value_V = nodes["value"].astype(np.float64)
         for node in np.flatnonzero(~leaf_V)[::-1]:  # children come after their parent
             children = children_V2[node]
-            value_V[node] = np.average(value_V[children], weights=nodes["count"][children])
+            value_V[node] = np.average(
+                value_V[children], weights=nodes["count"][children]
+            )
         return cls(
             roots_T,
             np.where(leaf_V, 0, nodes["feature_idx"]).astype(np.int32),
@@ -153,9 +165,13 @@ class BoostedTrees(Combination):
         splits = np.flatnonzero(~is_leaf_V)
         children = self.children_V2[splits]
         parents = np.bincount(children.ravel(), minlength=nodes)
-        if (children <= splits[:, None]).any() or (tree_V[children] != tree_V[splits][:, None]).any():
+        if (children <= splits[:, None]).any() or (
+            tree_V[children] != tree_V[splits][:, None]
+        ).any():
             raise ValueError("a node's child is before it, or in another tree")
-        if (parents[self.roots_T] != 0).any() or (np.delete(parents, self.roots_T) != 1).any():
+        if (parents[self.roots_T] != 0).any() or (
+            np.delete(parents, self.roots_T) != 1
+        ).any():
             raise ValueError("a node has no parent, or several")
         if np.bincount(tree_V[is_leaf_V]).max() > _MOST_LEAVES:
             raise ValueError(f"a tree has more than {_MOST_LEAVES} leaves")
@@ -192,7 +208,9 @@ class BoostedTrees(Combination):
         for node in self._splits:
             for child in self.children_V2[node]:
                 terms_VX[child] = terms_VX[node]
-                terms_VX[child, self.input_V[node]] += self.value_V[child] - self.value_V[node]
+                terms_VX[child, self.input_V[node]] += (
+                    self.value_V[child] - self.value_V[node]
+                )
         return terms_VX
 
     @property
@@ -201,7 +219,9 @@ class BoostedTrees(Combination):
         return np.flatnonzero(self.children_V2[:, 0] != np.arange(len(self.value_V)))
 
     @cached_property
-    def _bits(self) -> tuple[NDArray[np.int32], dict[int, tuple[Floats, NDArray[np.uint16]]]]:
+    def _bits(
+        self,
+    ) -> tuple[NDArray[np.int32], dict[int, tuple[Floats, NDArray[np.uint16]]]]:
         """Return the node of each tree's leaf by the code of its bit, and each input's thresholds and masks.
 
         Row i of the masks (E + 1, T) has the leaves that are left to a pair whose input exceeds i of E thresholds. A
@@ -209,7 +229,10 @@ class BoostedTrees(Combination):
         """
         splits = self._splits
         trees = len(self.roots_T)
-        tree_V = np.searchsorted(self.roots_T, np.arange(len(self.value_V)), side="right") - 1
+        tree_V = (
+            np.searchsorted(self.roots_T, np.arange(len(self.value_V)), side="right")
+            - 1
+        )
         is_leaf_V = np.ones(len(self.value_V), np.bool_)
         is_leaf_V[splits] = False
         leaves = np.flatnonzero(is_leaf_V)  # of a tree from left to right
@@ -224,7 +247,9 @@ class BoostedTrees(Combination):
         tests = {}
         for input_number in np.unique(self.input_V[splits]):
             splits_of_input = splits[self.input_V[splits] == input_number]
-            edges, edge_of_split = np.unique(self.threshold_V[splits_of_input], return_inverse=True)
+            edges, edge_of_split = np.unique(
+                self.threshold_V[splits_of_input], return_inverse=True
+            )
             masks = np.full((len(edges) + 1, trees), 0xFFFF, np.uint16)
             for node, edge in zip(splits_of_input, edge_of_split, strict=True):
                 left_child = self.children_V2[node, 0]

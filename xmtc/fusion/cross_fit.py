@@ -57,7 +57,9 @@ class CrossFit:
 
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
         """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion."""
-        work = (partial(self._half, arm, *half) for arm in arms for half in self._halves)
+        work = (
+            partial(self._half, arm, *half) for arm in arms for half in self._halves
+        )
         results = in_threads(work, min(cpu_count(), MOST_AT_ONCE))
         for even_logits, odd_logits in zip(results, results, strict=True):
             logits_NK = np.empty(self.pairs.label_ids_NK.shape)
@@ -70,7 +72,9 @@ class CrossFit:
         """Pairs to fit on, their labels, and pairs to fuse; with what all fusions read of scores and co-occurrence."""
         pairs = self.pairs
         if self.occurrences.any_together:
-            pairs = replace(pairs, given_PP=self.occurrences.between(pairs.label_ids_NK))
+            pairs = replace(
+                pairs, given_PP=self.occurrences.between(pairs.label_ids_NK)
+            )
         halves = []
         for half_to_fit, half_to_fuse in ((_ODD, _EVEN), (_EVEN, _ODD)):
             learned, gold_NL = self._learned(pairs, half_to_fit)
@@ -86,9 +90,15 @@ class CrossFit:
         outcomes = np.unique(part.right(gold_NL)[part.used])
         if len(outcomes) == 2:
             return part, gold_NL
-        logger.warning("dev is too small to halve: metrics of fused scorers are those of documents they were fitted on")
+        logger.warning(
+            "dev is too small to halve: metrics of fused scorers are those of documents they were fitted on"
+        )
         return pairs, self.gold_NL
 
-    def _half(self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs) -> NDArray[np.float64]:
-        fusion = fit_fusion(arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config)
+    def _half(
+        self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs
+    ) -> NDArray[np.float64]:
+        fusion = fit_fusion(
+            arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config
+        )
         return fusion.logits(fused.only(arm.places))

@@ -64,7 +64,9 @@ class Decision:
     thresholds_L: NDArray[np.float32] | None = None
     rule: str = "micro"
 
-    def chosen(self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def chosen(
+        self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]
+    ) -> NDArray[np.bool_]:
         """Mark the labels that documents get.
 
         Args:
@@ -83,9 +85,15 @@ class Decision:
 
     def limit(self, ids: Any) -> Any:
         """Return the thresholds of labels."""
-        return np.float32(self.threshold) if self.thresholds_L is None else self.thresholds_L[ids]
+        return (
+            np.float32(self.threshold)
+            if self.thresholds_L is None
+            else self.thresholds_L[ids]
+        )
 
-    def expected(self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+    def expected(
+        self, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
         """Compute the precision, recall and F1 to expect of documents if scores are calibrated: (N, 3).
 
         All are 0 for a document that gets no label.
@@ -105,7 +113,9 @@ class Decision:
         if self.thresholds_L is None:
             return self
         new_thresholds = np.full(labels, self.threshold, np.float32)
-        return replace(self, thresholds_L=np.concatenate([self.thresholds_L, new_thresholds]))
+        return replace(
+            self, thresholds_L=np.concatenate([self.thresholds_L, new_thresholds])
+        )
 
     def regrouped(self, regrouping: Regrouping) -> "Decision":
         """Return the decision with fewer labels; a merged label keeps the threshold of the label that is kept."""
@@ -114,7 +124,9 @@ class Decision:
         return replace(self, thresholds_L=self.thresholds_L[regrouping.kept_M])
 
 
-def expected_labels(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+def expected_labels(
+    ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]
+) -> NDArray[np.float64]:
     """Compute the number of right labels to expect of documents, whether they get them or not: (N,)."""
     return _considered(ids_NK, scores_NK).sum(-1)
 
@@ -132,7 +144,9 @@ BEST = Decision(0.0, None, "top_k=1")
 """The decision of single-label tasks."""
 
 
-def _considered(ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+def _considered(
+    ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]
+) -> NDArray[np.float64]:
     """Return the probabilities of the labels that count in what is expected of a document; 0 for padding."""
     ids_NK = ids_NK[..., :CONSIDERED]
     scores_NK = scores_NK[..., :CONSIDERED]
@@ -200,9 +214,17 @@ class Outcomes:
         right_P = (hits_P + scores_P) / np.float32(2) if calibrated else hits_P
         change_L = np.bincount(ids_P, right_P - hits_P, len(gold_L))
         whole_L = gold_L + change_L  # gold labels that are no candidates count fully
-        return cls(ids_P, scores_P, right_P.astype(np.float32), whole_L.astype(np.float32), len(ids_NK))
+        return cls(
+            ids_P,
+            scores_P,
+            right_P.astype(np.float32),
+            whole_L.astype(np.float32),
+            len(ids_NK),
+        )
 
-    def tuned(self, rule: str, train_counts_L: NDArray[np.int64] | None = None) -> Decision:
+    def tuned(
+        self, rule: str, train_counts_L: NDArray[np.int64] | None = None
+    ) -> Decision:
         """Tune the decision of a rule.
 
         Args:
@@ -213,13 +235,23 @@ class Outcomes:
         if name in ("samples", "top_k"):
             return Decision(0.0, None, rule)
         if name == "budget":
-            return Decision(self._at(round(float(value) * self.documents) - 1), None, rule)
+            return Decision(
+                self._at(round(float(value) * self.documents) - 1), None, rule
+            )
         if name == "micro":
             return Decision(self._best(), None, rule)
-        counts_L = np.zeros(len(self.gold_L), np.int64) if train_counts_L is None else train_counts_L
+        counts_L = (
+            np.zeros(len(self.gold_L), np.int64)
+            if train_counts_L is None
+            else train_counts_L
+        )
 
         def thresholds_of(mask_L: NDArray[np.bool_]) -> NDArray[np.float32]:
-            return self._by_label(mask_L) if name == "macro" else self._precise(mask_L, float(value))
+            return (
+                self._by_label(mask_L)
+                if name == "macro"
+                else self._precise(mask_L, float(value))
+            )
 
         of_all_L = thresholds_of(np.ones(len(counts_L), np.bool_))
         thresholds_L = of_all_L.copy()
@@ -263,7 +295,9 @@ class Outcomes:
         half_f1 = right / (predicted + self.gold_L.sum(dtype=np.float64))
         return float(self.scores_P[last[np.argmax(half_f1)]])
 
-    def _precise(self, mask_L: NDArray[np.bool_], precision: float) -> NDArray[np.float32]:
+    def _precise(
+        self, mask_L: NDArray[np.bool_], precision: float
+    ) -> NDArray[np.float32]:
         """Return the lowest threshold with this precision on some labels, (L,); 1 if none has it."""
         own = self._of(mask_L)
         last = own._last()
@@ -282,7 +316,9 @@ class Outcomes:
         label_count = len(mask_L)
         if not own.right_P.any():
             return np.full(label_count, 0.5, np.float32)
-        quantiles = np.quantile(own.scores_P, np.linspace(0, 1, _STEPS), method="nearest")
+        quantiles = np.quantile(
+            own.scores_P, np.linspace(0, 1, _STEPS), method="nearest"
+        )
         thresholds_T = np.unique(quantiles)[::-1]
         steps_P = np.searchsorted(-thresholds_T, -own.scores_P)
         places = (own.label_ids_P, steps_P)
@@ -321,7 +357,9 @@ class Outcomes:
 
     def stored(self) -> "Outcomes":
         """Return the pairs that may matter: with a score of at least 0.01, the two million best."""
-        high_enough = int(np.searchsorted(-self.scores_P, np.float32(-_STORED_FROM), "right"))
+        high_enough = int(
+            np.searchsorted(-self.scores_P, np.float32(-_STORED_FROM), "right")
+        )
         return self._only(slice(min(_STORED, high_enough)))
 
     def save(self, path: Path) -> None:

@@ -67,7 +67,12 @@ class Ensemble:
         """Names of all scorers, including the head, in the order of `Pairs.scores_SNK`."""
         return [*self.scorers, HEAD] if self.has_head else list(self.scorers)
 
-    def pairs(self, features: Features, head: Scored | None = None, also: NDArray[np.integer] | None = None) -> Pairs:
+    def pairs(
+        self,
+        features: Features,
+        head: Scored | None = None,
+        also: NDArray[np.integer] | None = None,
+    ) -> Pairs:
         """Unite the labels that all scorers propose for some documents, with every scorer's scores.
 
         Args:
@@ -81,7 +86,9 @@ class Ensemble:
             scored.append(head)
         return Pairs.of(scored, self.config.candidates, also)
 
-    def fitted(self, pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences) -> "Ensemble":
+    def fitted(
+        self, pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences
+    ) -> "Ensemble":
         """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
 
         Raises:
@@ -92,7 +99,10 @@ class Ensemble:
                 "the fusion of the scorers cannot be fitted, because no label that they find for dev is right: give a "
                 "dev split that shares labels with train"
             )
-        return replace(self, fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config))
+        return replace(
+            self,
+            fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config),
+        )
 
     def extended(self, texts: Sequence[str], embed: Embed) -> "Ensemble":
         """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.
@@ -102,7 +112,9 @@ class Ensemble:
             embed: gives their pooled states, if a scorer reads states.
         """
         states_WD = embed(texts) if self.needs_states else None
-        new = LabelNames(texts, np.arange(len(texts)), label_words(texts, self.vocabulary), states_WD)
+        new = LabelNames(
+            texts, np.arange(len(texts)), label_words(texts, self.vocabulary), states_WD
+        )
         scorers = {name: scorer.extended(new) for name, scorer in self.scorers.items()}
         fusion = None if self.fusion is None else self.fusion.extended(len(texts))
         return replace(self, scorers=scorers, fusion=fusion)
@@ -116,7 +128,9 @@ class Ensemble:
         Raises:
             ConfigError: a scorer cannot merge labels.
         """
-        scorers = {name: scorer.regrouped(regrouping) for name, scorer in self.scorers.items()}
+        scorers = {
+            name: scorer.regrouped(regrouping) for name, scorer in self.scorers.items()
+        }
         changed = replace(self, scorers=scorers)
         if self.fusion is None:
             return changed
@@ -153,7 +167,12 @@ class Ensemble:
 
     @classmethod
     def load(
-        cls, folder: Path, settings: Sequence[ScorerSettings], config: FusionConfig, *, has_head: bool
+        cls,
+        folder: Path,
+        settings: Sequence[ScorerSettings],
+        config: FusionConfig,
+        *,
+        has_head: bool,
     ) -> "Ensemble":
         """Read saved files.
 
@@ -161,7 +180,9 @@ class Ensemble:
             CheckpointError: a file is missing or damaged.
         """
         scorers: dict[str, Scorer] = {}
-        for number, (name, scorer_settings) in enumerate(zip(names_of(settings), settings, strict=True)):
+        for number, (name, scorer_settings) in enumerate(
+            zip(names_of(settings), settings, strict=True)
+        ):
             scorers[name] = scorer_settings.load(folder_of_scorer(folder, number, name))
         fusion = Fusion.load(folder) if (folder / "fusion.json").exists() else None
         path = folder / DOCUMENTS

@@ -44,7 +44,10 @@ FUSION = "fusion.safetensors"
 """File of a fusion's arrays."""
 FIRST = "first"
 """Folder of the first fusion."""
-_COMBINATIONS: dict[str, type[Combination]] = {Logistic.kind: Logistic, BoostedTrees.kind: BoostedTrees}
+_COMBINATIONS: dict[str, type[Combination]] = {
+    Logistic.kind: Logistic,
+    BoostedTrees.kind: BoostedTrees,
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,9 @@ class Fusion:
         if self.first is None or len(pairs.scores_SNK) == len(self.names):
             return pairs
         pairs = pairs.read_by(self.first.maps)
-        return _with_co_occurrence(pairs, expit(self.first.logits(pairs)), self.occurrences)
+        return _with_co_occurrence(
+            pairs, expit(self.first.logits(pairs)), self.occurrences
+        )
 
     def logits(self, pairs: Pairs) -> NDArray[np.float64]:
         """Compute fused logits (N, K); meaningless if the label id is -1."""
@@ -90,7 +95,9 @@ class Fusion:
         scorer_count = len(self.names)
         scorer_terms_XNK = terms_XNK[: scorer_count * _PER_SCORER]
         other_terms_XNK = terms_XNK[scorer_count * _PER_SCORER :]
-        shares_SNK = scorer_terms_XNK.reshape(scorer_count, _PER_SCORER, *terms_XNK.shape[1:]).sum(axis=1)
+        shares_SNK = scorer_terms_XNK.reshape(
+            scorer_count, _PER_SCORER, *terms_XNK.shape[1:]
+        ).sum(axis=1)
         return np.concatenate([shares_SNK, other_terms_XNK])
 
     def inputs(self, pairs: Pairs) -> NDArray[np.float64]:
@@ -110,9 +117,16 @@ class Fusion:
         """Return the fusion with this many more labels, which are treated like the rarest existing label."""
         combination = self.combination.extended(labels, int(np.argmin(self.counts_L)))
         first = None if self.first is None else self.first.extended(labels)
-        return replace(self, combination=combination, occurrences=self.occurrences.extended(labels), first=first)
+        return replace(
+            self,
+            combination=combination,
+            occurrences=self.occurrences.extended(labels),
+            first=first,
+        )
 
-    def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Fusion":
+    def regrouped(
+        self, regrouping: Regrouping, counts_M: NDArray[np.int64]
+    ) -> "Fusion":
         """Return the fusion with fewer labels; a merged label is treated like its most frequent part.
 
         Args:
@@ -121,13 +135,20 @@ class Fusion:
         """
         combination = self.combination.regrouped(regrouping, self.counts_L)
         occurrences = self.occurrences.regrouped(regrouping, counts_M)
-        first = None if self.first is None else self.first.regrouped(regrouping, counts_M)
-        return replace(self, combination=combination, occurrences=occurrences, first=first)
+        first = (
+            None if self.first is None else self.first.regrouped(regrouping, counts_M)
+        )
+        return replace(
+            self, combination=combination, occurrences=occurrences, first=first
+        )
 
     def save(self, folder: Path) -> None:
         """Write JSON, tensors and occurrences; those of the first fusion into the folder `first`."""
         folder.mkdir(exist_ok=True)
-        write_json(folder / "fusion.json", {"names": list(self.names), "kind": self.combination.kind})
+        write_json(
+            folder / "fusion.json",
+            {"names": list(self.names), "kind": self.combination.kind},
+        )
         tensors = self.combination.tensors()
         for number, log_odds_map in enumerate(self.maps):
             tensors[f"scores.{number}"] = log_odds_map.scores_Q
@@ -146,7 +167,10 @@ class Fusion:
         """
         names, kind = described(folder)
         tensors = read_tensors(folder / FUSION, tuple(arrays_of(kind, len(names))))
-        maps = tuple(LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"]) for n in range(len(names)))
+        maps = tuple(
+            LogOdds(tensors[f"scores.{n}"], tensors[f"log_odds.{n}"])
+            for n in range(len(names))
+        )
         with reading(folder / FUSION, CheckpointError, FIX, "does not fit together"):
             combination = kind.from_tensors(tensors)
         first = cls.load(folder / FIRST) if names[-1] == CO_OCCURRENCE else None
@@ -162,7 +186,9 @@ def described(folder: Path) -> tuple[tuple[str, ...], type[Combination]]:
     path = folder / "fusion.json"
     content = read_object(path, ("names", "kind"))
     with reading(path, CheckpointError, FIX):
-        names = TypeAdapter(Annotated[tuple[str, ...], Field(min_length=1)]).validate_python(tuple(content["names"]))
+        names = TypeAdapter(
+            Annotated[tuple[str, ...], Field(min_length=1)]
+        ).validate_python(tuple(content["names"]))
         return names, _COMBINATIONS[content["kind"]]
 
 
@@ -181,14 +207,24 @@ def inputs_of(scorers: int) -> int:
     return _PER_SCORER * scorers + 2
 
 
-def _with_co_occurrence(pairs: Pairs, chances_NK: NDArray[np.float64], occurrences: Occurrences) -> Pairs:
-    given_PP = occurrences.between(pairs.label_ids_NK) if pairs.given_PP is None else pairs.given_PP
+def _with_co_occurrence(
+    pairs: Pairs, chances_NK: NDArray[np.float64], occurrences: Occurrences
+) -> Pairs:
+    given_PP = (
+        occurrences.between(pairs.label_ids_NK)
+        if pairs.given_PP is None
+        else pairs.given_PP
+    )
     scores_NK = np.zeros(pairs.label_ids_NK.shape, np.float32)
     scores_NK[pairs.used] = given_PP.T @ chances_NK[pairs.used].astype(np.float32)
-    return replace(pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]]))
+    return replace(
+        pairs, scores_SNK=np.concatenate([pairs.scores_SNK, scores_NK[None]])
+    )
 
 
-def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bool = False) -> SparsePredictions:
+def candidates_of(
+    pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bool = False
+) -> SparsePredictions:
     """Return candidates with the probabilities of their logits, best first; equal ones by ascending label id.
 
     They are sorted by logits, because the float32 probabilities of large logits tie.
@@ -201,19 +237,29 @@ def candidates_of(pairs: Pairs, logits_NK: NDArray[np.float64], *, exclusive: bo
     """
     scores_NK = expit(logits_NK)
     if exclusive:
-        log_probabilities_NK = np.where(pairs.used, -np.logaddexp(0, -logits_NK), -np.inf)
+        log_probabilities_NK = np.where(
+            pairs.used, -np.logaddexp(0, -logits_NK), -np.inf
+        )
         log_sums_N1 = np.logaddexp.reduce(log_probabilities_NK, axis=1, keepdims=True)
         has_candidates_N1 = pairs.used.any(axis=1, keepdims=True)
-        scores_NK = np.exp(log_probabilities_NK - np.where(has_candidates_N1, log_sums_N1, 0))
+        scores_NK = np.exp(
+            log_probabilities_NK - np.where(has_candidates_N1, log_sums_N1, 0)
+        )
     scores_NK = np.where(pairs.used, scores_NK, 0)
-    order_NK = np.argsort(np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable")
+    order_NK = np.argsort(
+        np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable"
+    )
     ordered_ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
     ordered_scores_NK = np.take_along_axis(scores_NK, order_NK, axis=1)
     return SparsePredictions(ordered_ids_NK, ordered_scores_NK.astype(np.float32))
 
 
 def fit_fusion(
-    names: Sequence[str], pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences, config: FusionConfig
+    names: Sequence[str],
+    pairs: Pairs,
+    gold_NL: Matrix,
+    occurrences: Occurrences,
+    config: FusionConfig,
 ) -> Fusion:
     """Fit maps and a combination on documents that the scorers were not fitted on, even if all candidates are right.
 
@@ -238,7 +284,10 @@ def fit_fusion(
 
 
 def _better_kind(
-    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences
+    names: Sequence[str],
+    pairs: Pairs,
+    right_NK: NDArray[np.bool_],
+    occurrences: Occurrences,
 ) -> CombinationKind:
     """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
     if right_NK.sum() < LEAST_FOR_TREES:
@@ -262,7 +311,11 @@ def _better_kind(
 
 
 def _fit(
-    names: Sequence[str], pairs: Pairs, right_NK: NDArray[np.bool_], occurrences: Occurrences, kind: CombinationKind
+    names: Sequence[str],
+    pairs: Pairs,
+    right_NK: NDArray[np.bool_],
+    occurrences: Occurrences,
+    kind: CombinationKind,
 ) -> Fusion:
     """Fit a fusion; if documents have several labels, with the co-occurrence and the first fusion that it needs."""
     pairs = pairs.read_by(pairs.maps(right_NK))
@@ -283,5 +336,7 @@ def _fit(
     if kind == "trees":
         combination = BoostedTrees.fit(inputs_PX, right_P, chances_NK[used_NK])
     else:
-        combination = Logistic.fit(inputs_PX, right_P, pairs.label_ids_NK[used_NK], occurrences.counts_L)
+        combination = Logistic.fit(
+            inputs_PX, right_P, pairs.label_ids_NK[used_NK], occurrences.counts_L
+        )
     return Fusion(tuple(names), maps, combination, occurrences, first)

@@ -32,7 +32,9 @@ class LogOdds:
         return np.interp(scores, self.scores_Q, self.log_odds_Q)
 
     @classmethod
-    def fit(cls, scores_P: NDArray[np.floating], right_P: NDArray[np.bool_]) -> "LogOdds":
+    def fit(
+        cls, scores_P: NDArray[np.floating], right_P: NDArray[np.bool_]
+    ) -> "LogOdds":
         """Count right and wrong pairs between quantiles, and pool adjacent bins that violate the order.
 
         Half of the knots are quantiles of all scores. The other half are quantiles of the scores of right pairs, which
@@ -59,7 +61,9 @@ class LogOdds:
         log_odds_Q = np.log((right_Q + _SMOOTHING) / (sizes_Q - right_Q + _SMOOTHING))
         return cls(mean_scores_Q, isotonic_regression(log_odds_Q, weights=sizes_Q).x)
 
-    def inputs(self, scores_NK: NDArray[np.float32], used_NK: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def inputs(
+        self, scores_NK: NDArray[np.float32], used_NK: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
         """Compute what a regression reads of one scorer, (4, N, K), see `xmtc.fusion.fusion`.
 
         Args:
@@ -73,7 +77,14 @@ class LogOdds:
         ranks_NK = _ranks(np.where(missing_NK, np.inf, -scores_NK))
         known_count_N1 = (~missing_NK).sum(axis=1, keepdims=True)
         ranks_NK = np.where(missing_NK, known_count_N1, ranks_NK)
-        return np.stack([log_odds_NK, missing_NK & used_NK, log_odds_NK - best_N1, np.log1p(ranks_NK)])
+        return np.stack(
+            [
+                log_odds_NK,
+                missing_NK & used_NK,
+                log_odds_NK - best_N1,
+                np.log1p(ranks_NK),
+            ]
+        )
 
 
 def _ranks(values_NK: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -45,11 +45,18 @@ class Logistic(Combination):
     bin_L: NDArray[np.int64]
 
     kind: ClassVar[CombinationKind] = "linear"
-    ARRAYS: ClassVar[Arrays] = {"coefficients_GX": Array("F64", "GX"), "bin_L": Array("I64", "L", least=0, below="G")}
+    ARRAYS: ClassVar[Arrays] = {
+        "coefficients_GX": Array("F64", "GX"),
+        "bin_L": Array("I64", "L", least=0, below="G"),
+    }
 
     @classmethod
     def fit(
-        cls, inputs_PX: Floats, right_P: NDArray[np.bool_], label_P: NDArray[np.int32], counts_L: NDArray[np.int64]
+        cls,
+        inputs_PX: Floats,
+        right_P: NDArray[np.bool_],
+        label_P: NDArray[np.int32],
+        counts_L: NDArray[np.int64],
     ) -> Self:
         """Fit coefficients for all labels, then for each bin with shrinkage towards them.
 
@@ -69,7 +76,11 @@ class Logistic(Combination):
             wrong_count = len(right_inside_P) - right_count
             if min(right_count, wrong_count) >= _MIN_RIGHT:
                 bin_L[mask_L] = len(coefficients)
-                coefficients.append(fit_logistic(inputs_PX[inside_P], right_inside_P, _BIN_PENALTY, common_X))
+                coefficients.append(
+                    fit_logistic(
+                        inputs_PX[inside_P], right_inside_P, _BIN_PENALTY, common_X
+                    )
+                )
         return cls(np.stack(coefficients), bin_L)
 
     @override
@@ -80,7 +91,9 @@ class Logistic(Combination):
     def terms(self, inputs_XNK: Floats, label_ids_NK: NDArray[np.int32]) -> Floats:
         bin_NK = self.bin_L[label_ids_NK]
         terms = []
-        for coefficients_G, input_NK in zip(self.coefficients_GX.T, inputs_XNK, strict=True):
+        for coefficients_G, input_NK in zip(
+            self.coefficients_GX.T, inputs_XNK, strict=True
+        ):
             terms.append(coefficients_G[bin_NK] * input_NK)
         return np.stack(terms)
 
@@ -99,7 +112,10 @@ class Logistic(Combination):
 
 
 def fit_logistic(
-    inputs_PX: Floats, right_P: NDArray[np.bool_], penalty: float, towards_X: Floats | None = None
+    inputs_PX: Floats,
+    right_P: NDArray[np.bool_],
+    penalty: float,
+    towards_X: Floats | None = None,
 ) -> Floats:
     """Find coefficients (X,) that minimise −log-likelihood + penalty/2 · Σ (σ_x · (β_x − t_x))².
 
@@ -139,4 +155,6 @@ def fit_logistic(
         return inputs_PX.T @ (inputs_PX * variance_P1) + np.diag(shrink_X + 1e-9)
 
     options = {"gtol": _TOLERANCE * len(right_P), "maxiter": _STEPS}
-    return optimize.minimize(loss, centre_X, jac=True, hess=hessian, method="trust-exact", options=options).x
+    return optimize.minimize(
+        loss, centre_X, jac=True, hess=hessian, method="trust-exact", options=options
+    ).x

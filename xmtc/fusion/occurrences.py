@@ -51,13 +51,17 @@ class Occurrences:
             labels_NL: boolean.
         """
         ones_NL = labels_NL.astype(np.int32)
-        counts_L = np.bincount(labels_NL.indices, minlength=labels_NL.shape[1]).astype(np.int64)
+        counts_L = np.bincount(labels_NL.indices, minlength=labels_NL.shape[1]).astype(
+            np.int64
+        )
         return cls(counts_L, _without_diagonal(ones_NL.T @ ones_NL))
 
     @classmethod
     def without_pairs(cls, counts_L: NDArray[np.int64]) -> "Occurrences":
         """Return the counts of labels alone."""
-        return cls(counts_L, sparse.csr_array((len(counts_L), len(counts_L)), dtype=np.int32))
+        return cls(
+            counts_L, sparse.csr_array((len(counts_L), len(counts_L)), dtype=np.int32)
+        )
 
     @property
     def any_together(self) -> bool:
@@ -69,8 +73,12 @@ class Occurrences:
         """Estimated probability of the column's label given the row's, float32."""
         together_LL = self.together_LL
         row_counts_P = np.repeat(self.counts_L, np.diff(together_LL.indptr))
-        values_P = (together_LL.data / (row_counts_P + _PSEUDO_DOCUMENTS)).astype(np.float32)
-        return sparse.csr_array((values_P, together_LL.indices, together_LL.indptr), shape=together_LL.shape)
+        values_P = (together_LL.data / (row_counts_P + _PSEUDO_DOCUMENTS)).astype(
+            np.float32
+        )
+        return sparse.csr_array(
+            (values_P, together_LL.indices, together_LL.indptr), shape=together_LL.shape
+        )
 
     def between(self, label_ids_NK: NDArray[np.int32]) -> Matrix:
         """Select the probabilities of each candidate given each other candidate of its document, (P, P) of P pairs.
@@ -101,7 +109,9 @@ class Occurrences:
         counts_L = np.concatenate([self.counts_L, np.zeros(labels, np.int64)])
         return Occurrences(counts_L, together_LL)
 
-    def regrouped(self, regrouping: Regrouping, counts_M: NDArray[np.int64]) -> "Occurrences":
+    def regrouped(
+        self, regrouping: Regrouping, counts_M: NDArray[np.int64]
+    ) -> "Occurrences":
         """Return the counts of fewer labels; a merged label has the sum of its parts.
 
         Args:

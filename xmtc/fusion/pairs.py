@@ -37,7 +37,9 @@ class Pairs:
         return self.label_ids_NK >= 0
 
     @classmethod
-    def of(cls, scored: Sequence[Scored], k: int, also: NDArray[np.integer] | None = None) -> "Pairs":
+    def of(
+        cls, scored: Sequence[Scored], k: int, also: NDArray[np.integer] | None = None
+    ) -> "Pairs":
         """Unite each scorer's k best labels, and take all scorers' scores of them.
 
         Args:
@@ -48,7 +50,9 @@ class Pairs:
         proposed = [scores.top(k).label_ids_NK for scores in scored]
         if also is not None:
             documents = len(proposed[0])
-            proposed.append(np.broadcast_to(also.astype(np.int32), (documents, len(also))))
+            proposed.append(
+                np.broadcast_to(also.astype(np.int32), (documents, len(also)))
+            )
         ids_NK = _distinct(np.concatenate(proposed, axis=1))
         return cls(ids_NK, np.stack([scores.at(ids_NK) for scores in scored]))
 
@@ -60,7 +64,9 @@ class Pairs:
         scores = []
         for part in parts:
             missing = width - part.label_ids_NK.shape[1]
-            label_ids.append(np.pad(part.label_ids_NK, ((0, 0), (0, missing)), constant_values=-1))
+            label_ids.append(
+                np.pad(part.label_ids_NK, ((0, 0), (0, missing)), constant_values=-1)
+            )
             scores.append(np.pad(part.scores_SNK, ((0, 0), (0, 0), (0, missing))))
         return cls(np.concatenate(label_ids), np.concatenate(scores, axis=1))
 
@@ -97,11 +103,15 @@ class Pairs:
         """Read the scores by each scorer's map, unless they are read already."""
         read = list(self.read)
         missing = slice(len(read), None)
-        for log_odds_map, scores_NK in zip(maps[missing], self.scores_SNK[missing], strict=True):
+        for log_odds_map, scores_NK in zip(
+            maps[missing], self.scores_SNK[missing], strict=True
+        ):
             read.append((log_odds_map, log_odds_map.inputs(scores_NK, self.used)))
         return replace(self, read=tuple(read))
 
-    def inputs(self, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]) -> NDArray[np.float64]:
+    def inputs(
+        self, maps: Sequence[LogOdds], counts_L: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
         """Compute the inputs of the regression, (4 · S + 2, N, K): four per scorer, the label's count, and 1."""
         counts_NK = np.log1p(counts_L[self.label_ids_NK])
         intercepts_NK = np.ones(counts_NK.shape)

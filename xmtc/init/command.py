@@ -29,9 +29,13 @@ def seconds_of(budget: str) -> float:
         ConfigError: the budget is invalid.
     """
     text = str(budget).strip().lower()  # Python callers may give a number
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    seconds = sum(
+        float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)
+    )
     if not seconds or _PART.sub("", text):
-        raise ConfigError(f"budget {budget}: give hours, minutes or seconds above 0, such as 10m, 1h or 1h30m")
+        raise ConfigError(
+            f"budget {budget}: give hours, minutes or seconds above 0, such as 10m, 1h or 1h30m"
+        )
     return seconds
 
 
@@ -42,7 +46,12 @@ def name_of(data: str) -> str:
 
 
 def write_config(
-    data: str, answers: Answers, *, budget: str = DEFAULT_BUDGET, name: str | None = None, output: Path | None = None
+    data: str,
+    answers: Answers,
+    *,
+    budget: str = DEFAULT_BUDGET,
+    name: str | None = None,
+    output: Path | None = None,
 ) -> Path:
     """Choose and write a configuration, and print a summary.
 
@@ -83,7 +92,9 @@ def with_more_files(config: Path, names: Sequence[str]) -> str:
     """
     source = load_config(RunConfig, config).data.source
     if not isinstance(source, TableConfig):
-        raise ConfigError(f"{config}: --add: a source of the kind {source.kind} has no files to add to; leave it out")
+        raise ConfigError(
+            f"{config}: --add: a source of the kind {source.kind} has no files to add to; leave it out"
+        )
     train = source.files.train
     files = [train] if isinstance(train, str) else list(train)
     files += [name for name in names if name not in files]
@@ -92,7 +103,9 @@ def with_more_files(config: Path, names: Sequence[str]) -> str:
 
 def _check_free(output: Path) -> None:
     if output.exists():
-        raise ConfigError(f"{output} already exists: give another name with -o, or delete it")
+        raise ConfigError(
+            f"{output} already exists: give another name with -o, or delete it"
+        )
 
 
 def config_for(data: str, budget: str | None = None) -> Path:
@@ -107,17 +120,25 @@ def config_for(data: str, budget: str | None = None) -> Path:
     """
     config = Path(f"{name_of(data)}.yaml")
     if not config.exists():
-        return write_config(data, Answers(), budget=budget or DEFAULT_BUDGET, output=config)
+        return write_config(
+            data, Answers(), budget=budget or DEFAULT_BUDGET, output=config
+        )
     if budget is not None:
-        print_line(f"warning: --budget {budget} has no effect: {config} exists; delete it to choose again")
+        print_line(
+            f"warning: --budget {budget} has no effect: {config} exists; delete it to choose again"
+        )
     source = load_config(RunConfig, config).data.source
     files_read = (
-        {resolve_links(path) for _, path in source.files.by_split()} if isinstance(source, TableConfig) else set[Path]()
+        {resolve_links(path) for _, path in source.files.by_split()}
+        if isinstance(source, TableConfig)
+        else set[Path]()
     )
     names = [name for names in find_files(data).by_split.values() for name in names]
     unread = [name for name in names if resolve_links(Path(name)) not in files_read]
     if len(unread) == len(names):
-        raise ConfigError(f"{config}: exists, and reads other data than {data}; give a name by xmtc init --name")
+        raise ConfigError(
+            f"{config}: exists, and reads other data than {data}; give a name by xmtc init --name"
+        )
     for name in unread:
         print_line(f"warning: {config} does not read {name}")
     print_line(f"using the existing configuration {config}")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _WIDTH = 58  # comments begin here, where lines are not longer
 
 
-def commented_yaml(tree: Mapping[str, Any], why: Mapping[str, str], header: list[str]) -> str:
+def commented_yaml(
+    tree: Mapping[str, Any], why: Mapping[str, str], header: list[str]
+) -> str:
     """Format the configuration as text.
 
     Args:
@@ -28,16 +30,29 @@ def commented_yaml(tree: Mapping[str, Any], why: Mapping[str, str], header: list
     """
     lines = [f"# {line}".rstrip() for line in header]
     for key, value in tree.items():
-        lines += ["" if isinstance(value, Mapping) else None, *_lines(key, value, why, (), 0)]
+        lines += [
+            "" if isinstance(value, Mapping) else None,
+            *_lines(key, value, why, (), 0),
+        ]
     return "\n".join(line for line in lines if line is not None) + "\n"
 
 
-def _lines(key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...], depth: int) -> list[str]:
+def _lines(
+    key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...], depth: int
+) -> list[str]:
     """Format a key and its value: nested sections as blocks, everything else in one line."""
     path, pad = (*above, key), "  " * depth
     reason = why.get(".".join(path))
-    if isinstance(value, Mapping) and depth < 3 and not (set(value) == {"kind"} or _is_small(value, path, why)):
-        below = [line for name, inner in value.items() for line in _lines(name, inner, why, path, depth + 1)]
+    if (
+        isinstance(value, Mapping)
+        and depth < 3
+        and not (set(value) == {"kind"} or _is_small(value, path, why))
+    ):
+        below = [
+            line
+            for name, inner in value.items()
+            for line in _lines(name, inner, why, path, depth + 1)
+        ]
         return [_with(f"{pad}{key}:", reason), *below]
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         items = [
@@ -48,7 +63,9 @@ def _lines(key: str, value: Any, why: Mapping[str, str], above: tuple[str, ...],
     return [_with(f"{pad}{key}: {_flow(value)}", reason)]
 
 
-def _is_small(value: Mapping[str, Any], path: tuple[str, ...], why: Mapping[str, str]) -> bool:
+def _is_small(
+    value: Mapping[str, Any], path: tuple[str, ...], why: Mapping[str, str]
+) -> bool:
     """Whether a section fits in one line, because nothing in it has a reason."""
     below = ".".join(path) + "."
     flat = not any(isinstance(inner, Mapping | list) for inner in value.values())
@@ -56,13 +73,23 @@ def _is_small(value: Mapping[str, Any], path: tuple[str, ...], why: Mapping[str,
 
 
 def _with(line: str, reason: str | None) -> str:
-    return line if reason is None else f"{line:<{_WIDTH}}  # {' '.join(reason.splitlines())}"
+    return (
+        line
+        if reason is None
+        else f"{line:<{_WIDTH}}  # {' '.join(reason.splitlines())}"
+    )
 
 
 def _flow(value: Any) -> str:
     """Format a value in one line; letters are escaped only if one of them ends a line, such as U+0085."""
     shown = len(json.dumps(value, ensure_ascii=False).splitlines()) == 1
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=shown, width=10_000, sort_keys=False)
+    text = yaml.safe_dump(
+        value,
+        default_flow_style=True,
+        allow_unicode=shown,
+        width=10_000,
+        sort_keys=False,
+    )
     return text.removesuffix("\n").removesuffix("...").rstrip()
 
 
@@ -84,7 +111,9 @@ def reasons(plan: "Plan") -> dict[str, str]:
     cut = float(np.mean(plan.lengths > plan.choice.candidate.max_length))
     training = "trains too" if encoder_use(plan.config).trains else "frozen"
     words = plan.config.data.words
-    said = ["pairs of words too"] * (words.ngrams > 1) + ["inflected words share a term"] * (words.stems > 0)
+    said = ["pairs of words too"] * (words.ngrams > 1) + [
+        "inflected words share a term"
+    ] * (words.stems > 0)
     languages = "many languages" if plan.encoder == MULTILINGUAL else "English"
     why = {
         "data.source.columns.text": roles.why["text"],

@@ -89,9 +89,15 @@ class DataFiles:
         by_split = dict(self.by_split)
         unlabelled: list[Path] = []
         for split in by_split.keys() - {"train"}:
-            lacking = [name for name in by_split[split] if columns_of(self.local[name]).isdisjoint(labels)]
+            lacking = [
+                name
+                for name in by_split[split]
+                if columns_of(self.local[name]).isdisjoint(labels)
+            ]
             unlabelled += [self.local[name] for name in lacking]
-            by_split[split] = tuple(name for name in by_split[split] if name not in lacking)
+            by_split[split] = tuple(
+                name for name in by_split[split] if name not in lacking
+            )
         by_split = {split: names for split, names in by_split.items() if names}
         return replace(self, by_split=by_split, unlabelled=unlabelled)
 
@@ -116,9 +122,13 @@ def find_files(data: str) -> DataFiles:
     local = fetch(data)
     if local.is_dir():
         if _format_of_export(local) is not None:
-            return DataFiles(data, {"train": (data,)}, {data: local}, _settings_of(local, data))
+            return DataFiles(
+                data, {"train": (data,)}, {data: local}, _settings_of(local, data)
+            )
         return _in_folder(data, local)
-    return DataFiles(data, {"train": (data,)}, {data: local}, _settings_of(check_file(local), data))
+    return DataFiles(
+        data, {"train": (data,)}, {data: local}, _settings_of(check_file(local), data)
+    )
 
 
 def _format_of_export(path: Path) -> ExportSettings | None:
@@ -126,7 +136,9 @@ def _format_of_export(path: Path) -> ExportSettings | None:
     export = recognised(path)
     if export is None:
         return None
-    return next(settings for settings in EXPORT_SETTINGS if settings.kind == export.identity)
+    return next(
+        settings for settings in EXPORT_SETTINGS if settings.kind == export.identity
+    )
 
 
 def _settings_of(path: Path, data: str) -> TableSettings | ExportSettings:
@@ -160,15 +172,26 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
     """Find the files of a folder, or of its subfolder `data`, by the beginning of their names."""
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _saved_dataset(data, folder)
-    splits = {split: folder / name for split, names in _SPLITS.items() for name in names if (folder / name).is_dir()}
+    splits = {
+        split: folder / name
+        for split, names in _SPLITS.items()
+        for name in names
+        if (folder / name).is_dir()
+    }
     if "train" in splits and _format_of_export(splits["train"]) is not None:
         by_split = {split: [part] for split, part in splits.items()}
         return _named(data, folder, by_split, _settings_of(splits["train"], data))
-    parts = [path for path in sorted(folder.iterdir()) if path.is_file() and _PART.match(path.name)]
+    parts = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and _PART.match(path.name)
+    ]
     if parts:
         return _named(data, folder, {"train": parts}, _settings_of(parts[0], data))
     places = [place for place in (folder, folder / "data") if place.is_dir()]
-    files = [path for place in places for path in sorted(place.iterdir()) if path.is_file()]
+    files = [
+        path for place in places for path in sorted(place.iterdir()) if path.is_file()
+    ]
     tables = [path for path in files if table_of(path) is not None]
     if not tables:
         raise DataError(
@@ -176,9 +199,13 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
             "give the file itself"
         )
     beside = [path for path in files if path.parent == tables[0].parent]
-    found = _by_split(data, folder, [path for path in beside if path in tables], _vocabularies(beside))
+    found = _by_split(
+        data, folder, [path for path in beside if path in tables], _vocabularies(beside)
+    )
     left_out = sorted(set(tables) - set(found.local.values()))
-    return replace(found, left_out=[path.relative_to(folder).as_posix() for path in left_out])
+    return replace(
+        found, left_out=[path.relative_to(folder).as_posix() for path in left_out]
+    )
 
 
 def _listed(paths: Iterable[Path]) -> str:
@@ -188,7 +215,11 @@ def _listed(paths: Iterable[Path]) -> str:
 
 def _vocabularies(files: Sequence[Path]) -> list[Path]:
     names = (*_LABEL_FILES, *_VOCABULARIES)
-    return [path for path in files if ending_of(path) in SKOS_FORMATS and _stem(path) in names]
+    return [
+        path
+        for path in files
+        if ending_of(path) in SKOS_FORMATS and _stem(path) in names
+    ]
 
 
 def _saved_dataset(data: str, folder: Path) -> DataFiles:
@@ -225,10 +256,14 @@ def _written_list(path: Path, key: str) -> list[Any] | None:
         return read_json(path).get(key)
 
 
-def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Path]) -> DataFiles:
+def _by_split(
+    data: str, folder: Path, files: list[Path], vocabularies: list[Path]
+) -> DataFiles:
     """Divide the files of a folder into documents by split, and files of labels."""
     labels = [path for path in files if _stem(path) in _LABEL_FILES] + vocabularies
-    by_split = {split: [path for path in files if _split_of(path) == split] for split in _SPLITS}
+    by_split = {
+        split: [path for path in files if _split_of(path) == split] for split in _SPLITS
+    }
     rest = [path for path in files if path not in labels and _split_of(path) is None]
     if not by_split["train"] and len(rest) == 1:
         by_split["train"] = rest
@@ -237,7 +272,9 @@ def _by_split(data: str, folder: Path, files: list[Path], vocabularies: list[Pat
             f"{data}: no file of this folder is named train: {_listed(files)}; rename one, or give the file of "
             "documents itself"
         )
-    return _named(data, folder, by_split, _settings_of(by_split["train"][0], data), labels[:1])
+    return _named(
+        data, folder, by_split, _settings_of(by_split["train"][0], data), labels[:1]
+    )
 
 
 def _named(
@@ -256,7 +293,9 @@ def _named(
     used = [path for paths in (*by_split.values(), labels) for path in paths]
     return DataFiles(
         place=data,
-        by_split={split: tuple(map(name, paths)) for split, paths in by_split.items() if paths},
+        by_split={
+            split: tuple(map(name, paths)) for split, paths in by_split.items() if paths
+        },
         local={name(path): path for path in used},
         settings=settings,
         labels=name(labels[0]) if labels else None,
@@ -294,8 +333,14 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
     for row in sound(format.rows(path, None)):
         for column in TERMS if syntax else row.cells:
             with suppress(ValueError):  # the column holds no labels
-                shared[column] |= labels.intersection(labels_of(row.cells.get(column))[0])
-    label = max(shared, key=lambda column: (len(shared[column]), column == "label"), default="label")
+                shared[column] |= labels.intersection(
+                    labels_of(row.cells.get(column))[0]
+                )
+    label = max(
+        shared,
+        key=lambda column: (len(shared[column]), column == "label"),
+        default="label",
+    )
     if syntax:
         return {"label": label, "parents": TERMS[label]}
     others = [column for column in shared if column != label]

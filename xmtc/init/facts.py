@@ -30,7 +30,9 @@ _FIRST = 50_000
 """Rows from which the sample is drawn …"""
 _SECONDS = 10.0
 """… unless reading them takes longer."""
-_DATE = re.compile(r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*")
+_DATE = re.compile(
+    r"\s*(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?([-/.])\d\d?\1\d{4})(?:[T ]\d+:[\d:.+-]*Z?)?\s*"
+)
 _PARAGRAPH_WORDS = 8
 """Words from which on an item of a list may be a paragraph; labels have fewer."""
 _MOST_WORDS = 50
@@ -66,7 +68,12 @@ class ColumnFacts:
     @cached_property
     def distinct(self) -> int:
         """Number of different cells."""
-        return len({str(cell) if isinstance(cell, list | dict) else cell for cell in self.cells})
+        return len(
+            {
+                str(cell) if isinstance(cell, list | dict) else cell
+                for cell in self.cells
+            }
+        )
 
     @property
     def distinct_share(self) -> float:
@@ -85,7 +92,9 @@ class ColumnFacts:
     @cached_property
     def is_paragraphs(self) -> bool:
         """Whether cells are lists of paragraphs: their items are long and do not repeat."""
-        if self.kind != "list" or not all(isinstance(item, str) for cell in self.cells for item in cell):
+        if self.kind != "list" or not all(
+            isinstance(item, str) for cell in self.cells for item in cell
+        ):
             return False
         items = [item for cell in self.cells for item in cell]
         long = sum(len(item.split()) > _PARAGRAPH_WORDS for item in items)
@@ -110,7 +119,10 @@ class ColumnFacts:
     @property
     def is_indicator(self) -> bool:
         """Whether it holds only 0 and 1, or true and false."""
-        return bool(self.cells) and {str(cell).capitalize() for cell in self.cells} <= ZERO | ONE
+        return (
+            bool(self.cells)
+            and {str(cell).capitalize() for cell in self.cells} <= ZERO | ONE
+        )
 
     def parts(self, separator: str | None) -> Iterator[list[str]]:
         """Yield the labels of each cell, if this is a label column."""
@@ -125,11 +137,17 @@ class ColumnFacts:
         """What seems to separate labels in the cells; None if each cell is one label or a list."""
         if self.kind != "text" or self.is_lists or self.words > _MOST_WORDS:
             return None
-        return separator_of(Counter(cell for cell in self.cells if isinstance(cell, str)))
+        return separator_of(
+            Counter(cell for cell in self.cells if isinstance(cell, str))
+        )
 
     def separator(self) -> str | None:
         """Return the separator of labels in the cells, if there is clear evidence for one."""
-        return self.separation.text if self.separation is not None and self.separation.sure else None
+        return (
+            self.separation.text
+            if self.separation is not None and self.separation.sure
+            else None
+        )
 
 
 def marked(columns: Sequence[ColumnFacts]) -> ColumnFacts:
@@ -170,10 +188,17 @@ class Labels:
     @classmethod
     def of(cls, column: ColumnFacts, separator: str | None) -> "Labels":
         """Count them."""
-        labels_by_row = [list(dict.fromkeys(labels)) for labels in column.parts(separator)]
+        labels_by_row = [
+            list(dict.fromkeys(labels)) for labels in column.parts(separator)
+        ]
         several = sum(len(labels) > 1 for labels in labels_by_row)
         labelled = sum(len(labels) > 0 for labels in labels_by_row)
-        return cls(Counter(chain.from_iterable(labels_by_row)), column.rows, several, column.rows - labelled)
+        return cls(
+            Counter(chain.from_iterable(labels_by_row)),
+            column.rows,
+            several,
+            column.rows - labelled,
+        )
 
     @property
     def repeated(self) -> float:
@@ -193,14 +218,18 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
     """
     sample, first_bad = _sampled(rows)
     if not sample and first_bad is not None:
-        raise DataError(f"{first_bad.where}: {first_bad.reason}; no row can be read, correct the file")
+        raise DataError(
+            f"{first_bad.where}: {first_bad.reason}; no row can be read, correct the file"
+        )
     if not sample:
         raise DataError(f"{place}: no rows; give a file with documents")
     names = dict.fromkeys(name for cells in sample for name in cells)
     return [_facts(name, sample) for name in names]
 
 
-def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], Rejected | None]:
+def _sampled(
+    rows: Iterable[Row | Rejected],
+) -> tuple[list[Mapping[str, Any]], Rejected | None]:
     """Draw a random sample of the first rows, in order; also return the first bad row."""
     draw = random.Random(0)
     begun = perf_counter()
@@ -222,7 +251,10 @@ def _sampled(rows: Iterable[Row | Rejected]) -> tuple[list[Mapping[str, Any]], R
 def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
     """Describe a column by the cells of its commonest kind; one nested cell makes the column nested."""
     raw_cells = [_tried(plain, row.get(name)) for row in rows]
-    cells = [_tried(unwrapped, cell) if isinstance(cell, list | dict) else cell for cell in raw_cells]
+    cells = [
+        _tried(unwrapped, cell) if isinstance(cell, list | dict) else cell
+        for cell in raw_cells
+    ]
     kinds: list[Kind] = [_kind(cell) for cell in cells]
     counts = Counter(kinds)
     del counts["empty"]
@@ -244,13 +276,17 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
 def _words(text: str) -> int:
     """Count words, also in scripts without blanks between them."""
     between_blanks = len(text.split())
-    return between_blanks if text.isascii() else max(between_blanks, len(words_of(text)))
+    return (
+        between_blanks if text.isascii() else max(between_blanks, len(words_of(text)))
+    )
 
 
 def _is_written_list(cell: str) -> bool:
     try:
         return not isinstance(list_in(cell), str)
-    except ValueError:  # a list in a form that is not read, which `choose_roles` refuses
+    except (
+        ValueError
+    ):  # a list in a form that is not read, which `choose_roles` refuses
         return True
 
 

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
-from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL, is_there, others_than_english
+from xmtc.data.pretrained import (
+    DEFAULT_BACKBONE,
+    MULTILINGUAL,
+    is_there,
+    others_than_english,
+)
 from xmtc.data.readers.base import quoted_label
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.errors import DataError
@@ -25,7 +30,17 @@ from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, columns_of, find_files, label_columns
 from xmtc.init.facts import read_facts
-from xmtc.init.recipes import WIDTH, Candidate, Choice, Room, Settings, Task, candidates, choose, lengths_to_try
+from xmtc.init.recipes import (
+    WIDTH,
+    Candidate,
+    Choice,
+    Room,
+    Settings,
+    Task,
+    candidates,
+    choose,
+    lengths_to_try,
+)
 from xmtc.init.roles import Answers, Roles, Surroundings, check_header, choose_roles
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RunConfig
@@ -79,7 +94,9 @@ class Plan:
 
     def text(self, output: Path) -> str:
         """Return the configuration, for a file of this name, as YAML with comments."""
-        return commented_yaml(self.choice.candidate.tree, reasons(self), header(self, output))
+        return commented_yaml(
+            self.choice.candidate.tree, reasons(self), header(self, output)
+        )
 
 
 def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
@@ -130,7 +147,9 @@ def roles_of(files: DataFiles, answers: Answers) -> Roles:
         check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
-    around = Surroundings(export_columns=files.is_export, later_columns=_later_columns(files))
+    around = Surroundings(
+        export_columns=files.is_export, later_columns=_later_columns(files)
+    )
     return choose_roles(columns, answers, files.place, around)
 
 
@@ -138,7 +157,9 @@ def _later_columns(files: DataFiles) -> frozenset[str] | None:
     """Return the columns of test files, which new texts have; None if there are no such files, or of another tool."""
     if files.is_export or "test" not in files.by_split:
         return None
-    return frozenset().union(*(columns_of(files.local[name]) for name in files.by_split["test"]))
+    return frozenset().union(
+        *(columns_of(files.local[name]) for name in files.by_split["test"])
+    )
 
 
 def data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
@@ -160,11 +181,17 @@ def data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
         columns["accepted"] = list(values)
     source: Settings = {
         "kind": files.settings.kind,
-        "files": {split: _one_or_list(names) for split, names in files.by_split.items()},
+        "files": {
+            split: _one_or_list(names) for split, names in files.by_split.items()
+        },
         "columns": {key: value for key, value in columns.items() if value is not None},
     }
     if files.labels is not None:
-        source["labels"] = {"path": files.labels, "closed": False, **label_columns(files, roles)}
+        source["labels"] = {
+            "path": files.labels,
+            "closed": False,
+            **label_columns(files, roles),
+        }
     section: Settings = {"source": source, "corpus": f"corpora/{name}"}
     if roles.task == "single_label":
         section["task"] = "single_label"
@@ -179,14 +206,17 @@ def _data_config(files: DataFiles, section: Settings) -> DataConfig:
     """Make a `data` section with local files, for reading."""
     local = json.loads(json.dumps(section))
     local["source"]["files"] = {
-        split: [str(files.local[name]) for name in names] for split, names in files.by_split.items()
+        split: [str(files.local[name]) for name in names]
+        for split, names in files.by_split.items()
     }
     if files.labels is not None:
         local["source"]["labels"]["path"] = str(files.local[files.labels])
     return adapter(DataConfig).validate_json(json.dumps(local))
 
 
-def check_learnable(found: Survey, roles: Roles, place: str, label_file: str | None) -> None:
+def check_learnable(
+    found: Survey, roles: Roles, place: str, label_file: str | None
+) -> None:
     """Refuse data from which nothing can be learnt.
 
     Raises:
@@ -256,31 +286,47 @@ def _most_pairs() -> float:
 def _are_words(labels: Mapping[str, int]) -> bool:
     """Whether most labels are words, and no codes or abbreviations."""
     first = list(labels)[:_LABELS_LOOKED_AT]
-    words = sum(_WORD.search(label) is not None and not label.isupper() for label in first)
+    words = sum(
+        _WORD.search(label) is not None and not label.isupper() for label in first
+    )
     return words > len(first) / 2
 
 
 def encoder_for(languages: Mapping[str, int]) -> str:
     """Choose a packaged encoder that knows the languages of the texts, if one is installed."""
-    multilingual = others_than_english(languages) > _OTHER_LANGUAGES and is_there(MULTILINGUAL)
+    multilingual = others_than_english(languages) > _OTHER_LANGUAGES and is_there(
+        MULTILINGUAL
+    )
     return MULTILINGUAL if multilingual else DEFAULT_BACKBONE
 
 
-def _measure(options: Sequence[Candidate], ids_N: Sequence[NDArray[np.int32]], lengths: Sequence[int]) -> Speeds:
+def _measure(
+    options: Sequence[Candidate],
+    ids_N: Sequence[NDArray[np.int32]],
+    lengths: Sequence[int],
+) -> Speeds:
     """Measure this machine with the encoders of the recipes, on documents of the data."""
     trained_s: dict[int, float] = {}
     for option in options:
         config = option.config()
         use = encoder_use(config)
         if use.trains and use.trained_length not in trained_s:
-            trained_s |= encoder_seconds(config, ids_N, [use.trained_length], train=True)
+            trained_s |= encoder_seconds(
+                config, ids_N, [use.trained_length], train=True
+            )
     frozen = next(option for option in reversed(options) if option.recipe.encodes)
     encode_s = encoder_seconds(frozen.config(), ids_N, lengths)
-    return Speeds(core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s)
+    return Speeds(
+        core_s=core_seconds(), encode_s=encode_s, head=None, train_s=trained_s
+    )
 
 
 def _choose(
-    options: Sequence[Candidate], found: Survey, lengths: NDArray[np.int64], speeds: Speeds, budget_s: float
+    options: Sequence[Candidate],
+    found: Survey,
+    lengths: NDArray[np.int64],
+    speeds: Speeds,
+    budget_s: float,
 ) -> Choice:
     """Choose the best recipe that fits; a head's speed is measured when the first recipe with it comes up."""
     room = Room(
@@ -293,7 +339,13 @@ def _choose(
     def timed(config: RunConfig, size: Size) -> dict[str, float]:
         head = config.model.head
         if head.scores and head not in head_speeds:
-            head_speeds[head] = head_seconds(config, WIDTH, size.labels, size.labels_per_document)
-        return stage_seconds(config, size, replace(speeds, head=head_speeds.get(head)), WIDTH)
+            head_speeds[head] = head_seconds(
+                config, WIDTH, size.labels, size.labels_per_document
+            )
+        return stage_seconds(
+            config, size, replace(speeds, head=head_speeds.get(head)), WIDTH
+        )
 
-    return choose(options, lambda config: size_of_source(config, found, lengths), timed, room)
+    return choose(
+        options, lambda config: size_of_source(config, found, lengths), timed, room
+    )

@@ -28,7 +28,9 @@ WIDTH = 384
 """Width of the packaged encoders."""
 _POOLED = 256  # with several labels per document, pooled states of more tokens take longer and are no better
 _MANY_LABELS = 1_024  # with more labels, a training step of label attention only computes the logits of a sample
-_SEVERAL_LABELS_LENGTH = 128  # tokens that an encoder reads to train where documents have several labels
+_SEVERAL_LABELS_LENGTH = (
+    128  # tokens that an encoder reads to train where documents have several labels
+)
 _WHOLE = 192  # tokens; an encoder trains on whole documents up to this length, and on random spans of longer ones
 _CROP = 128  # tokens of a span
 _FEW_LABELS = 50  # with at most this many labels, pairs of words add information, and an encoder is worth training
@@ -36,7 +38,9 @@ _ONE_OF = 300  # of which each document has one: pairs of words add information,
 _MANY_DOCUMENTS = 100  # of a label on average, which are worth training an encoder with any number of labels
 _ATTENTION_DOCUMENTS = 1_000  # with more, a layer over pooled states trains in less time and is about as good
 _TREE_DOCUMENTS = 20_000  # with fewer, and more than a few labels, trees add too little for losing their evidence
-_FIT_ON_DEV = 20_000  # up to this many documents, a ninth more is worth fitting scorers twice
+_FIT_ON_DEV = (
+    20_000  # up to this many documents, a ninth more is worth fitting scorers twice
+)
 _TERMS = 300_000  # words and pairs, where labels are few
 
 
@@ -78,7 +82,11 @@ class Task:
     @property
     def wide(self) -> bool:
         """Whether pairs of words take part."""
-        return self.labels <= (_ONE_OF if self.single and self.documents <= self.most_factorised else _FEW_LABELS)
+        return self.labels <= (
+            _ONE_OF
+            if self.single and self.documents <= self.most_factorised
+            else _FEW_LABELS
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +116,18 @@ class Recipe:
         """Make the sections `model`, `plant` and `finetune` of the configuration."""
         scorers = [s for kind in self.scorers for s in _scorers(kind, task)]
         encoder = {"kind": "hugging_face", "name": task.encoder}
-        sections: Settings = {"model": {"encoder": encoder, "head": self.head, "scorers": scorers}}
-        if (plant := self.plant.get("single" if task.single else "several")) is not None:
+        sections: Settings = {
+            "model": {"encoder": encoder, "head": self.head, "scorers": scorers}
+        }
+        if (
+            plant := self.plant.get("single" if task.single else "several")
+        ) is not None:
             sections["plant"] = plant
         finetune = {**(self.single if task.single else self.several), **self.finetune}
         if self.steps is not None:
-            epochs = math.ceil(self.steps * finetune["batch_size"] / max(task.documents, 1))
+            epochs = math.ceil(
+                self.steps * finetune["batch_size"] / max(task.documents, 1)
+            )
             (phase,), (least, most) = finetune["phases"], self.epochs
             finetune["phases"] = [{"epochs": min(max(epochs, least), most), **phase}]
         if self.reads == "tokens" and not task.single and task.labels > _MANY_LABELS:
@@ -144,29 +158,48 @@ def _scorers(kind: str, task: Task) -> list[Settings]:
     """Make the scorers of a kind of `Recipe.scorers`; hidden states also tell what names mean."""
     if kind == "words":
         return _words(task)
-    names = [{"kind": "label_embeddings"}] if kind == "state_neighbours" and task.readable else []
+    names = (
+        [{"kind": "label_embeddings"}]
+        if kind == "state_neighbours" and task.readable
+        else []
+    )
     return [{"kind": kind}, *names]
 
 
 def _words(task: Task) -> list[Settings]:
     linear: Settings = {"kind": "linear", "penalty": 0.1, "prune": 0.2}
     if task.wide and task.documents <= task.most_factorised:
-        linear |= {"weighting": "log_odds", "most_terms": _TERMS, "penalty": 4 if task.single else 1, "prune": 0.1}
+        linear |= {
+            "weighting": "log_odds",
+            "most_terms": _TERMS,
+            "penalty": 4 if task.single else 1,
+            "prune": 0.1,
+        }
     ranked: Settings = {"kind": "ranked_words"}
     useless = task.single or (task.trees and task.documents >= _TREE_DOCUMENTS)
     scorers = [linear, *([] if useless else [ranked]), {"kind": "word_neighbours"}]
     *titles, body = task.fields
     if titles:  # a title says in ten words what a document is about
-        ranked["fields"] = {**dict.fromkeys(titles, 1), body: 2, **dict.fromkeys(task.categories, CATEGORY)}
+        ranked["fields"] = {
+            **dict.fromkeys(titles, 1),
+            body: 2,
+            **dict.fromkeys(task.categories, CATEGORY),
+        }
         linear["fields"] = ranked["fields"]
         scorers += [{"kind": "word_neighbours", "fields": titles}]
     if task.readable:
-        scorers += [{"kind": "label_text"}, *([{"kind": "label_text", "fields": titles}] if titles else [])]
+        scorers += [
+            {"kind": "label_text"},
+            *([{"kind": "label_text", "fields": titles}] if titles else []),
+        ]
     return scorers
 
 
 RECIPES = tuple(
-    Recipe(**recipe) for recipe in yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8"))
+    Recipe(**recipe)
+    for recipe in yaml.safe_load(
+        Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8")
+    )
 )
 """All recipes, from the best to the cheapest."""
 
@@ -179,11 +212,24 @@ def lengths_to_try(percentile: int, window: int) -> list[int]:
 
 def candidates(task: Task, lengths: Sequence[int]) -> Iterator[Candidate]:
     """Yield recipes with lengths, best first; a recipe that encodes nothing has only one length."""
-    trees = task.trees and not task.single and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
-    few = not task.single and task.labels > _FEW_LABELS and task.documents <= _ATTENTION_DOCUMENTS
+    trees = (
+        task.trees
+        and not task.single
+        and (task.documents >= _TREE_DOCUMENTS or task.labels <= _FEW_LABELS)
+    )
+    few = (
+        not task.single
+        and task.labels > _FEW_LABELS
+        and task.documents <= _ATTENTION_DOCUMENTS
+    )
     few_labels = task.single or task.labels <= _FEW_LABELS
     worth = few_labels or task.per_label >= _MANY_DOCUMENTS
-    there = {"gpu": task.gpu and not few_labels, "trees": trees, "few documents": few, "encoder": worth}
+    there = {
+        "gpu": task.gpu and not few_labels,
+        "trees": trees,
+        "few documents": few,
+        "encoder": worth,
+    }
     for recipe in (one for one in RECIPES if all(there[need] for need in one.needs)):
         for max_length in _useful(lengths, recipe, task):
             yield Candidate(recipe, max_length, _tree(task, recipe, max_length))
@@ -195,14 +241,24 @@ def _useful(lengths: Sequence[int], recipe: Recipe, task: Task) -> Sequence[int]
         return lengths[:1]
     if "encoder" in recipe.needs:
         return lengths[:1] if task.single else [min(lengths[0], _SEVERAL_LABELS_LENGTH)]
-    return [length for length in lengths if recipe.reads == "tokens" or task.single or length <= _POOLED]
+    return [
+        length
+        for length in lengths
+        if recipe.reads == "tokens" or task.single or length <= _POOLED
+    ]
 
 
 def _smaller(task: Task, max_length: int) -> Iterator[Candidate]:
     """Yield the cheapest recipe with fewer terms, then with fewer documents."""
     cheapest = RECIPES[-1]
-    halves = (task.documents >> times for times in range(1, task.documents.bit_length()))
-    for terms, documents in [(8_000, None), (4_000, None), *((4_000, half) for half in halves if half >= 1_000)]:
+    halves = (
+        task.documents >> times for times in range(1, task.documents.bit_length())
+    )
+    for terms, documents in [
+        (8_000, None),
+        (4_000, None),
+        *((4_000, half) for half in halves if half >= 1_000),
+    ]:
         tree = _tree(task, cheapest, max_length)
         tree["model"]["scorers"][0]["most_terms"] = terms
         if documents is not None:
@@ -217,7 +273,9 @@ def _tree(task: Task, recipe: Recipe, max_length: int) -> Settings:
     tree = {"name": task.name, "data": data, **recipe.sections(task)}
     if "encoder" in recipe.needs:
         if not task.gpu:
-            tree["model"]["encoder"]["attention"] = "eager"  # for so few tokens, faster than a fused kernel on a CPU
+            tree["model"]["encoder"]["attention"] = (
+                "eager"  # for so few tokens, faster than a fused kernel on a CPU
+            )
         if max_length > _WHOLE:
             tree["finetune"]["crop"], tree["model"]["overlap"] = _CROP, 0
             tree["model"]["encoder"]["window"] = _CROP + 2  # special tokens
@@ -284,11 +342,16 @@ def choose(
         config = candidate.config()
         size = measured(config)
         too_large = _training_problem(config, size, room)
-        last = Choice(candidate, {} if too_large else timed(config, size), passed, fits=True)
+        last = Choice(
+            candidate, {} if too_large else timed(config, size), passed, fits=True
+        )
         problem = too_large or _problem(last, config, size, room)
         if problem is None:
             return last
-        passed = [*passed, f"{candidate.recipe.name} at {candidate.max_length} tokens {problem}"]
+        passed = [
+            *passed,
+            f"{candidate.recipe.name} at {candidate.max_length} tokens {problem}",
+        ]
     assert last is not None, "there are candidates"
     return Choice(last.candidate, last.stages, last.passed_over, fits=False)
 
@@ -301,7 +364,11 @@ def _training_problem(config: RunConfig, size: Size, room: Room) -> str | None:
     needed = sum(label_memory(config, classifier, size).values())
     if encoder_use(config).trains:
         needed = sum(worker_memory(config, classifier, size, world=1).values())
-    return f"needs {needed / 2**30:.1f} GiB of memory" if needed > 0.7 * room.memory else None
+    return (
+        f"needs {needed / 2**30:.1f} GiB of memory"
+        if needed > 0.7 * room.memory
+        else None
+    )
 
 
 def _problem(choice: Choice, config: RunConfig, size: Size, room: Room) -> str | None:

@@ -15,14 +15,48 @@ from xmtc.data.separators import Separator
 from xmtc.errors import DataError
 from xmtc.init.facts import ColumnFacts, Labels, joined, marked
 
-_TITLES = ("title", "headline", "heading", "subject", "summary", "abstract", "name", "entry", "term", "headword")
+_TITLES = (
+    "title",
+    "headline",
+    "heading",
+    "subject",
+    "summary",
+    "abstract",
+    "name",
+    "entry",
+    "term",
+    "headword",
+)
 _TITLE_WORDS = 1.2
 """Least mean number of words of a title; codes are one word each."""
 _TEXT_WORDS = 3
 """Least mean number of words of a text."""
 _LABELS = (
-    *("labels", "label", "tags", "tag", "categories", "category", "classes", "class", "topics", "topic"),
-    *("codes", "code", "subjects", "keywords", "genres", "genre", "target", "targets", "sentiment", "intent", "y"),
+    *(
+        "labels",
+        "label",
+        "tags",
+        "tag",
+        "categories",
+        "category",
+        "classes",
+        "class",
+        "topics",
+        "topic",
+    ),
+    *(
+        "codes",
+        "code",
+        "subjects",
+        "keywords",
+        "genres",
+        "genre",
+        "target",
+        "targets",
+        "sentiment",
+        "intent",
+        "y",
+    ),
 )
 """Usual names of columns of labels, from the clearest."""
 _IDS = ("id", "doc_id", "docid", "document_id", "uid", "uuid", "key", "pmid", "url")
@@ -42,17 +76,56 @@ _CATEGORY_WORDS = 4
 """Most words of a category."""
 _CATEGORY_ROWS = 20
 """Rows that each value of a category has on average, at least."""
-_STATUS = ("answer", "status", "is_accepted", "accepted", "reviewed", "is_reviewed", "verified", "state", "decision")
+_STATUS = (
+    "answer",
+    "status",
+    "is_accepted",
+    "accepted",
+    "reviewed",
+    "is_reviewed",
+    "verified",
+    "state",
+    "decision",
+)
 """Names of columns by which tools say whether somebody accepted the labels."""
 _STATUS_VALUES = 8
 """Most values of such a column."""
-_ACCEPTED = ("accept", "accepted", "true", "1", "yes", "done", "completed", "submitted", "validated", "reviewed", "ok")
+_ACCEPTED = (
+    "accept",
+    "accepted",
+    "true",
+    "1",
+    "yes",
+    "done",
+    "completed",
+    "submitted",
+    "validated",
+    "reviewed",
+    "ok",
+)
 """Values that probably say so."""
 _OF_ANNOTATION = frozenset(
     {
         *_STATUS,
-        *("annotator", "annotators", "annotated_by", "user", "reviewer", "completed_by", "updated_by", "created_by"),
-        *("annotation_id", "lead_time", "created_at", "updated_at", "agreement", "session", "confidence"),
+        *(
+            "annotator",
+            "annotators",
+            "annotated_by",
+            "user",
+            "reviewer",
+            "completed_by",
+            "updated_by",
+            "created_by",
+        ),
+        *(
+            "annotation_id",
+            "lead_time",
+            "created_at",
+            "updated_at",
+            "agreement",
+            "session",
+            "confidence",
+        ),
     }
 )
 """Columns that tools fill in while labels are given."""
@@ -143,7 +216,10 @@ class Surroundings:
 
 
 def choose_roles(
-    columns: Sequence[ColumnFacts], answers: Answers, place: str, around: Surroundings = Surroundings()
+    columns: Sequence[ColumnFacts],
+    answers: Answers,
+    place: str,
+    around: Surroundings = Surroundings(),
 ) -> Roles:
     """Infer the roles of the columns.
 
@@ -164,19 +240,30 @@ def choose_roles(
         answers = replace(
             answers,
             labels=answers.labels or LABELS,
-            id=answers.id or (ID if ID in by_name and _identifies(by_name[ID]) else None),
+            id=answers.id
+            or (ID if ID in by_name and _identifies(by_name[ID]) else None),
         )
     _check_names(columns, answers, place)
     status = accepted_values(columns, answers, place)
     rejected = REJECTED if around.export_columns and REJECTED in by_name else None
-    split = answers.split_column or next((column.name for column in columns if column.is_split), None)
+    split = answers.split_column or next(
+        (column.name for column in columns if column.is_split), None
+    )
 
-    used = {column for column in (answers.labels, answers.id, split, rejected) if column is not None}
+    used = {
+        column
+        for column in (answers.labels, answers.id, split, rejected)
+        if column is not None
+    }
     if status is not None:
         used.add(status[0])
     text = tuple(answers.text) or _text(_without(columns, used), columns, place)
     used.update(text)
-    labels = (answers.labels,) if answers.labels else _labels(_without(columns, used), columns, place)
+    labels = (
+        (answers.labels,)
+        if answers.labels
+        else _labels(_without(columns, used), columns, place)
+    )
     used.update(labels)
     identifier = answers.id or _identifier(_without(columns, used))
     if identifier is not None:
@@ -188,15 +275,22 @@ def choose_roles(
         column = label_facts[0]
     else:
         column = marked(label_facts) if are_marks else joined(label_facts)
-    separator = column.separator() if answers.label_separator is None else answers.label_separator or None
+    separator = (
+        column.separator()
+        if answers.label_separator is None
+        else answers.label_separator or None
+    )
     _check_labels(column, separator, f"{place}: {labels[0]!r}")
     labels_found = Labels.of(column, separator)
     task, task_reason = _task(labels_found, answers.task)
-    candidates = [candidate for candidate in _without(columns, used) if _is_category(candidate)]
+    candidates = [
+        candidate for candidate in _without(columns, used) if _is_category(candidate)
+    ]
     categories = [
         candidate.name
         for candidate in candidates
-        if _is_known_later(candidate.name, around) and not _tells(candidate, column, labels_found, separator)
+        if _is_known_later(candidate.name, around)
+        and not _tells(candidate, column, labels_found, separator)
     ]
     used.update(categories)
     return Roles(
@@ -205,7 +299,9 @@ def choose_roles(
         labels=labels,
         label_cells="marks" if are_marks or len(labels) == 1 else "labels",
         rejected=rejected,
-        null_labels="unjudged" if len(labels) == 1 and column.has_nulls_and_empty_lists else "none",
+        null_labels="unjudged"
+        if len(labels) == 1 and column.has_nulls_and_empty_lists
+        else "none",
         status=status,
         id=identifier,
         split=split,
@@ -230,7 +326,9 @@ def _is_known_later(name: str, around: Surroundings) -> bool:
     return name.lower() not in _OF_ANNOTATION
 
 
-def accepted_values(columns: Sequence[ColumnFacts], answers: Answers, place: str) -> tuple[str, tuple[str, ...]] | None:
+def accepted_values(
+    columns: Sequence[ColumnFacts], answers: Answers, place: str
+) -> tuple[str, tuple[str, ...]] | None:
     """Return the column that says whether labels were accepted, with the values that count.
 
     Raises:
@@ -247,12 +345,21 @@ def accepted_values(columns: Sequence[ColumnFacts], answers: Answers, place: str
     if answers.accept == "all":
         return None
     for column in columns:
-        if column.name.lower() not in _STATUS or column.name in answers.columns() or column.distinct < 2:
+        if (
+            column.name.lower() not in _STATUS
+            or column.name in answers.columns()
+            or column.distinct < 2
+        ):
             continue
         counts = Counter(str(cell) for cell in column.cells).most_common(_STATUS_VALUES)
         if column.distinct <= _STATUS_VALUES:
-            shown = ", ".join(f"{quoted_label(value)} {number:,}" for value, number in counts)
-            likely = next((value for value, _ in counts if value.lower() in _ACCEPTED), counts[0][0])
+            shown = ", ".join(
+                f"{quoted_label(value)} {number:,}" for value, number in counts
+            )
+            likely = next(
+                (value for value, _ in counts if value.lower() in _ACCEPTED),
+                counts[0][0],
+            )
             raise DataError(
                 f"{place}: the column {column.name!r} may say whether labels were accepted ({shown}); give "
                 f"--accept '{column.name}={likely}' to leave the other documents out, or --accept all"
@@ -266,7 +373,9 @@ def _without(columns: Sequence[ColumnFacts], names: set[str]) -> list[ColumnFact
 
 def _has_name(column: ColumnFacts) -> bool:
     """Whether a configuration can name the column; pandas writes its index without a name."""
-    return bool(column.name) and not any("\ud800" <= letter <= "\udfff" for letter in column.name)
+    return bool(column.name) and not any(
+        "\ud800" <= letter <= "\udfff" for letter in column.name
+    )
 
 
 def _check_labels(column: ColumnFacts, separator: str | None, where: str) -> None:
@@ -279,7 +388,11 @@ def _check_labels(column: ColumnFacts, separator: str | None, where: str) -> Non
 
 
 def _how_written(
-    column: ColumnFacts, labels: Sequence[str], found: Labels, separator: str | None, are_marks: bool
+    column: ColumnFacts,
+    labels: Sequence[str],
+    found: Labels,
+    separator: str | None,
+    are_marks: bool,
 ) -> str:
     """Say in words how labels are written in the rows."""
     if separator:
@@ -311,9 +424,13 @@ def _is_named_by_a_cell(column: ColumnFacts) -> bool:
     if is_text or column.words > _MOST_WORDS or column.kind != "text":
         return is_text
     separator = column.separator()
-    parts = next(ColumnFacts(column.name, "text", [column.name], 1).parts(separator), [])
+    parts = next(
+        ColumnFacts(column.name, "text", [column.name], 1).parts(separator), []
+    )
     counts = Labels.of(column, separator).counts
-    least = 2 if separator == " " else 1  # short texts may contain the name of their column
+    least = (
+        2 if separator == " " else 1
+    )  # short texts may contain the name of their column
     return len(parts) >= least and all(counts[part] > 1 for part in parts)
 
 
@@ -325,24 +442,42 @@ def _check_names(columns: Sequence[ColumnFacts], answers: Answers, place: str) -
         if name not in present:
             raise DataError(f"{place}: {no_column(name, present)}")
         if named.count(name) > 1:
-            raise DataError(f"{place}: the column {name!r} is named twice; name it for one purpose")
+            raise DataError(
+                f"{place}: the column {name!r} is named twice; name it for one purpose"
+            )
 
 
-def _text(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
+def _text(
+    candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str
+) -> tuple[str, ...]:
     """Choose the column with the longest texts, preceded by a title if there is one; lists of labels come last."""
-    titles = [column for column in candidates if column.words >= _TITLE_WORDS and column.distinct_share > 0.5]
+    titles = [
+        column
+        for column in candidates
+        if column.words >= _TITLE_WORDS and column.distinct_share > 0.5
+    ]
     titles += [column for column in candidates if column.is_paragraphs]
     texts = [column for column in titles if column.words >= _TEXT_WORDS]
     if not texts:
-        raise DataError(f"{place}: no column looks like text; name it with --text. {describe(columns)}")
-    longest = max(texts, key=lambda column: (not (column.is_lists and _may_be_labels(column)), column.words))
+        raise DataError(
+            f"{place}: no column looks like text; name it with --text. {describe(columns)}"
+        )
+    longest = max(
+        texts,
+        key=lambda column: (
+            not (column.is_lists and _may_be_labels(column)),
+            column.words,
+        ),
+    )
     for column in titles:
         if column.name.lower() in _TITLES and column is not longest:
             return (column.name, longest.name)
     return (longest.name,)
 
 
-def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str) -> tuple[str, ...]:
+def _labels(
+    candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str
+) -> tuple[str, ...]:
     """Choose the column whose values repeat. Of several, prefer one with a usual name, then a list, then the first.
 
     Where there is none, a list is the labels, or three or more columns of 0 and 1.
@@ -357,7 +492,9 @@ def _labels(candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], p
     indicators = [column.name for column in candidates if column.is_indicator]
     if len(indicators) >= _SEVERAL_INDICATORS:
         return tuple(indicators)
-    raise DataError(f"{place}: no column looks like labels; name it with --labels. {describe(columns)}")
+    raise DataError(
+        f"{place}: no column looks like labels; name it with --labels. {describe(columns)}"
+    )
 
 
 def _numbered(candidates: Sequence[ColumnFacts]) -> tuple[str, ...]:
@@ -365,7 +502,12 @@ def _numbered(candidates: Sequence[ColumnFacts]) -> tuple[str, ...]:
     by_stem: defaultdict[str, list[str]] = defaultdict(list)
     for column in candidates:
         match = _NUMBERED.fullmatch(column.name)
-        if match is not None and match[1].lower() in _LABELS and column.kind == "text" and not column.is_indicator:
+        if (
+            match is not None
+            and match[1].lower() in _LABELS
+            and column.kind == "text"
+            and not column.is_indicator
+        ):
             by_stem[match[1]].append(column.name)
     return next((tuple(names) for names in by_stem.values() if len(names) > 1), ())
 
@@ -400,7 +542,10 @@ def _may_be_labels(column: ColumnFacts) -> bool:
     if column.is_indicator and not has_usual_name:
         return False
     if column.kind == "number":
-        return has_usual_name or (column.distinct_share < 0.05 and all(_is_whole(cell) for cell in column.cells))
+        return has_usual_name or (
+            column.distinct_share < 0.05
+            and all(_is_whole(cell) for cell in column.cells)
+        )
     separator = column.separator()
     labels = Labels.of(column, separator)
     short = sum(len(label.split()) <= _SHORT_WORDS for label in labels.counts)
@@ -423,9 +568,14 @@ def _identifier(candidates: Sequence[ColumnFacts]) -> str | None:
 
 
 def _identifies(column: ColumnFacts) -> bool:
-    if column.kind not in ("text", "number") or not len(column.cells) == column.rows == column.distinct:
+    if (
+        column.kind not in ("text", "number")
+        or not len(column.cells) == column.rows == column.distinct
+    ):
         return False
-    return all(" " not in str(cell) and len(str(cell)) <= _LONGEST_ID for cell in column.cells)
+    return all(
+        " " not in str(cell) and len(str(cell)) <= _LONGEST_ID for cell in column.cells
+    )
 
 
 def _is_category(column: ColumnFacts) -> bool:
@@ -435,14 +585,24 @@ def _is_category(column: ColumnFacts) -> bool:
     are two values or more, and each occurs in 20 rows on average.
     """
     cells = column.cells
-    if column.kind != "text" or column.is_indicator or "=" in column.name or len(cells) < column.rows / 2:
+    if (
+        column.kind != "text"
+        or column.is_indicator
+        or "=" in column.name
+        or len(cells) < column.rows / 2
+    ):
         return False
     if not 2 <= column.distinct <= len(cells) / _CATEGORY_ROWS:
         return False
-    return all(len(cell.split()) <= _CATEGORY_WORDS and not NUMERIC.fullmatch(cell) for cell in cells)
+    return all(
+        len(cell.split()) <= _CATEGORY_WORDS and not NUMERIC.fullmatch(cell)
+        for cell in cells
+    )
 
 
-def _tells(column: ColumnFacts, labels: ColumnFacts, found: Labels, separator: str | None) -> bool:
+def _tells(
+    column: ColumnFacts, labels: ColumnFacts, found: Labels, separator: str | None
+) -> bool:
     """Whether values are labels, or nearly all documents of a label have the same one: its name, or its group.
 
     Such a column is not known before the labels are.
@@ -451,7 +611,9 @@ def _tells(column: ColumnFacts, labels: ColumnFacts, found: Labels, separator: s
         return True
     value_of_row = dict(zip(column.places, column.cells, strict=True))
     values_by_label: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for place, labels_of_row in zip(labels.places, labels.parts(separator), strict=True):
+    for place, labels_of_row in zip(
+        labels.places, labels.parts(separator), strict=True
+    ):
         if place in value_of_row:
             for label in labels_of_row:
                 values_by_label[label][value_of_row[place]] += 1
@@ -465,9 +627,15 @@ def _task(found: Labels, answer: Task | None) -> tuple[Task, str]:
     if answer is not None:
         return answer, "as requested"
     if found.several:
-        return "multi_label", f"{found.several / found.rows:.0%} of the documents have more than one label"
+        return (
+            "multi_label",
+            f"{found.several / found.rows:.0%} of the documents have more than one label",
+        )
     if found.none:
-        return "multi_label", f"{found.none / found.rows:.0%} of the documents have no label"
+        return (
+            "multi_label",
+            f"{found.none / found.rows:.0%} of the documents have no label",
+        )
     return "single_label", "each document has exactly one label"
 
 
@@ -478,7 +646,9 @@ def separation_notes(roles: Roles) -> list[str]:
         return []
     examples = " and ".join(quoted_label(cell) for cell in separation.examples)
     if roles.separator is not None:
-        return [f"labels are separated by {separation.name}, as in {examples}; --label-separator names another one"]
+        return [
+            f"labels are separated by {separation.name}, as in {examples}; --label-separator names another one"
+        ]
     return [
         f"warning: {separation.joined:,} of {separation.cells:,} different cells of labels hold {separation.name}, "
         f"such as {examples}; the evidence is thin, so that each is one label; to split them, give "
@@ -489,7 +659,10 @@ def separation_notes(roles: Roles) -> list[str]:
 def describe(columns: Sequence[ColumnFacts]) -> str:
     """Describe each column's kind, number of words and number of distinct values, without showing any value."""
     rows = columns[0].rows if columns else 0
-    shown = [f"{shown_column(column.name)} ({_content(column)}, {column.distinct:,} different)" for column in columns]
+    shown = [
+        f"{shown_column(column.name)} ({_content(column)}, {column.distinct:,} different)"
+        for column in columns
+    ]
     return f"The columns of {rows:,} rows: {', '.join(shown)}"
 
 

@@ -21,14 +21,23 @@ _LONGEST_LINE = 1000
 
 def summary(plan: Plan) -> list[str]:
     """Summarise findings and choice, for the terminal."""
-    return [*_data(plan), *_doubts(plan), *_counted(plan), machine(), *_columns(plan), *_recipe(plan)]
+    return [
+        *_data(plan),
+        *_doubts(plan),
+        *_counted(plan),
+        machine(),
+        *_columns(plan),
+        *_recipe(plan),
+    ]
 
 
 def _data(plan: Plan) -> list[str]:
     """Say how many documents and labels there are, and which columns hold them."""
     found = plan.found
     roles = plan.roles
-    splits = ", ".join(f"{split} {number:,}" for split, number in found.documents.items())
+    splits = ", ".join(
+        f"{split} {number:,}" for split, number in found.documents.items()
+    )
     about = "" if found.exact else "about "
     texts = " + ".join(map(shown_column, roles.text))
     labels = ", ".join(map(shown_column, roles.labels))
@@ -60,7 +69,10 @@ def label_doubts(found: Survey, roles: Roles) -> list[str]:
     alone = roles.found.several <= (1 - ONE_LABEL) * roles.found.rows
     asked = roles.separation is not None  # `separation_notes` says it with more detail
     return warnings_of(
-        found.label_counts, alone=alone, joined=alone and not asked, relabelled=found.relabelled if alone else 0.0
+        found.label_counts,
+        alone=alone,
+        joined=alone and not asked,
+        relabelled=found.relabelled if alone else 0.0,
     )
 
 
@@ -77,16 +89,22 @@ def _counted(plan: Plan) -> list[str]:
         f"documents without labels, {bare}": found.bare,
         "documents that nobody has judged, or whose labels were refused, left out": found.unjudged,
         "rows that are not documents, skipped": found.rejected,
-        "labels without a name in the label file": found.labels - found.named if plan.files.labels else 0,
+        "labels without a name in the label file": found.labels - found.named
+        if plan.files.labels
+        else 0,
         "documents that repeat an earlier text": found.repeated,
         "dev or test documents that repeat a training text, dropped": found.leaked,
     }
-    return [f"{found.part}{number:,} {what}" for what, number in counts.items() if number]
+    return [
+        f"{found.part}{number:,} {what}" for what, number in counts.items() if number
+    ]
 
 
 def machine() -> str:
     """Describe cores, memory, disk and GPUs in words."""
-    gpus = [torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count())]
+    gpus = [
+        torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count())
+    ]
     disk = shutil.disk_usage(Path.cwd()).free / 2**30
     memory = psutil.virtual_memory().available / 2**30
     return (
@@ -108,21 +126,31 @@ def _columns(plan: Plan) -> list[str]:
         lines.append(f"not read: {', '.join(map(shown_column, roles.unused))}")
     if plan.files.unlabelled:
         names = ", ".join(path.name for path in plan.files.unlabelled)
-        lines.append(f"not read, because without labels: {names}; xmtc score predicts them")
+        lines.append(
+            f"not read, because without labels: {names}; xmtc score predicts them"
+        )
     if plan.files.left_out:
         names = ", ".join(plan.files.left_out)
-        lines.append(f"warning: left out, not named train, dev, test or labels: {names}"[:_LONGEST_LINE])
+        lines.append(
+            f"warning: left out, not named train, dev, test or labels: {names}"[
+                :_LONGEST_LINE
+            ]
+        )
     return lines
 
 
 def _recipe(plan: Plan) -> list[str]:
     """Name the recipe and what it is expected to take."""
     choice = plan.choice
-    stages = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items())
+    stages = ", ".join(
+        f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items()
+    )
     lines = [
         f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens",
         f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})",
     ]
     if not choice.fits:
-        lines.append("nothing fits this budget and machine: this is the cheapest recipe; give a larger budget")
+        lines.append(
+            "nothing fits this budget and machine: this is the cheapest recipe; give a larger budget"
+        )
     return lines

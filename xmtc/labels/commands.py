@@ -13,20 +13,38 @@ from xmtc.track.console import print_line
 if TYPE_CHECKING:
     from xmtc.labels.vocabulary import VocabularyChange
 
-labels_app = typer.Typer(no_args_is_help=True, help="Change the labels of an exported model, without training.")
+labels_app = typer.Typer(
+    no_args_is_help=True,
+    help="Change the labels of an exported model, without training.",
+)
 labels = Command("labels", "Change", labels_app)
 
 Output = Annotated[
-    str, typer.Option("--output", "-o", help="Directory or URI of the new model; replaces a model there.")
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Directory or URI of the new model; replaces a model there.",
+    ),
 ]
-Column = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with it \\[default: as in training].")]
-Parents = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with broader labels.")]
+Column = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column with it \\[default: as in training]."),
+]
+Parents = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column with broader labels.")
+]
 
 
 @labels_app.command("add")
 def labels_add(
     model: ModelDir,
-    file: Annotated[Path, typer.Argument(metavar="LABELS", help="JSON lines: label, name and optionally description.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LABELS", help="JSON lines: label, name and optionally description."
+        ),
+    ],
     output: Output,
 ) -> None:
     """Add labels to a model, from their names alone."""
@@ -44,7 +62,10 @@ def labels_add(
 @labels_app.command("remove")
 def labels_remove(
     model: ModelDir,
-    labels: Annotated[list[str], typer.Argument(metavar="LABEL", help="Labels, or @FILE with one per line.")],
+    labels: Annotated[
+        list[str],
+        typer.Argument(metavar="LABEL", help="Labels, or @FILE with one per line."),
+    ],
     output: Output,
 ) -> None:
     """Remove labels; the other labels keep their scores."""
@@ -54,14 +75,22 @@ def labels_remove(
 
     with published_model(output) as folder:
         result = remove_labels(model, read_labels(labels) or (), folder)
-    _print_result(output, f"labels removed: {result.changed:,}, left: {result.labels:,}", result.notes)
+    _print_result(
+        output,
+        f"labels removed: {result.changed:,}, left: {result.labels:,}",
+        result.notes,
+    )
 
 
 @labels_app.command("rename")
 def labels_rename(
     model: ModelDir,
     pairs: Annotated[
-        list[str], typer.Argument(metavar="OLD=NEW", help="Pairs, or @FILE with OLD, a tab and NEW on each line.")
+        list[str],
+        typer.Argument(
+            metavar="OLD=NEW",
+            help="Pairs, or @FILE with OLD, a tab and NEW on each line.",
+        ),
     ],
     output: Output,
 ) -> None:
@@ -92,22 +121,34 @@ def labels_merge(
 
     with published_model(output) as folder:
         result = merge_labels(model, read_groups(groups), folder)
-    _print_result(output, f"labels merged into others: {result.changed:,}, left: {result.labels:,}", result.notes)
+    _print_result(
+        output,
+        f"labels merged into others: {result.changed:,}, left: {result.labels:,}",
+        result.notes,
+    )
 
 
 @labels_app.command("diff")
 def labels_diff(
     model: ModelDir,
-    vocabulary: Annotated[Path, typer.Argument(help="New version of the label file, such as vocabulary.ttl.")],
+    vocabulary: Annotated[
+        Path,
+        typer.Argument(help="New version of the label file, such as vocabulary.ttl."),
+    ],
     label: Column = None,
     name: Column = None,
     parents: Parents = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for all changes, as JSON lines.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File for all changes, as JSON lines."),
+    ] = None,
 ) -> None:
     """Say what a new version of the vocabulary changes, and what each change needs."""
     from xmtc.labels.vocabulary import changes_in_words, write_changes
 
-    changes = _vocabulary_changes(model, vocabulary, label=label, name=name, parents=parents)
+    changes = _vocabulary_changes(
+        model, vocabulary, label=label, name=name, parents=parents
+    )
     for line in changes_in_words(changes):
         print_line(line)
     if output is not None:
@@ -117,7 +158,12 @@ def labels_diff(
 @labels_app.command("apply")
 def labels_apply(
     model: ModelDir,
-    changes: Annotated[Path, typer.Argument(help="Output of `labels diff`, or the new version of the label file.")],
+    changes: Annotated[
+        Path,
+        typer.Argument(
+            help="Output of `labels diff`, or the new version of the label file."
+        ),
+    ],
     output: Output,
     label: Column = None,
     name: Column = None,
@@ -129,14 +175,22 @@ def labels_apply(
 
     vocabulary_changes = read_changes(changes)
     if vocabulary_changes is None:
-        vocabulary_changes = _vocabulary_changes(model, changes, label=label, name=name, parents=parents)
+        vocabulary_changes = _vocabulary_changes(
+            model, changes, label=label, name=name, parents=parents
+        )
     with published_model(output) as folder:
         notes = apply_changes(model, vocabulary_changes, folder)
     unapplied = sum(change.kind in ("new", "split") for change in vocabulary_changes)
-    _print_result(output, f"labels changed as in {changes}; {unapplied:,} changes need training", notes)
+    _print_result(
+        output,
+        f"labels changed as in {changes}; {unapplied:,} changes need training",
+        notes,
+    )
 
 
-def _vocabulary_changes(model: Path, vocabulary: Path, **columns: str | None) -> "list[VocabularyChange]":
+def _vocabulary_changes(
+    model: Path, vocabulary: Path, **columns: str | None
+) -> "list[VocabularyChange]":
     """Compare the labels of a model with a label file.
 
     Args:
@@ -148,8 +202,13 @@ def _vocabulary_changes(model: Path, vocabulary: Path, **columns: str | None) ->
     from xmtc.data.labels import LabelTable
     from xmtc.labels.vocabulary import changes_of, read_vocabulary
 
-    named_columns = {key: column for key, column in columns.items() if column is not None}
-    return changes_of(LabelTable.load(model / LABELS), read_vocabulary(model, vocabulary, named_columns))
+    named_columns = {
+        key: column for key, column in columns.items() if column is not None
+    }
+    return changes_of(
+        LabelTable.load(model / LABELS),
+        read_vocabulary(model, vocabulary, named_columns),
+    )
 
 
 def _print_result(output: str, result: str, notes: Sequence[str]) -> None:

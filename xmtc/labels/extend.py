@@ -92,9 +92,13 @@ def add_labels(model: Path, file: Path, output: Path) -> Added:
         max_length=parts.info.max_length,
         overlap=parts.info.model.overlap,
     )
-    predicted = rows_of_names(parts.classifier, parts.labels, [label.text for label in new], embed)
+    predicted = rows_of_names(
+        parts.classifier, parts.labels, [label.text for label in new], embed
+    )
     extended = _extended(parts, new, predicted.rows, embed)
-    write_model(model, output, extended, f"labels added: {len(new):,}.", finish=write_answers)
+    write_model(
+        model, output, extended, f"labels added: {len(new):,}.", finish=write_answers
+    )
     return Added(len(new), predicted.explained)
 
 
@@ -105,7 +109,9 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         DataError: names file, line and fix.
     """
     with reading(path, fix="give JSON lines with labels and names"):
-        lines = read_file(path).decode("utf-8-sig").split("\n")  # JSON strings may hold other line separators
+        lines = (
+            read_file(path).decode("utf-8-sig").split("\n")
+        )  # JSON strings may hold other line separators
     line_of: dict[str, int] = {}
     labels = []
     for number, line in enumerate(lines, start=1):
@@ -115,9 +121,13 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
         label = _parse(line, where)
         shown = quoted_label(label.label)
         if label.label in known:
-            raise DataError(f"{where}: label {shown} is already in the model: leave the line out")
+            raise DataError(
+                f"{where}: label {shown} is already in the model: leave the line out"
+            )
         if label.label in line_of:
-            raise DataError(f"{where}: label {shown} is already in line {line_of[label.label]}: leave one out")
+            raise DataError(
+                f"{where}: label {shown} is already in line {line_of[label.label]}: leave one out"
+            )
         line_of[label.label] = number
         labels.append(label)
     if not labels:
@@ -127,15 +137,22 @@ def read_new_labels(path: Path, known: LabelTable) -> list[NewLabel]:
 
 def _parse(line: str, where: str) -> NewLabel:
     with reading(where, fix=_EXAMPLE, what="not a label"):
-        label = TypeAdapter(NewLabel).validate_python(parse_json(line), strict=False)  # strict wants a NewLabel
+        label = TypeAdapter(NewLabel).validate_python(
+            parse_json(line), strict=False
+        )  # strict wants a NewLabel
     for key in ("label", "name"):
         if label_of(getattr(label, key)) is None:
-            raise DataError(f"{where}: {key} is empty; a label without training documents needs it")
+            raise DataError(
+                f"{where}: {key} is empty; a label without training documents needs it"
+            )
     return replace(label, label=label_of(label.label) or "")
 
 
 def _extended(
-    parts: ModelParts, new: list[NewLabel], rows: Mapping[str, Tensor], embed: Callable[[Sequence[str]], Tensor]
+    parts: ModelParts,
+    new: list[NewLabel],
+    rows: Mapping[str, Tensor],
+    embed: Callable[[Sequence[str]], Tensor],
 ) -> ModelParts:
     """Extend everything that has one row per label by rows of the new labels."""
     head = parts.classifier.head.state_dict()
@@ -149,7 +166,9 @@ def _extended(
     if calibration is not None:
         calibration = _calibrate_new(calibration, parts.labels, len(new))
     if ensemble is not None:
-        ensemble = ensemble.extended([label.text for label in new], lambda texts: embed(texts).numpy())
+        ensemble = ensemble.extended(
+            [label.text for label in new], lambda texts: embed(texts).numpy()
+        )
     if outcomes is not None:
         outcomes = outcomes.extended(len(new))
     return replace(
@@ -161,9 +180,13 @@ def _extended(
     )
 
 
-def _calibrate_new(calibration: Calibration, labels: LabelTable, new: int) -> Calibration:
+def _calibrate_new(
+    calibration: Calibration, labels: LabelTable, new: int
+) -> Calibration:
     """Give new labels the calibration of the rarest trained labels, whose rows are most similar."""
-    counts_L = np.where(labels.train_counts > 0, labels.train_counts, np.iinfo(np.int64).max)
+    counts_L = np.where(
+        labels.train_counts > 0, labels.train_counts, np.iinfo(np.int64).max
+    )
     rarest_N = torch.full((new,), int(counts_L.argmin()))
     return calibration.of(torch.cat([torch.arange(len(labels)), rarest_N]))
 
@@ -175,9 +198,16 @@ def _longer(labels: LabelTable, new: list[NewLabel]) -> LabelTable:
     return LabelTable(
         labels=[*labels.labels, *(label.label for label in new)],
         names=[*labels.names, *(label.name for label in new)],
-        train_counts=np.concatenate([labels.train_counts, np.zeros(len(new), np.int64)]),
+        train_counts=np.concatenate(
+            [labels.train_counts, np.zeros(len(new), np.int64)]
+        ),
         parents=None if labels.parents is None else [*labels.parents, *nothing],
-        alternatives=None if labels.alternatives is None else [*labels.alternatives, *nothing],
-        translations={language: [*names, *no_name] for language, names in labels.translations.items()},
+        alternatives=None
+        if labels.alternatives is None
+        else [*labels.alternatives, *nothing],
+        translations={
+            language: [*names, *no_name]
+            for language, names in labels.translations.items()
+        },
         notations=None if labels.notations is None else [*labels.notations, *no_name],
     )

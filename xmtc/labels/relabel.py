@@ -63,14 +63,24 @@ def remove_labels(model: Path, labels: Sequence[str], output: Path) -> Relabelle
     removed = sorted({parts.labels.index(label) for label in labels})
     least = 2 if parts.info.task == "single_label" else 1
     if len(parts.labels) - len(removed) < least:
-        raise DataError(f"{model}: has {len(parts.labels):,} labels, and at least {least} must remain: remove fewer")
+        raise DataError(
+            f"{model}: has {len(parts.labels):,} labels, and at least {least} must remain: remove fewer"
+        )
     regrouping = Regrouping.without(len(parts.labels), removed)
     changed = _regrouped(parts, regrouping, _without_parents(parts.labels, removed))
-    write_model(model, output, changed, f"labels removed: {len(removed):,}.", finish=write_answers)
+    write_model(
+        model,
+        output,
+        changed,
+        f"labels removed: {len(removed):,}.",
+        finish=write_answers,
+    )
     return Relabelled(len(removed), len(changed.labels), _notes_on_removal(parts))
 
 
-def rename_labels(model: Path, names: Mapping[str, str], output: Path, *, to_parents: bool = False) -> Relabelled:
+def rename_labels(
+    model: Path, names: Mapping[str, str], output: Path, *, to_parents: bool = False
+) -> Relabelled:
     """Write a model with some labels renamed. Scores stay the same, bit for bit.
 
     If a label's readable name is the label itself, it changes too; other names stay.
@@ -100,7 +110,9 @@ def rename_labels(model: Path, names: Mapping[str, str], output: Path, *, to_par
     return Relabelled(renamed, len(table))
 
 
-def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path) -> Relabelled:
+def merge_labels(
+    model: Path, groups: Mapping[str, Sequence[str]], output: Path
+) -> Relabelled:
     """Write a model with some labels merged into others.
 
     Args:
@@ -118,12 +130,25 @@ def merge_labels(model: Path, groups: Mapping[str, Sequence[str]], output: Path)
         raise ConfigError(
             f"{model}: a single-label model cannot merge labels: their probabilities cannot be added; train it again"
         )
-    groups = {_as_label(label): [_as_label(other) for other in others] for label, others in groups.items()}
-    regrouping = Regrouping.merging(len(parts.labels), _ids_of_groups(parts.labels, groups))
+    groups = {
+        _as_label(label): [_as_label(other) for other in others]
+        for label, others in groups.items()
+    }
+    regrouping = Regrouping.merging(
+        len(parts.labels), _ids_of_groups(parts.labels, groups)
+    )
     changed = _regrouped(parts, regrouping, merged_hierarchy(parts.labels, groups))
     merged = len(parts.labels) - len(changed.labels)
-    write_model(model, output, changed, f"labels merged into others: {merged:,}.", finish=write_answers)
-    return Relabelled(merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed))
+    write_model(
+        model,
+        output,
+        changed,
+        f"labels merged into others: {merged:,}.",
+        finish=write_answers,
+    )
+    return Relabelled(
+        merged, len(changed.labels), _notes_on_merging(parts, regrouping, changed)
+    )
 
 
 def _as_label(text: str) -> str:
@@ -135,58 +160,86 @@ def _without_parents(table: LabelTable, removed: Sequence[int]) -> LabelTable:
     """Replace labels that are removed, where they are parents, by their own parents."""
     if table.parents is None:
         return table
-    return with_parents(table, {table.labels[label_id]: table.parents[label_id] for label_id in removed})
+    return with_parents(
+        table, {table.labels[label_id]: table.parents[label_id] for label_id in removed}
+    )
 
 
-def _renamed(table: LabelTable, names: Mapping[str, str], to_parents: bool) -> LabelTable:
+def _renamed(
+    table: LabelTable, names: Mapping[str, str], to_parents: bool
+) -> LabelTable:
     """Rename labels in the table, including parents."""
     names = {_as_label(old): label_of(new) or "" for old, new in names.items()}
     new_by_id = {table.index(old): new for old, new in names.items()}
     _check_new_names(table, names, new_by_id.keys(), to_parents)
     labels = []
     readable_names = []
-    for label_id, (label, name) in enumerate(zip(table.labels, table.names, strict=True)):
+    for label_id, (label, name) in enumerate(
+        zip(table.labels, table.names, strict=True)
+    ):
         new = new_by_id.get(label_id, label)
         labels.append(new)
         readable_names.append(new if name == label else name)
     parents = None
     if table.parents is not None:
-        parents = [tuple(names.get(parent, parent) for parent in above) for above in table.parents]
+        parents = [
+            tuple(names.get(parent, parent) for parent in above)
+            for above in table.parents
+        ]
     return replace(table, labels=labels, names=readable_names, parents=parents)
 
 
 def _check_new_names(
-    table: LabelTable, names: Mapping[str, str], renamed_ids: Collection[int], to_parents: bool
+    table: LabelTable,
+    names: Mapping[str, str],
+    renamed_ids: Collection[int],
+    to_parents: bool,
 ) -> None:
     """Refuse new names that are empty, or those of other labels or of parents."""
-    taken = {label for label_id, label in enumerate(table.labels) if label_id not in renamed_ids}
+    taken = {
+        label
+        for label_id, label in enumerate(table.labels)
+        if label_id not in renamed_ids
+    }
     if not to_parents:
         taken |= set(chain.from_iterable(table.parents or ())) - set(table.labels)
     for old, new in names.items():
         label = f"label {quoted_label(old)}"
         if not new:
-            raise DataError(f"{label}: its new name is empty; give one, such as OLD=NEW")
+            raise DataError(
+                f"{label}: its new name is empty; give one, such as OLD=NEW"
+            )
         if new in taken:
-            raise DataError(f"{label}: {quoted_label(new)} already exists; choose another name, or merge them")
+            raise DataError(
+                f"{label}: {quoted_label(new)} already exists; choose another name, or merge them"
+            )
         taken.add(new)
 
 
-def _ids_of_groups(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> list[list[int]]:
+def _ids_of_groups(
+    table: LabelTable, groups: Mapping[str, Sequence[str]]
+) -> list[list[int]]:
     """Find the ids of each group, the kept label first."""
     ids = []
     grouped: set[str] = set()
     for kept_label, others in groups.items():
         if not others:
-            raise DataError(f"label {quoted_label(kept_label)}: no label is merged into it; name one")
+            raise DataError(
+                f"label {quoted_label(kept_label)}: no label is merged into it; name one"
+            )
         for label in (kept_label, *others):
             if label in grouped:
-                raise DataError(f"label {quoted_label(label)} is in two groups; make them one group")
+                raise DataError(
+                    f"label {quoted_label(label)} is in two groups; make them one group"
+                )
             grouped.add(label)
         ids.append([table.index(label) for label in (kept_label, *others)])
     return ids
 
 
-def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> ModelParts:
+def _regrouped(
+    parts: ModelParts, regrouping: Regrouping, table: LabelTable
+) -> ModelParts:
     """Compute the changed parts of a model; `table` has all labels, with their new parents."""
     shares = _shares_of_merged(regrouping, table.train_counts)
     head, calibration = _regrouped_rows(parts, regrouping, shares)
@@ -200,7 +253,9 @@ def _regrouped(parts: ModelParts, regrouping: Regrouping, table: LabelTable) -> 
         changed,
         labels=table.take(regrouping.kept_M.tolist(), counts_M),
         decision=parts.decision.regrouped(regrouping),
-        outcomes=None if parts.outcomes is None else parts.outcomes.regrouped(regrouping),
+        outcomes=None
+        if parts.outcomes is None
+        else parts.outcomes.regrouped(regrouping),
         ensemble=ensemble,
     )
 
@@ -224,7 +279,9 @@ def _regrouped_rows(
     return head, calibration
 
 
-def _shares_of_merged(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> dict[int, Tensor]:
+def _shares_of_merged(
+    regrouping: Regrouping, counts_L: NDArray[np.int64]
+) -> dict[int, Tensor]:
     """Compute shares (K,) in the training documents of each merged label's parts; equal shares if there are none."""
     shares = {}
     for label_id, members_K in regrouping.merged.items():
@@ -235,31 +292,45 @@ def _shares_of_merged(regrouping: Regrouping, counts_L: NDArray[np.int64]) -> di
     return shares
 
 
-def _averaged(table: Tensor, regrouping: Regrouping, shares: Mapping[int, Tensor]) -> Tensor:
+def _averaged(
+    table: Tensor, regrouping: Regrouping, shares: Mapping[int, Tensor]
+) -> Tensor:
     """Select the remaining rows; rows of merged labels are averaged by their shares, in float32."""
     table = table.cpu()
     rows = table[torch.from_numpy(regrouping.kept_M)].clone()
     for label_id, members_K in regrouping.merged.items():
         own_rows = table[torch.from_numpy(members_K)].float()
-        rows[label_id] = torch.tensordot(shares[label_id], own_rows, dims=1).to(rows.dtype)
+        rows[label_id] = torch.tensordot(shares[label_id], own_rows, dims=1).to(
+            rows.dtype
+        )
     return rows
 
 
 def _notes_on_removal(parts: ModelParts) -> tuple[str, ...]:
     notes = []
     if parts.info.task == "single_label":
-        notes.append("the probabilities of the other labels grow in proportion, because they sum to 1")
+        notes.append(
+            "the probabilities of the other labels grow in proportion, because they sum to 1"
+        )
     if parts.ensemble is not None:
-        notes.append("fused probabilities of the other labels may change, because their ranks among candidates do")
+        notes.append(
+            "fused probabilities of the other labels may change, because their ranks among candidates do"
+        )
     return tuple(notes)
 
 
-def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: ModelParts) -> tuple[str, ...]:
+def _notes_on_merging(
+    parts: ModelParts, regrouping: Regrouping, changed: ModelParts
+) -> tuple[str, ...]:
     notes = []
     if parts.info.model.head.scores:
-        notes.append("rows of the head are averaged, as if annotators had used the labels for one meaning")
+        notes.append(
+            "rows of the head are averaged, as if annotators had used the labels for one meaning"
+        )
     if parts.ensemble is None or parts.ensemble.train_counts is None:
-        notes.append("train_count of merged labels is an upper bound: documents with several of them count twice")
+        notes.append(
+            "train_count of merged labels is an upper bound: documents with several of them count twice"
+        )
     else:
         summed_M = regrouping.summed(parts.labels.train_counts)
         shared_M = summed_M - changed.labels.train_counts
@@ -269,7 +340,9 @@ def _notes_on_merging(parts: ModelParts, regrouping: Regrouping, changed: ModelP
                 f"{shared:,} training documents have several of the labels and count for each in the linear scorer"
             )
     if parts.ensemble is not None:
-        notes.append("the fusion treats a merged label as its most frequent part; ranks among candidates change")
+        notes.append(
+            "the fusion treats a merged label as its most frequent part; ranks among candidates change"
+        )
     if parts.decision.thresholds_L is not None:
         notes.append("a merged label keeps the threshold of the label that is kept")
     return tuple(notes)
@@ -292,7 +365,9 @@ def with_parents(table: LabelTable, instead: Mapping[str, Sequence[str]]) -> Lab
     return replace(table, parents=parents)
 
 
-def _replaced(parents: Sequence[str], instead: Mapping[str, Sequence[str]], seen: set[str]) -> Iterator[str]:
+def _replaced(
+    parents: Sequence[str], instead: Mapping[str, Sequence[str]], seen: set[str]
+) -> Iterator[str]:
     for parent in parents:
         if parent not in instead:
             yield parent
@@ -301,7 +376,9 @@ def _replaced(parents: Sequence[str], instead: Mapping[str, Sequence[str]], seen
             yield from _replaced(instead[parent], instead, seen)
 
 
-def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> LabelTable:
+def merged_hierarchy(
+    table: LabelTable, groups: Mapping[str, Sequence[str]]
+) -> LabelTable:
     """Replace merged labels in the hierarchy by the labels that are kept.
 
     Raises:
@@ -313,8 +390,12 @@ def merged_hierarchy(table: LabelTable, groups: Mapping[str, Sequence[str]]) -> 
     instead: dict[str, tuple[str, ...]] = {}
     for kept_label, others in groups.items():
         group = (kept_label, *others)
-        of_all = dict.fromkeys(chain.from_iterable(table.parents[table.index(label)] for label in group))
-        parents[table.index(kept_label)] = tuple(parent for parent in of_all if parent not in group)
+        of_all = dict.fromkeys(
+            chain.from_iterable(table.parents[table.index(label)] for label in group)
+        )
+        parents[table.index(kept_label)] = tuple(
+            parent for parent in of_all if parent not in group
+        )
         instead |= dict.fromkeys(others, (kept_label,))
     changed = with_parents(replace(table, parents=parents), instead)
     for kept_label in groups:
@@ -334,7 +415,9 @@ def _check_no_cycle(table: LabelTable, label: str) -> None:
     above_and_below = beneath.intersection(table.parents[table.index(label)])
     if above_and_below:
         other = quoted_label(min(above_and_below))
-        raise DataError(f"label {quoted_label(label)}: would be above and below {other}; merge that label too")
+        raise DataError(
+            f"label {quoted_label(label)}: would be above and below {other}; merge that label too"
+        )
 
 
 def read_renames(entries: Sequence[str]) -> dict[str, str]:
@@ -346,9 +429,13 @@ def read_renames(entries: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for where, cells in _rows_of(entries):
         if len(cells) != 2:
-            raise DataError(f"{where}: give an old and a new label, such as OLD=NEW; {_IN_A_FILE}")
+            raise DataError(
+                f"{where}: give an old and a new label, such as OLD=NEW; {_IN_A_FILE}"
+            )
         if cells[0] in names:
-            raise DataError(f"{where}: label {quoted_label(cells[0])} is renamed twice; leave one out")
+            raise DataError(
+                f"{where}: label {quoted_label(cells[0])} is renamed twice; leave one out"
+            )
         names[cells[0]] = cells[1]
     return names
 
@@ -362,7 +449,9 @@ def read_groups(entries: Sequence[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for where, cells in _rows_of(entries):
         if len(cells) < 2:
-            raise DataError(f"{where}: give the label to keep and the labels to merge into it")
+            raise DataError(
+                f"{where}: give the label to keep and the labels to merge into it"
+            )
         groups.setdefault(cells[0], []).extend(cells[1:])
     return groups
 
@@ -378,17 +467,32 @@ def _rows_of(entries: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
             yield from _lines_of(Path(entry[1:]))
             continue
         cells = [part for side in entry.split("=", 1) for part in side.split(",")]
-        if entry.count("=") != 1 or "," in entry.split("=")[0] or not all(map(str.strip, cells)):
-            raise DataError(f"{quoted_label(entry)}: not OLD=NEW or KEPT=OTHER,OTHER; {_IN_A_FILE}")
+        if (
+            entry.count("=") != 1
+            or "," in entry.split("=")[0]
+            or not all(map(str.strip, cells))
+        ):
+            raise DataError(
+                f"{quoted_label(entry)}: not OLD=NEW or KEPT=OTHER,OTHER; {_IN_A_FILE}"
+            )
         yield quoted_label(entry), cells
 
 
 def _lines_of(path: Path) -> Iterator[tuple[str, list[str]]]:
     with open_text(path) as lines:
-        rows = [(f"{path}:{number}", line.strip("\r\n").split("\t")) for number, line in enumerate(lines, start=1)]
-    rows = [(where, [cell.strip() for cell in cells]) for where, cells in rows if any(cell.strip() for cell in cells)]
+        rows = [
+            (f"{path}:{number}", line.strip("\r\n").split("\t"))
+            for number, line in enumerate(lines, start=1)
+        ]
+    rows = [
+        (where, [cell.strip() for cell in cells])
+        for where, cells in rows
+        if any(cell.strip() for cell in cells)
+    ]
     if not rows:
-        raise DataError(f"{path}: has no labels; write labels that belong together on one line, separated by tabs")
+        raise DataError(
+            f"{path}: has no labels; write labels that belong together on one line, separated by tabs"
+        )
     for where, cells in rows:
         if not all(cells):
             raise DataError(f"{where}: an empty label; separate labels by one tab")

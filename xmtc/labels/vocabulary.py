@@ -21,7 +21,17 @@ from xmtc.files import reading, write_text
 from xmtc.labels.relabel import merge_labels, remove_labels, rename_labels
 from xmtc.predict.smoke import write_answers
 
-Kind = Literal["version", "new", "gone", "renamed", "replaced", "merged", "split", "deprecated", "moved"]
+Kind = Literal[
+    "version",
+    "new",
+    "gone",
+    "renamed",
+    "replaced",
+    "merged",
+    "split",
+    "deprecated",
+    "moved",
+]
 NEEDS: dict[Kind, str] = {
     "new": "training with documents, or `xmtc labels add`; labels that the model never had count, too",
     "split": "training: nobody knows which documents belong to which part; the old label stays until then",
@@ -68,7 +78,9 @@ def read_vocabulary(model: Path, path: Path, columns: dict[str, str]) -> LabelIn
         DataError: it cannot be read, or lacks a column.
         CheckpointError: there is no model.
     """
-    as_in_training = read_description(model).label_file or LabelFileConfig(path=str(path))
+    as_in_training = read_description(model).label_file or LabelFileConfig(
+        path=str(path)
+    )
     return replace(as_in_training, path=str(path), **columns).read()
 
 
@@ -79,25 +91,43 @@ def changes_of(table: LabelTable, info: LabelInfo) -> list[VocabularyChange]:
         DataError: the vocabulary has none of the labels.
     """
     if not any(label in info.names for label in table.labels):
-        raise DataError("the vocabulary has none of the model's labels; say which column has them with --label")
+        raise DataError(
+            "the vocabulary has none of the model's labels; say which column has them with --label"
+        )
     changes = [VocabularyChange("version", name=info.version)]
-    replacements = {label: _replacements(label, info) for label in table.labels if label in info.deprecated}
-    replaced_by = Counter(labels[0] for labels in replacements.values() if len(labels) == 1)
+    replacements = {
+        label: _replacements(label, info)
+        for label in table.labels
+        if label in info.deprecated
+    }
+    replaced_by = Counter(
+        labels[0] for labels in replacements.values() if len(labels) == 1
+    )
     for label_id, label in enumerate(table.labels):
         if label in replacements:
-            changes.append(_replacement(label, replacements[label], table, info, replaced_by))
+            changes.append(
+                _replacement(label, replacements[label], table, info, replaced_by)
+            )
         elif label not in info.names:
             changes.append(VocabularyChange("gone", label))
         else:
             changes += _changes_of_label(label_id, table, info)
     for label, name in info.names.items():
-        if label not in table and label not in info.deprecated and label not in replaced_by:
+        if (
+            label not in table
+            and label not in info.deprecated
+            and label not in replaced_by
+        ):
             changes.append(VocabularyChange("new", label, name=name))
     return changes
 
 
 def _replacement(
-    label: str, newer: tuple[str, ...], table: LabelTable, info: LabelInfo, replaced_by: Mapping[str, int]
+    label: str,
+    newer: tuple[str, ...],
+    table: LabelTable,
+    info: LabelInfo,
+    replaced_by: Mapping[str, int],
 ) -> VocabularyChange:
     """Say what becomes of a deprecated label.
 
@@ -118,17 +148,23 @@ def _replacement(
         to=newer,
         name=info.names.get(new, new),
         names=_names_of(new, table, info),
-        parents=info.parents.get(new, ()) if table.parents is not None and info.parents else None,
+        parents=info.parents.get(new, ())
+        if table.parents is not None and info.parents
+        else None,
     )
 
 
-def _changes_of_label(label_id: int, table: LabelTable, info: LabelInfo) -> Iterator[VocabularyChange]:
+def _changes_of_label(
+    label_id: int, table: LabelTable, info: LabelInfo
+) -> Iterator[VocabularyChange]:
     """Yield what has changed of a label that stays: its names, its parents."""
     label = table.labels[label_id]
     name = info.names[label]
     new_names = _names_of(label, table, info)
     old_names = {
-        language: names[label_id] for language, names in table.translations.items() if language in info.translations
+        language: names[label_id]
+        for language, names in table.translations.items()
+        if language in info.translations
     }
     if name != (table.names[label_id] or label) or new_names != old_names:
         yield VocabularyChange("renamed", label, name=name, names=new_names)
@@ -151,7 +187,9 @@ def _replacements(label: str, info: LabelInfo) -> tuple[str, ...]:
     """Follow replacements to labels that are not deprecated; the vocabulary may have cycles."""
     reached = [label]
     for passed in reached:  # which grows meanwhile
-        reached += [newer for newer in info.deprecated.get(passed, ()) if newer not in reached]
+        reached += [
+            newer for newer in info.deprecated.get(passed, ()) if newer not in reached
+        ]
     return tuple(end for end in reached if end not in info.deprecated)
 
 
@@ -170,14 +208,20 @@ def read_changes(path: Path) -> list[VocabularyChange] | None:
     if not {*JsonlConfig.endings} & {ending.lower() for ending in path.suffixes}:
         return None
     with open_text(path) as text:
-        lines = [(f"{path}:{number}", line) for number, line in enumerate(text, start=1) if line.strip()]
+        lines = [
+            (f"{path}:{number}", line)
+            for number, line in enumerate(text, start=1)
+            if line.strip()
+        ]
     if not lines or '"kind"' not in lines[0][1]:
         return None
     changes = [_change(line, where) for where, line in lines]
     counts = Counter((change.kind, change.label) for change in changes)
     for (kind, label), times in counts.items():
         if times > 1:
-            raise DataError(f"{path}: {kind} {quoted_label(label)} is there twice; delete one of the lines")
+            raise DataError(
+                f"{path}: {kind} {quoted_label(label)} is there twice; delete one of the lines"
+            )
     return changes
 
 
@@ -186,7 +230,9 @@ def _change(line: str, where: str) -> VocabularyChange:
         return adapter(VocabularyChange).validate_json(line)
 
 
-def apply_changes(model: Path, changes: Sequence[VocabularyChange], output: Path) -> tuple[str, ...]:
+def apply_changes(
+    model: Path, changes: Sequence[VocabularyChange], output: Path
+) -> tuple[str, ...]:
     """Write a model with the changes that need no training: merge, replace, remove, then names and parents.
 
     Args:
@@ -208,7 +254,9 @@ def apply_changes(model: Path, changes: Sequence[VocabularyChange], output: Path
             by_kind[change.kind].append(change)
     new_names = {change.label: change.to[0] for change in by_kind["replaced"]}
     merged = {}
-    for newer, (first, *others) in _merged_groups(LabelTable.load(model / LABELS), by_kind["merged"]).items():
+    for newer, (first, *others) in _merged_groups(
+        LabelTable.load(model / LABELS), by_kind["merged"]
+    ).items():
         if first != newer:
             new_names[first] = newer
         if others:
@@ -221,7 +269,9 @@ def apply_changes(model: Path, changes: Sequence[VocabularyChange], output: Path
             model = Path(folder) / "merged"
             notes += result.notes
         if new_names:
-            result = rename_labels(model, new_names, Path(folder) / "renamed", to_parents=True)
+            result = rename_labels(
+                model, new_names, Path(folder) / "renamed", to_parents=True
+            )
             model = Path(folder) / "renamed"
             notes += result.notes
         if removed:
@@ -232,29 +282,40 @@ def apply_changes(model: Path, changes: Sequence[VocabularyChange], output: Path
     return tuple(dict.fromkeys(notes))
 
 
-def _merged_groups(table: LabelTable, merged: Sequence[VocabularyChange]) -> dict[str, list[str]]:
+def _merged_groups(
+    table: LabelTable, merged: Sequence[VocabularyChange]
+) -> dict[str, list[str]]:
     """Find the labels of each group by what replaces them, first the one to keep: that itself, or the most frequent."""
     groups: dict[str, list[str]] = {}
-    for change in sorted(merged, key=lambda change: -table.train_counts[table.index(change.label)]):
+    for change in sorted(
+        merged, key=lambda change: -table.train_counts[table.index(change.label)]
+    ):
         newer = change.to[0]
         group = groups.setdefault(newer, [newer] if newer in table else [])
         group.append(change.label)
     return groups
 
 
-def _write_names_and_parents(model: Path, changes: Sequence[VocabularyChange], output: Path) -> None:
+def _write_names_and_parents(
+    model: Path, changes: Sequence[VocabularyChange], output: Path
+) -> None:
     """Write a model with new names and parents, and with the version of its vocabulary."""
     parts = open_model(model, output)
     labels = parts.labels
     names = list(labels.names)
     parents = None if labels.parents is None else list(labels.parents)
-    translations = {language: list(translated) for language, translated in labels.translations.items()}
+    translations = {
+        language: list(translated)
+        for language, translated in labels.translations.items()
+    }
     version = parts.info.vocabulary
     for change in changes:
         if change.kind == "version":
             version = change.name
         elif change.kind in ("renamed", "replaced", "merged"):
-            label_id = labels.index(change.label if change.kind == "renamed" else change.to[0])
+            label_id = labels.index(
+                change.label if change.kind == "renamed" else change.to[0]
+            )
             names[label_id] = change.name or names[label_id]
             for language, translated in translations.items():
                 translated[label_id] = change.names.get(language, translated[label_id])
@@ -264,7 +325,14 @@ def _write_names_and_parents(model: Path, changes: Sequence[VocabularyChange], o
             parents[labels.index(change.label)] = change.to
     table = replace(labels, names=names, parents=parents, translations=translations)
     changed = replace(parts, info=replace(parts.info, vocabulary=version), labels=table)
-    write_model(model, output, changed, f"labels brought to vocabulary {version}.", parts.index, finish=write_answers)
+    write_model(
+        model,
+        output,
+        changed,
+        f"labels brought to vocabulary {version}.",
+        parts.index,
+        finish=write_answers,
+    )
 
 
 def changes_in_words(changes: Sequence[VocabularyChange]) -> Iterator[str]:

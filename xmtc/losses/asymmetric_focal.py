@@ -54,10 +54,14 @@ class AsymmetricFocal(BinaryLoss):
         labels = logits_BC.shape[1] if targets.others is None else targets.others.total
         if hardest is None or importance_BC is not None or hardest + sampled >= labels:
             return super().forward(logits_BC, targets, importance_BC)
-        columns_BS, importance_BS = draw_negatives(logits_BC.detach(), targets, hardest, sampled, generator)
+        columns_BS, importance_BS = draw_negatives(
+            logits_BC.detach(), targets, hardest, sampled, generator
+        )
         no_pairs = targets.rows_P[:0]
         only_negatives = Targets(no_pairs, no_pairs, targets.weight_B)
-        negative_loss = super().forward(logits_BC.gather(1, columns_BS), only_negatives, importance_BS)
+        negative_loss = super().forward(
+            logits_BC.gather(1, columns_BS), only_negatives, importance_BS
+        )
         # One pair per row, so that the positives need nothing but their own logits.
         logits_P1 = logits_BC[targets.rows_P, targets.columns_P].unsqueeze(1)
         pairs_P = torch.arange(len(logits_P1), device=logits_BC.device)

@@ -47,7 +47,9 @@ class BinaryLoss(nn.Module, ABC):
     ) -> LossOutput:
         """Compute the sum; see `Loss`. Nothing is drawn; the gradient has the dtype of the logits."""
         weight_B = targets.weight_B.to(logits_BC.device)
-        total = _Sum.apply(logits_BC, self, targets.rows_P, targets.columns_P, weight_B, importance_BC)
+        total = _Sum.apply(
+            logits_BC, self, targets.rows_P, targets.columns_P, weight_B, importance_BC
+        )
         return LossOutput(total, weight_B.sum())  # pyright: ignore[reportArgumentType]
 
 
@@ -65,7 +67,9 @@ class _Sum(torch.autograd.Function):
         gradient_BC = torch.empty_like(logits_BC) if ctx.needs_input_grad[0] else None
         total = _all_as_negatives(loss, logits_BC, weight_B, importance_BC, gradient_BC)
         pairs = (rows_P, columns_P)
-        total = total + _corrected_positives(loss, logits_BC, pairs, weight_B, importance_BC, gradient_BC)
+        total = total + _corrected_positives(
+            loss, logits_BC, pairs, weight_B, importance_BC, gradient_BC
+        )
         if gradient_BC is not None:
             ctx.save_for_backward(gradient_BC)
         return total
@@ -74,11 +78,22 @@ class _Sum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         (gradient_BC,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
-        return gradient_BC * grad_outputs[0].to(gradient_BC.dtype), None, None, None, None, None
+        return (
+            gradient_BC * grad_outputs[0].to(gradient_BC.dtype),
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _all_as_negatives(
-    loss: BinaryLoss, logits_BC: Tensor, weight_B: Tensor, importance_BC: Tensor | None, gradient_BC: Tensor | None
+    loss: BinaryLoss,
+    logits_BC: Tensor,
+    weight_B: Tensor,
+    importance_BC: Tensor | None,
+    gradient_BC: Tensor | None,
 ) -> Tensor:
     documents, columns = logits_BC.shape
     logits_per_block = _BLOCK.get(logits_BC.device.type, _BLOCK["cuda"])
@@ -112,7 +127,9 @@ def _corrected_positives(
     weight_P = weight_B[rows_P].to(logits_P.dtype)
     loss_as_negative_P, _ = loss.negative(logits_P)
     if importance_BC is not None:
-        loss_as_negative_P = loss_as_negative_P * importance_BC[pairs].to(logits_P.dtype)
+        loss_as_negative_P = loss_as_negative_P * importance_BC[pairs].to(
+            logits_P.dtype
+        )
     loss_P, slope_P = loss.positive(logits_P)
     if gradient_BC is not None:
         gradient_BC[pairs] = (slope_P * weight_P).to(gradient_BC.dtype)

@@ -102,7 +102,9 @@ class CrossEntropyConfig(LossSettings):
 
     task: ClassVar[Task] = "single_label"
     refuses_sampled_labels: ClassVar[str | None] = "a softmax needs every label"
-    refuses_label_shards: ClassVar[str | None] = "a softmax needs every label, and each worker has only its own"
+    refuses_label_shards: ClassVar[str | None] = (
+        "a softmax needs every label, and each worker has only its own"
+    )
 
     kind: Literal["cross_entropy"] = "cross_entropy"
     """Which loss."""
@@ -122,14 +124,24 @@ class CrossEntropyConfig(LossSettings):
 
 
 LossConfig = Annotated[
-    LossSettings, Members("xmtc.losses", AsymmetricFocalConfig, BinaryCrossEntropyConfig, CrossEntropyConfig)
+    LossSettings,
+    Members(
+        "xmtc.losses",
+        AsymmetricFocalConfig,
+        BinaryCrossEntropyConfig,
+        CrossEntropyConfig,
+    ),
 ]
 
 
 def kinds_for(task: Task) -> list[str]:
     """List the losses that fit a task, by kind."""
     losses = FAMILIES["xmtc.losses"].all
-    return [kind for kind, settings in losses.items() if getattr(settings, "task", None) == task]
+    return [
+        kind
+        for kind, settings in losses.items()
+        if getattr(settings, "task", None) == task
+    ]
 
 
 class RankingLossSettings(Protocol):
@@ -175,4 +187,6 @@ class ListNetConfig(RankingLossSettings):
         return ListNet()
 
 
-RankingLossConfig = Annotated[RankingLossSettings, Members("xmtc.ranking_losses", LambdaRankConfig, ListNetConfig)]
+RankingLossConfig = Annotated[
+    RankingLossSettings, Members("xmtc.ranking_losses", LambdaRankConfig, ListNetConfig)
+]

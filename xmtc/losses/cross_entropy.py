@@ -49,10 +49,16 @@ class CrossEntropy(nn.Module):
             ValueError: `importance_BC` is given: a softmax over a sample is not a sum over labels.
         """
         if importance_BC is not None:
-            raise ValueError("cross_entropy takes the logits of all labels, not of a sample")
-        labels_B = torch.zeros(len(targets.weight_B), dtype=torch.int64, device=logits_BC.device)
+            raise ValueError(
+                "cross_entropy takes the logits of all labels, not of a sample"
+            )
+        labels_B = torch.zeros(
+            len(targets.weight_B), dtype=torch.int64, device=logits_BC.device
+        )
         labels_B.scatter_(0, targets.rows_P, targets.columns_P)
         logits_BC = logits_BC.to(compute_dtype(logits_BC))
-        loss_B = F.cross_entropy(logits_BC, labels_B, reduction="none", label_smoothing=self.label_smoothing)
+        loss_B = F.cross_entropy(
+            logits_BC, labels_B, reduction="none", label_smoothing=self.label_smoothing
+        )
         weight_B = targets.weight_B.to(loss_B.dtype)
         return LossOutput((loss_B * weight_B).sum(), weight_B.sum())

@@ -10,7 +10,11 @@ from xmtc.losses.base import Targets
 
 
 def draw_negatives(
-    logits_BC: Tensor, targets: Targets, hardest: int, sampled: int, generator: torch.Generator | None
+    logits_BC: Tensor,
+    targets: Targets,
+    hardest: int,
+    sampled: int,
+    generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
     """Draw the `hardest` highest-scored negatives of each document, and `sampled` columns of the others.
 
@@ -31,12 +35,18 @@ def draw_negatives(
     """
     documents, columns = logits_BC.shape
     positive_keys = (targets.rows_P * columns + targets.columns_P).sort().values
-    hard_BK, is_hard_BK = _hardest(logits_BC, positive_keys, hardest, _max_positives(targets))
+    hard_BK, is_hard_BK = _hardest(
+        logits_BC, positive_keys, hardest, _max_positives(targets)
+    )
     if targets.others is not None:
         sampled = max(1, sampled * columns // targets.others.total)
-        scores_BK = logits_BC.gather(1, hard_BK).float().masked_fill(~is_hard_BK, -torch.inf)
+        scores_BK = (
+            logits_BC.gather(1, hard_BK).float().masked_fill(~is_hard_BK, -torch.inf)
+        )
         is_hard_BK = targets.others.among_best(scores_BK, hardest)
-    drawn_BM = torch.randint(columns, (documents, sampled), generator=generator, device=logits_BC.device)
+    drawn_BM = torch.randint(
+        columns, (documents, sampled), generator=generator, device=logits_BC.device
+    )
     sorted_hard_BK = torch.where(is_hard_BK, hard_BK, columns).sort(1).values
     is_positive_BM = among(_keys(drawn_BM, columns), positive_keys)
     is_hard_BM = _are_in_row(drawn_BM, sorted_hard_BK)
@@ -55,7 +65,9 @@ def _max_positives(targets: Targets) -> int:
     return int(targets.rows_P.bincount().max())
 
 
-def _hardest(logits_BC: Tensor, positive_keys: Tensor, count: int, max_positives: int) -> tuple[Tensor, Tensor]:
+def _hardest(
+    logits_BC: Tensor, positive_keys: Tensor, count: int, max_positives: int
+) -> tuple[Tensor, Tensor]:
     """Find the top columns (B, K + most positives of a document), and mark the K hardest negatives among them."""
     columns = logits_BC.shape[1]
     top_BK = logits_BC.topk(min(columns, count + max_positives), dim=1).indices
@@ -80,5 +92,7 @@ def among(keys: Tensor, sorted_keys: Tensor) -> Tensor:
 
 def _are_in_row(values_BM: Tensor, sorted_BK: Tensor) -> Tensor:
     """Mark the values that are in the same row of a table of ascending rows."""
-    positions_BM = torch.searchsorted(sorted_BK, values_BM).clamp_(max=sorted_BK.shape[1] - 1)
+    positions_BM = torch.searchsorted(sorted_BK, values_BM).clamp_(
+        max=sorted_BK.shape[1] - 1
+    )
     return sorted_BK.gather(1, positions_BM) == values_BM

@@ -35,14 +35,18 @@ class LambdaRank(nn.Module):
         scores_NT = scores_NT.float().masked_fill(~mask_NT, -1e4)
         gains_NT = torch.exp2(grades_NT.float()).sub(1).masked_fill(~mask_NT, 0)
         discounts_NT, ideal_N1 = self._discounts(scores_NT.detach(), gains_NT)
-        best_NP = gains_NT.topk(min(self.config.graded_items, gains_NT.shape[1])).indices
+        best_NP = gains_NT.topk(
+            min(self.config.graded_items, gains_NT.shape[1])
+        ).indices
 
         def minus_each_item(values_NT: Tensor) -> Tensor:
             """Subtract the value of each item from those of the best-graded items: (N, P, T)."""
             return values_NT.gather(1, best_NP).unsqueeze(2) - values_NT.unsqueeze(1)
 
         better_by_NPT = minus_each_item(gains_NT).clamp(min=0)
-        change_of_ndcg_NPT = better_by_NPT * minus_each_item(discounts_NT).abs() / ideal_N1.unsqueeze(2)
+        change_of_ndcg_NPT = (
+            better_by_NPT * minus_each_item(discounts_NT).abs() / ideal_N1.unsqueeze(2)
+        )
         weight_NPT = change_of_ndcg_NPT * mask_NT.unsqueeze(1)
         loss_NPT = F.softplus(-minus_each_item(scores_NT))
         return (weight_NPT * loss_NPT).sum((1, 2))
@@ -50,11 +54,15 @@ class LambdaRank(nn.Module):
     def _discounts(self, scores_NT: Tensor, gains_NT: Tensor) -> tuple[Tensor, Tensor]:
         """Compute each item's discount at its current rank (N, T), and the DCG of the ideal order (N, 1)."""
         count = scores_NT.shape[1]
-        positions_T = torch.arange(1, count + 1, device=scores_NT.device, dtype=torch.float32)
+        positions_T = torch.arange(
+            1, count + 1, device=scores_NT.device, dtype=torch.float32
+        )
         counts_T = positions_T <= self.config.cutoff
         by_rank_T = torch.where(counts_T, 1 / torch.log2(1 + positions_T), 0.0)
         order_NT = scores_NT.argsort(1, descending=True)
-        discounts_NT = torch.empty_like(scores_NT).scatter_(1, order_NT, by_rank_T.expand_as(scores_NT))
+        discounts_NT = torch.empty_like(scores_NT).scatter_(
+            1, order_NT, by_rank_T.expand_as(scores_NT)
+        )
         k = min(self.config.cutoff, count)
         best_gains_NK = gains_NT.topk(k).values
         ideal_N1 = (best_gains_NK * by_rank_T[:k]).sum(1, keepdim=True)

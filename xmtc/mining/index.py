@@ -73,7 +73,11 @@ class LabelVectors:
     @torch.no_grad()
     def __getitem__(self, labels: slice | NDArray[np.int64]) -> NDArray[np.float32]:
         """Copy the vectors of some labels to the CPU."""
-        places = labels if isinstance(labels, slice) else torch.from_numpy(labels).to(self.rows_LP.device)
+        places = (
+            labels
+            if isinstance(labels, slice)
+            else torch.from_numpy(labels).to(self.rows_LP.device)
+        )
         rows = self.rows_LP[places]
         _, width = self.shape
         vectors = torch.empty(len(rows), width)
@@ -145,7 +149,9 @@ class LabelIndex:
 
     recall: IndexRecall | None = None
 
-    def __init__(self, vectors_Ld: NDArray[np.float32] | LabelVectors, config: IndexConfig) -> None:
+    def __init__(
+        self, vectors_Ld: NDArray[np.float32] | LabelVectors, config: IndexConfig
+    ) -> None:
         self.config = config
         self.labels, self.width = vectors_Ld.shape
         if isinstance(vectors_Ld, np.ndarray):
@@ -155,7 +161,9 @@ class LabelIndex:
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)  # only in this thread: training has the others
         try:
-            fits_in_half = vectors_Ld.rows_LP.dtype != torch.float32 and largest < _LARGEST_HALF
+            fits_in_half = (
+                vectors_Ld.rows_LP.dtype != torch.float32 and largest < _LARGEST_HALF
+            )
             self._index = _build(vectors_Ld, config, half=fits_in_half)
         finally:
             faiss.omp_set_num_threads(threads)
@@ -175,7 +183,9 @@ class LabelIndex:
         opened.labels = opened._index.ntotal
         opened.width = opened._index.d
         if opened.labels != labels:
-            raise CheckpointError(f"{path}: holds {opened.labels} labels, the model has {labels}; {COPY}")
+            raise CheckpointError(
+                f"{path}: holds {opened.labels} labels, the model has {labels}; {COPY}"
+            )
         with reading(folder / NOTES, CheckpointError, COPY, "missing or damaged"):
             notes = TypeAdapter(_Notes).validate_json(read_file(folder / NOTES))
         opened.config = notes.built
@@ -204,7 +214,9 @@ class LabelIndex:
                 recall.documents,
             )
 
-    def search(self, queries_Bd: NDArray[np.float32], count: int, *, fill: bool = False) -> NDArray[np.int64]:
+    def search(
+        self, queries_Bd: NDArray[np.float32], count: int, *, fill: bool = False
+    ) -> NDArray[np.int64]:
         """Find the nearest labels (B, K) of each document, best first, K = min(count, L); -1 pads shorter results.
 
         Args:
@@ -227,7 +239,9 @@ class LabelIndex:
             self._fill(labels_BK, queries_Bd)
         return labels_BK
 
-    def _fill(self, labels_BK: NDArray[np.int64], queries_Bd: NDArray[np.float32]) -> None:
+    def _fill(
+        self, labels_BK: NDArray[np.int64], queries_Bd: NDArray[np.float32]
+    ) -> None:
         """Search four times as many cells for documents with too few labels, until they have enough."""
         _, count = labels_BK.shape
         probes = self._index.nprobe
@@ -238,7 +252,9 @@ class LabelIndex:
             probes = min(4 * probes, self._index.nlist)
             parameters = faiss.SearchParametersIVF()
             parameters.nprobe = probes
-            _, labels_of_more_cells = self._index.search(queries_Bd[has_too_few_B], count, params=parameters)
+            _, labels_of_more_cells = self._index.search(
+                queries_Bd[has_too_few_B], count, params=parameters
+            )
             labels_BK[has_too_few_B] = labels_of_more_cells
 
 
@@ -255,7 +271,10 @@ class ExactSearch:
 
     def __init__(self, vectors_Ld: NDArray[np.float32], device: torch.device) -> None:
         self.labels = len(vectors_Ld)
-        _require_finite(float(np.abs(vectors_Ld).max(initial=0 if self.labels else np.inf)), self.labels)
+        _require_finite(
+            float(np.abs(vectors_Ld).max(initial=0 if self.labels else np.inf)),
+            self.labels,
+        )
         self._vectors_Ld = torch.from_numpy(vectors_Ld).to(device)
 
     def search(self, queries_Bd: NDArray[np.float32], count: int) -> NDArray[np.int64]:
@@ -263,7 +282,9 @@ class ExactSearch:
         queries = torch.from_numpy(queries_Bd).to(self._vectors_Ld.device)
         products: list[Tensor] = []
         labels: list[Tensor] = []
-        for start, part in zip(range(0, self.labels, _CHUNK), self._vectors_Ld.split(_CHUNK), strict=True):
+        for start, part in zip(
+            range(0, self.labels, _CHUNK), self._vectors_Ld.split(_CHUNK), strict=True
+        ):
             products_BK, places_BK = (queries @ part.T).topk(min(count, len(part)))
             products.append(products_BK)
             labels.append(places_BK + start)
@@ -297,12 +318,16 @@ def _cells(vectors_Ld: LabelVectors, config: IndexConfig, *, half: bool) -> Any:
     product = faiss.METRIC_INNER_PRODUCT
     if half:
         kind = faiss.ScalarQuantizer.QT_fp16
-        index = faiss.IndexIVFScalarQuantizer(quantizer, width, cells, kind, product, False)
+        index = faiss.IndexIVFScalarQuantizer(
+            quantizer, width, cells, kind, product, False
+        )
     else:
         index = faiss.IndexIVFFlat(quantizer, width, cells, product)
     index.nprobe = min(config.probes, cells)
     index.cp.seed = _SEED
-    sample = np.random.default_rng(_SEED).permutation(labels)[: _TRAINING_VECTORS * cells]
+    sample = np.random.default_rng(_SEED).permutation(labels)[
+        : _TRAINING_VECTORS * cells
+    ]
     index.train(vectors_Ld[np.sort(sample)])
     _fill(index, vectors_Ld)
     return index
@@ -321,4 +346,9 @@ def _fill(index: Any, vectors_Ld: LabelVectors) -> None:
         lists.resize(cell, 0)
     for labels, part in vectors_Ld.chunks():
         cells = cells_L[labels]
-        index.add_core(len(part), faiss.swig_ptr(part), faiss.swig_ptr(labels), faiss.swig_ptr(cells))
+        index.add_core(
+            len(part),
+            faiss.swig_ptr(part),
+            faiss.swig_ptr(labels),
+            faiss.swig_ptr(cells),
+        )

@@ -35,7 +35,11 @@ class _Built:
 
 def _build(vectors_Ld: NDArray[np.float32], step: int, device: torch.device) -> _Built:
     start = time.perf_counter()
-    index = ExactSearch(vectors_Ld, device) if device.type == "cuda" else LabelIndex(vectors_Ld, IndexConfig())
+    index = (
+        ExactSearch(vectors_Ld, device)
+        if device.type == "cuda"
+        else LabelIndex(vectors_Ld, IndexConfig())
+    )
     return _Built(index, step, time.perf_counter() - start)
 
 
@@ -52,7 +56,12 @@ class Miner:
         device: where training computes.
     """
 
-    def __init__(self, config: MiningConfig, snapshot: Callable[[], NDArray[np.float32]], device: torch.device) -> None:
+    def __init__(
+        self,
+        config: MiningConfig,
+        snapshot: Callable[[], NDArray[np.float32]],
+        device: torch.device,
+    ) -> None:
         self._config = config
         self._snapshot = snapshot
         self._device = device
@@ -76,9 +85,16 @@ class Miner:
             if step - begun_at >= self._half and build.done():
                 self._serving = build.result()
                 self._pending = None
-        if self._pending is None and step % self._half == 0 and step > self._serving.step:
+        if (
+            self._pending is None
+            and step % self._half == 0
+            and step > self._serving.step
+        ):
             vectors_Ld = self._snapshot()
-            self._pending = (step, self._thread.submit(_build, vectors_Ld, step, self._device))
+            self._pending = (
+                step,
+                self._thread.submit(_build, vectors_Ld, step, self._device),
+            )
         self._age = step - self._serving.step
         self._warn_if_stale(step)
 
@@ -139,7 +155,10 @@ class Miner:
         return mined_M
 
     def _search(
-        self, index: LabelIndex | ExactSearch, queries_Bd: NDArray[np.float32], rank: Rank | None
+        self,
+        index: LabelIndex | ExactSearch,
+        queries_Bd: NDArray[np.float32],
+        rank: Rank | None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         """Find candidates (B, K) and, with `rank`, their scores."""
         count = self._config.candidates
@@ -173,7 +192,9 @@ class Miner:
 
 
 def _is_own(
-    candidates_BK: NDArray[np.int64], rows_P: NDArray[np.int64], labels_P: NDArray[np.int64]
+    candidates_BK: NDArray[np.int64],
+    rows_P: NDArray[np.int64],
+    labels_P: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Mark the candidates that are positives of the document that they were found for."""
     largest = max(int(labels_P.max(initial=0)), int(candidates_BK.max(initial=0)))

@@ -31,7 +31,9 @@ class Calibration:
     def __post_init__(self) -> None:
         """Raise ValueError if the shapes differ, or a scale is not positive."""
         if self.scale_L.shape != self.offset_L.shape or self.scale_L.ndim != 1:
-            raise ValueError(f"scales {tuple(self.scale_L.shape)} and offsets {tuple(self.offset_L.shape)}: not (L,)")
+            raise ValueError(
+                f"scales {tuple(self.scale_L.shape)} and offsets {tuple(self.offset_L.shape)}: not (L,)"
+            )
         if not (self.scale_L > 0).all() or not self.offset_L.isfinite().all():
             raise ValueError("scales must be positive, and offsets finite")
 
@@ -46,7 +48,9 @@ class Calibration:
         offset_L = self.offset_L.to(logits.device)
         if shortlist is None:
             return torch.addcmul(offset_L, logits.float(), scale_L)
-        calibrated = torch.addcmul(offset_L[shortlist], logits.float(), scale_L[shortlist])
+        calibrated = torch.addcmul(
+            offset_L[shortlist], logits.float(), scale_L[shortlist]
+        )
         return torch.where(shortlist < 0, logits.float(), calibrated)
 
     def of(self, label_ids: Tensor) -> "Calibration":
@@ -55,7 +59,10 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
-        tensors = {"scale": self.scale_L.float().contiguous(), "offset": self.offset_L.float().contiguous()}
+        tensors = {
+            "scale": self.scale_L.float().contiguous(),
+            "offset": self.offset_L.float().contiguous(),
+        }
         save_file(tensors, path)
 
     @classmethod

@@ -170,11 +170,20 @@ def _group_parameters(classifier: Classifier) -> dict[str, list[nn.Parameter]]:
     """Partition the parameters that the build left trainable (with LoRA, the adapters and the head)."""
     head = classifier.head
     encoder = classifier.encoder
-    attention = _trainable(head.attention_parameters()) if isinstance(head, AttendsByLabel) else []
-    groups = {"head.attention": attention, "head.classifier": _without(_trainable(head.parameters()), attention)}
+    attention = (
+        _trainable(head.attention_parameters())
+        if isinstance(head, AttendsByLabel)
+        else []
+    )
+    groups = {
+        "head.attention": attention,
+        "head.classifier": _without(_trainable(head.parameters()), attention),
+    }
     layers = [_trainable(layer.parameters()) for layer in encoder.layers()]
     in_layers = [parameter for layer in layers for parameter in layer]
-    layers[-1] += _without(_trainable(encoder.parameters()), in_layers)  # final norms belong to the top layer
+    layers[-1] += _without(
+        _trainable(encoder.parameters()), in_layers
+    )  # final norms belong to the top layer
     for index in reversed(range(len(layers))):
         groups[f"encoder.{index}"] = layers[index]
     return {name: parameters for name, parameters in groups.items() if parameters}
@@ -184,6 +193,8 @@ def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
-def _without(parameters: list[nn.Parameter], excluded: list[nn.Parameter]) -> list[nn.Parameter]:
+def _without(
+    parameters: list[nn.Parameter], excluded: list[nn.Parameter]
+) -> list[nn.Parameter]:
     excluded_ids = {id(parameter) for parameter in excluded}
     return [parameter for parameter in parameters if id(parameter) not in excluded_ids]

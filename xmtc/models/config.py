@@ -39,7 +39,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         """Refuse a model without head and scorers, and a head that cannot use the encoder."""
         if not self.head.scores and not self.scorers:
-            raise ValueError(f"head.kind: {self.head.kind} scores nothing; give scorers, or another head")
+            raise ValueError(
+                f"head.kind: {self.head.kind} scores nothing; give scorers, or another head"
+            )
         if refusal := self.encoder.head_refusal(self.head):
             raise ValueError(refusal)
 

@@ -25,8 +25,14 @@ class Dropout(nn.Module):
         dropped_levels = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if dropped_levels == 0:
             return x
-        words = (x.numel() + 3) // 4  # of 64 bits, each of which is four draws of 16 bits
-        draws = torch.empty(words, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+        words = (
+            x.numel() + 3
+        ) // 4  # of 64 bits, each of which is four draws of 16 bits
+        draws = (
+            torch.empty(words, dtype=torch.int64)
+            .random_(-(2**63), None)
+            .view(torch.int16)
+        )
         lowest_retained = dropped_levels - _LEVELS // 2  # a draw has a sign
         is_retained = draws[: x.numel()].view(x.shape) >= lowest_retained
         scale = _LEVELS / (_LEVELS - dropped_levels)

@@ -20,7 +20,9 @@ def keep_bfloat16(module: nn.Module) -> None:
         layer.forward = partial(_apply, layer, weight, bias)
 
 
-def _apply(layer: nn.Linear, weight: Tensor, bias: Tensor | None, input: Tensor) -> Tensor:
+def _apply(
+    layer: nn.Linear, weight: Tensor, bias: Tensor | None, input: Tensor
+) -> Tensor:
     """Apply the copy under autocast, and the layer itself otherwise."""
     if torch.is_autocast_enabled("cpu"):
         return linear(input, weight, bias)

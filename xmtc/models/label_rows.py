@@ -26,7 +26,9 @@ from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import Head, ReadsLabelTexts, RowsFromNames
 
 TOKENS_PER_BATCH = 4096
-MAX_LABELS = 50_000  # labels to learn from; a map of a few hundred dimensions needs far fewer
+MAX_LABELS = (
+    50_000  # labels to learn from; a map of a few hundred dimensions needs far fewer
+)
 LEAST_LABELS = 20  # trained labels needed to learn rows from names
 _RIDGES = torch.logspace(-3, 3, 25)
 
@@ -51,13 +53,19 @@ class TextVectors:
         max_length: int,
         overlap: int,
     ) -> None:
-        encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        token_ids = [np.array(encoding.ids[:max_length], np.int32) for encoding in encodings]
+        encodings = tokenizer.backend_tokenizer.encode_batch_fast(
+            list(texts), add_special_tokens=False
+        )
+        token_ids = [
+            np.array(encoding.ids[:max_length], np.int32) for encoding in encodings
+        ]
         documents = UnlabelledDocuments(token_ids)
         special_before, _ = special_tokens(tokenizer)
         self._classifier = classifier
         self._first = len(special_before)
-        self._collate = Collator(documents, tokenizer, window=classifier.encoder.window, overlap=overlap)
+        self._collate = Collator(
+            documents, tokenizer, window=classifier.encoder.window, overlap=overlap
+        )
         self.lengths_N = documents.lengths
 
     def __call__(self, rows_S: NDArray[np.int64]) -> Tensor:
@@ -65,7 +73,9 @@ class TextVectors:
         batch = self._collate(MicroBatch(rows_S, np.ones(len(rows_S), np.float32)))
         batch = batch.to(self._classifier.head.bias.device)
         hidden_STD = self._classifier.encode(batch)[:, self._first :].float()
-        length_S1 = torch.from_numpy(self.lengths_N[rows_S])[:, None].to(hidden_STD.device)
+        length_S1 = torch.from_numpy(self.lengths_N[rows_S])[:, None].to(
+            hidden_STD.device
+        )
         positions_T = torch.arange(hidden_STD.shape[1], device=hidden_STD.device)
         is_content_ST = positions_T < length_S1
         sum_SD = (hidden_STD * is_content_ST[..., None]).sum(1)
@@ -91,7 +101,9 @@ def embed_texts(
     advance: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Compute vectors (N, D) of texts, float32 on the CPU, see `TextVectors`; `advance` is told how many are done."""
-    text_vectors = TextVectors(classifier, tokenizer, texts, max_length=max_length, overlap=overlap)
+    text_vectors = TextVectors(
+        classifier, tokenizer, texts, max_length=max_length, overlap=overlap
+    )
     vectors_ND = torch.empty(len(texts), classifier.encoder.width, dtype=torch.float32)
     for rows, vectors_SD in text_vectors.all():
         vectors_ND[rows] = vectors_SD.cpu()
@@ -102,7 +114,9 @@ def embed_texts(
 
 def label_texts(labels: LabelTable) -> list[str]:
     """Return the text of each label: its name, or the label itself if it has none."""
-    return [name or label for name, label in zip(labels.names, labels.labels, strict=True)]
+    return [
+        name or label for name, label in zip(labels.names, labels.labels, strict=True)
+    ]
 
 
 def refresh(head: Head, texts: TextVectors) -> None:
@@ -184,7 +198,10 @@ class RowsOfNames:
 
 @torch.no_grad()
 def rows_of_names(
-    classifier: Classifier, labels: LabelTable, texts: Sequence[str], embed: Callable[[Sequence[str]], Tensor]
+    classifier: Classifier,
+    labels: LabelTable,
+    texts: Sequence[str],
+    embed: Callable[[Sequence[str]], Tensor],
 ) -> RowsOfNames:
     """Compute rows of the head's label tables for labels with the names `texts`.
 
@@ -204,7 +221,10 @@ def rows_of_names(
     vectors_ND = embed(texts)
     vectors_LD = embed([texts_of_labels[label_id] for label_id in trained_ids])
     head = classifier.head
-    rows = {name: table_rows.cpu() for name, table_rows in _from_names(head, vectors_ND).items()}
+    rows = {
+        name: table_rows.cpu()
+        for name, table_rows in _from_names(head, vectors_ND).items()
+    }
     explained = {}
     for name, table in head.label_tables().items():
         if name in rows:
@@ -278,18 +298,24 @@ def init_rows_from_names(
     head = classifier.head
     vectors_LD = embed(label_texts(labels)[own]).to(head.bias.device)
     # A name is read as a document of one token, whose hidden state is the name's vector.
-    one_token_L1 = torch.ones(len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device)
+    one_token_L1 = torch.ones(
+        len(vectors_LD), 1, dtype=torch.bool, device=vectors_LD.device
+    )
     rows_LP = head.document_vectors(vectors_LD[:, None], one_token_L1)
     centred_LP = rows_LP - mean_of_all(rows_LP)
     length_of_random_rows = mean_of_all(head.weights.float().norm(dim=1))
-    head.weights.copy_(torch.nn.functional.normalize(centred_LP, dim=1) * length_of_random_rows)
+    head.weights.copy_(
+        torch.nn.functional.normalize(centred_LP, dim=1) * length_of_random_rows
+    )
     tables = head.label_tables()
     for name, rows_LR in _from_names(head, vectors_LD).items():
         tables[name].copy_(rows_LR)
 
 
 @torch.no_grad()
-def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]) -> None:
+def name_unseen_labels(
+    classifier: Classifier, labels: LabelTable, embed: Callable[[Sequence[str]], Tensor]
+) -> None:
     """Give labels without training documents rows predicted from their names, in place; see `rows_of_names`.
 
     From training, the head only knows that they never occur.
@@ -298,7 +324,9 @@ def name_unseen_labels(classifier: Classifier, labels: LabelTable, embed: Callab
     if len(unseen_ids) == 0:
         return
     texts = label_texts(labels)
-    named = rows_of_names(classifier, labels, [texts[label_id] for label_id in unseen_ids], embed)
+    named = rows_of_names(
+        classifier, labels, [texts[label_id] for label_id in unseen_ids], embed
+    )
     tables = classifier.head.label_tables()
     for name, rows_NR in named.rows.items():
         table = tables[name]

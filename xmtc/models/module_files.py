@@ -12,7 +12,11 @@ from xmtc.files import reading
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Select the tensors whose names begin with `prefix`, and remove it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def whole(tensors: Mapping[str, Tensor], place: str = "") -> dict[str, Tensor]:
@@ -30,7 +34,9 @@ def whole(tensors: Mapping[str, Tensor], place: str = "") -> dict[str, Tensor]:
             raise CheckpointError(
                 f"cannot export {place}{name}: it is empty here, like a shard of ZeRO-3; gather it from the ranks first"
             )
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return {
+        name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()
+    }
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -40,7 +46,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         CheckpointError: the file is missing or damaged.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path}: missing: copy the whole model folder, or export it again")
+        raise CheckpointError(
+            f"{path}: missing: copy the whole model folder, or export it again"
+        )
     with reading(path, CheckpointError, "copy it again, or export the model again"):
         return load_file(path)
 

@@ -13,7 +13,11 @@ from torch import nn
 def products(module: nn.Module) -> list[nn.Module]:
     """List the layers that multiply every token by their weights, without adapters."""
     kinds = nn.Linear | nn.Conv1d | nn.RNNBase
-    return [layer for name, layer in module.named_modules() if isinstance(layer, kinds) and "lora_" not in name]
+    return [
+        layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, kinds) and "lora_" not in name
+    ]
 
 
 def forward_operations(encoder: nn.Module) -> float:
@@ -38,25 +42,33 @@ def training_operations(encoder: nn.Module, trained: Collection[int]) -> float:
     return forward_operations(encoder) + 2.0 * above + 2.0 * own
 
 
-def _lowest_trained(encoder: nn.Module, layers: Sequence[nn.Module], trained: Collection[int]) -> int:
+def _lowest_trained(
+    encoder: nn.Module, layers: Sequence[nn.Module], trained: Collection[int]
+) -> int:
     """Find the place of the lowest layer above a trained parameter; all layers lie below, if no parameter trains."""
     place_by_layer = {id(layer): place for place, layer in enumerate(layers)}
     next_place = 0
     for module in encoder.modules():
         if id(module) in place_by_layer:
             next_place = place_by_layer[id(module)]
-        if any(id(parameter) in trained for parameter in module.parameters(recurse=False)):
+        if any(
+            id(parameter) in trained for parameter in module.parameters(recurse=False)
+        ):
             return next_place
     return len(layers)
 
 
 def _trains(layer: nn.Module, trained: Collection[int]) -> bool:
     """Whether the layer's own weights train; adapters beside them do not count."""
-    return any(id(parameter) in trained for parameter in layer.parameters(recurse=False))
+    return any(
+        id(parameter) in trained for parameter in layer.parameters(recurse=False)
+    )
 
 
 def _weights(layer: nn.Module) -> int:
     """Count the weights of a layer; quantised ones are packed, and are counted by the layer's shape."""
     if isinstance(layer, nn.Linear):
         return layer.in_features * layer.out_features
-    return sum(parameter.numel() for parameter in layer.parameters() if parameter.ndim > 1)
+    return sum(
+        parameter.numel() for parameter in layer.parameters() if parameter.ndim > 1
+    )

@@ -39,6 +39,10 @@ class PlantConfig(TrainingConfig):
     def __post_init__(self) -> None:
         """Refuse settings of epochs without epochs."""
         super().__post_init__()
-        found = ", ".join(keys_beyond_defaults(self, ("epochs", "callbacks", "label_optimizer")))
+        found = ", ".join(
+            keys_beyond_defaults(self, ("epochs", "callbacks", "label_optimizer"))
+        )
         if found and self.method == "closed_form":
-            raise ValueError(f"{found}: no effect with method: closed_form; set method: ranking, or leave out {found}")
+            raise ValueError(
+                f"{found}: no effect with method: closed_form; set method: ranking, or leave out {found}"
+            )

@@ -68,7 +68,12 @@ def planting_plan(model: ModelConfig, plant: PlantConfig) -> PlantingPlan:
     projections = parts & solved
     if continues:
         projections -= {"values"}
-    chooses = plant.method == "closed_form" and not continues and bool(projections) and "rows" in parts
+    chooses = (
+        plant.method == "closed_form"
+        and not continues
+        and bool(projections)
+        and "rows" in parts
+    )
     return PlantingPlan(
         parts=parts,
         projections=projections,
@@ -78,7 +83,9 @@ def planting_plan(model: ModelConfig, plant: PlantConfig) -> PlantingPlan:
     )
 
 
-def check_planting(model: ModelConfig, plant: PlantConfig, finetune: FinetuneConfig) -> None:
+def check_planting(
+    model: ModelConfig, plant: PlantConfig, finetune: FinetuneConfig
+) -> None:
     """Refuse a stage 1 that cannot train.
 
     Raises:
@@ -95,7 +102,9 @@ def check_planting(model: ModelConfig, plant: PlantConfig, finetune: FinetuneCon
         raise ValueError(f"plant.label_optimizer: {refusal}; leave it out")
 
 
-def _parts(model: ModelConfig, plant: PlantConfig, solved: frozenset[PlantedPart]) -> frozenset[PlantedPart]:
+def _parts(
+    model: ModelConfig, plant: PlantConfig, solved: frozenset[PlantedPart]
+) -> frozenset[PlantedPart]:
     """Select the parts that the settings ask for, of those that the head has and nothing else initialises."""
     plantable = model.head.plantable
     if plant.parts is not None:

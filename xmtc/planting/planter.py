@@ -14,7 +14,12 @@ from xmtc.models.heads.base import AttendsByLabel, PlantsProjections
 from xmtc.models.heads.config import PlantedPart
 from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.planting.plan import PlantingPlan
-from xmtc.planting.projections import PlantSums, plant_attention, plant_centre, plant_values
+from xmtc.planting.projections import (
+    PlantSums,
+    plant_attention,
+    plant_centre,
+    plant_values,
+)
 from xmtc.planting.prototypes import plant_prototypes
 from xmtc.planting.ridge_rows import plant_ridge_rows
 from xmtc.planting.sums import ReadFor
@@ -80,10 +85,16 @@ class Planter:
         """Plant projections, which dev may choose, then the attention by stage 1, then rows. Collective."""
         if self.plan.projections:
             sums = self._sum_projections(passes)
-            chosen = self._best_projections(passes, sums) if self.plan.trial_documents else self.plan.projections
+            chosen = (
+                self._best_projections(passes, sums)
+                if self.plan.trial_documents
+                else self.plan.projections
+            )
             self._plant_projections(sums, chosen)
             if "attention" in chosen:
-                self._print(f"the attention ranks the tokens of dev with nDCG@10 {passes.token_ndcg():.3f}")
+                self._print(
+                    f"the attention ranks the tokens of dev with nDCG@10 {passes.token_ndcg():.3f}"
+                )
         if self.plan.ranking_epochs:
             passes.rank_tokens()
         if self.plan.plants_rows:
@@ -92,14 +103,20 @@ class Planter:
     def _sum_projections(self, passes: Passes) -> PlantSums:
         """Collect what attention and values are planted from, in one pass over the training documents. Collective."""
         encoder = self.classifier.eval().encoder
-        sums = PlantSums(self.shard.rows, self.vocab_size, encoder.width, self.prior_L.device)
+        sums = PlantSums(
+            self.shard.rows, self.vocab_size, encoder.width, self.prior_L.device
+        )
         with torch.no_grad():
-            for batch in passes.over_train("projections", "plant: attention and values")(sums):
+            for batch in passes.over_train(
+                "projections", "plant: attention and values"
+            )(sums):
                 sums.add(self.classifier.encode(batch), batch, self.shard)
         sums.all_reduce(labels=self.shard.world == 1)
         return sums
 
-    def _plant_projections(self, sums: PlantSums, projections: Set[PlantedPart]) -> None:
+    def _plant_projections(
+        self, sums: PlantSums, projections: Set[PlantedPart]
+    ) -> None:
         """Plant attention and values in closed form. Collective."""
         head = self.classifier.head
         assert isinstance(head, PlantsProjections)  # its settings say so
@@ -110,7 +127,9 @@ class Planter:
             plant_values(head, sums, self.shard, self.seed)
         if "attention" in projections:
             assert self.ranking is not None, "the plan ranks tokens"
-            plant_attention(head, sums, self.ranking, self.shard, self.seed, keys=shared_too)
+            plant_attention(
+                head, sums, self.ranking, self.shard, self.seed, keys=shared_too
+            )
 
     def _plant_rows(self, read: ReadFor) -> None:
         """Plant the classifier rows in one pass over documents. Collective."""
@@ -131,12 +150,16 @@ class Planter:
         for projections in _subsets(self.plan.projections):
             name = " and ".join(sorted(projections)) or "neither"
             self._plant_projections(sums, projections)
-            self._plant_rows(passes.over_sample(self.plan.trial_documents, f"plant: try {name}"))
+            self._plant_rows(
+                passes.over_sample(self.plan.trial_documents, f"plant: try {name}")
+            )
             macro_f1_of[name] = passes.dev_macro_f1()
             parts_of[name] = projections
             head.load_state_dict(untrained)
         best = max(macro_f1_of, key=lambda name: macro_f1_of[name])
-        figures = ", ".join(f"{name} {100 * macro_f1:.1f}" for name, macro_f1 in macro_f1_of.items())
+        figures = ", ".join(
+            f"{name} {100 * macro_f1:.1f}" for name, macro_f1 in macro_f1_of.items()
+        )
         self._print(f"{best}, by macro-F1 of dev before training: {figures}")
         return parts_of[best]
 

@@ -40,7 +40,9 @@ class PlantSums(Sums):
         means: sums over the documents' mean hidden states.
     """
 
-    def __init__(self, labels: int, vocab_size: int, width: int, device: torch.device) -> None:
+    def __init__(
+        self, labels: int, vocab_size: int, width: int, device: torch.device
+    ) -> None:
         super().__init__()
         self.add_sum("tokens_DD", width, width, dtype=torch.float64, device=device)
         self.add_sum("by_token_VD", vocab_size, width, device=device)
@@ -69,7 +71,9 @@ class PlantSums(Sums):
         squares_d = ((projection_dD @ self.tokens_DD) * projection_dD).sum(1)
         return squares_d.mean() / self.tokens.clamp(min=1)
 
-    def values(self, width: int, seed: int, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
+    def values(
+        self, width: int, seed: int, sum_of_all: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         """Compute whitening followed by the directions that predict labels best, float64 (width, D). Collective.
 
         Args:
@@ -80,7 +84,10 @@ class PlantSums(Sums):
         covariance_DD = self.means.covariance()
         whiten_DD = inverse_root(oas(covariance_DD, float(self.means.documents)))
         roots_L1 = self.means.counts_L.double().clamp(min=1).sqrt().unsqueeze(1)
-        means = (self.means.centred(block) / roots_L1[block] for block in blocks(len(roots_L1)))
+        means = (
+            self.means.centred(block) / roots_L1[block]
+            for block in blocks(len(roots_L1))
+        )
         between_DD = whiten_DD @ sum_of_all(moment(means, covariance_DD)) @ whiten_DD
         directions_kD = leading(between_DD, covariance_DD, width)
         return spread(directions_kD, whiten_DD, width, seed)
@@ -89,9 +96,16 @@ class PlantSums(Sums):
         """Yield blocks of labels with the directions of m[l], float64 (S, D), of unit length; zero without ranking."""
         gains_K = torch.from_numpy(gains_by_rank(ranking.k)).to(self.by_token_VD)
         for block in blocks(len(ranking.token_ids_LK)):
-            ids_SK = torch.from_numpy(ranking.token_ids_LK[block]).long().to(gains_K.device)
+            ids_SK = (
+                torch.from_numpy(ranking.token_ids_LK[block]).long().to(gains_K.device)
+            )
             gains_SK = gains_K * (ids_SK >= 0)
-            bags_SD = F.embedding_bag(ids_SK.clamp(min=0), self.by_token_VD, mode="sum", per_sample_weights=gains_SK)
+            bags_SD = F.embedding_bag(
+                ids_SK.clamp(min=0),
+                self.by_token_VD,
+                mode="sum",
+                per_sample_weights=gains_SK,
+            )
             yield block, F.normalize(bags_SD, dim=1).double()
 
 
@@ -103,7 +117,9 @@ def plant_centre(head: PlantsProjections, sums: PlantSums) -> None:
 
 
 @torch.no_grad()
-def plant_values(head: PlantsProjections, sums: PlantSums, shard: LabelShard, seed: int) -> None:
+def plant_values(
+    head: PlantsProjections, sums: PlantSums, shard: LabelShard, seed: int
+) -> None:
     """Plant the value projection, such that a token's values have variance 1. Collective."""
     weight_dD = head.value_projection.weight
     values_dD = sums.values(len(weight_dD), seed, shard.sum_of_all)
@@ -113,7 +129,13 @@ def plant_values(head: PlantsProjections, sums: PlantSums, shard: LabelShard, se
 
 @torch.no_grad()
 def plant_attention(
-    head: PlantsProjections, sums: PlantSums, ranking: TokenRanking, shard: LabelShard, seed: int, *, keys: bool
+    head: PlantsProjections,
+    sums: PlantSums,
+    ranking: TokenRanking,
+    shard: LabelShard,
+    seed: int,
+    *,
+    keys: bool,
 ) -> None:
     """Plant the queries and, with `keys`, the key projection. Collective.
 
@@ -148,7 +170,10 @@ def _plant_keys(
     weight_dD = head.key_projection.weight
     width = len(weight_dD)
     whiten_DD = inverse_root(covariance_DD)
-    queries = (F.normalize(relevance_SD @ whiten_DD, dim=1) for _, relevance_SD in sums.relevance(ranking))
+    queries = (
+        F.normalize(relevance_SD @ whiten_DD, dim=1)
+        for _, relevance_SD in sums.relevance(ranking)
+    )
     moment_DD = shard.sum_of_all(moment(queries, covariance_DD))
     directions_kD = leading(moment_DD, covariance_DD, width)
     keys_dD = spread(directions_kD, whiten_DD, width, seed)
@@ -156,7 +181,11 @@ def _plant_keys(
 
 
 def _queries(
-    sums: PlantSums, ranking: TokenRanking, shard: LabelShard, keys_dD: Tensor, covariance_DD: Tensor
+    sums: PlantSums,
+    ranking: TokenRanking,
+    shard: LabelShard,
+    keys_dD: Tensor,
+    covariance_DD: Tensor,
 ) -> Tensor:
     """Compute the queries (L, d) that fit relevance by least squares, each with products of variance 1 over tokens.
 
@@ -164,12 +193,16 @@ def _queries(
     """
     products_dd = keys_dD @ covariance_DD @ keys_dD.T
     ridged_dd = ridged(products_dd)
-    queries_Ld = torch.empty(len(ranking.token_ids_LK), len(keys_dD), device=keys_dD.device)
+    queries_Ld = torch.empty(
+        len(ranking.token_ids_LK), len(keys_dD), device=keys_dD.device
+    )
     common_d = keys_dD.new_zeros(len(keys_dD))
     for block, relevance_SD in sums.relevance(ranking):
         queries_Sd = torch.linalg.solve(ridged_dd, keys_dD @ relevance_SD.T).T
         variance_S = ((queries_Sd @ products_dd) * queries_Sd).sum(1)
-        queries_Sd = queries_Sd / variance_S.clamp(min=_SMALLEST_SQUARE).sqrt().unsqueeze(1)
+        queries_Sd = queries_Sd / variance_S.clamp(
+            min=_SMALLEST_SQUARE
+        ).sqrt().unsqueeze(1)
         common_d += queries_Sd.sum(0)
         queries_Ld[block] = queries_Sd
     common_d = shard.sum_of_all(common_d)

@@ -46,12 +46,28 @@ class PrototypeSums(Sums):
         """Add one batch."""
         targets = documents.targets
         labels_S = targets.columns_P.unique()
-        contexts_BSd = head.contexts(documents.read[0], documents.mask_GT, labels_S).float()
+        contexts_BSd = head.contexts(
+            documents.read[0], documents.mask_GT, labels_S
+        ).float()
         is_positive_BS = torch.zeros(contexts_BSd.shape[:2], device=contexts_BSd.device)
-        is_positive_BS[targets.rows_P, torch.searchsorted(labels_S, targets.columns_P)] = 1
+        is_positive_BS[
+            targets.rows_P, torch.searchsorted(labels_S, targets.columns_P)
+        ] = 1
         weight_B1 = targets.weight_B.unsqueeze(1)
-        _add(self.positive_Ld, self.positives_L, labels_S, is_positive_BS * weight_B1, contexts_BSd)
-        _add(self.negative_Ld, self.negatives_L, labels_S, (1 - is_positive_BS) * weight_B1, contexts_BSd)
+        _add(
+            self.positive_Ld,
+            self.positives_L,
+            labels_S,
+            is_positive_BS * weight_B1,
+            contexts_BSd,
+        )
+        _add(
+            self.negative_Ld,
+            self.negatives_L,
+            labels_S,
+            (1 - is_positive_BS) * weight_B1,
+            contexts_BSd,
+        )
         squares_BSd = contexts_BSd.square().mul(weight_B1.unsqueeze(2))
         self.square_d.add_(squares_BSd.sum((0, 1)).double())
 
@@ -72,7 +88,9 @@ class PrototypeSums(Sums):
         shrink_L = seen_L * self.positives_L / (self.positives_L + SHRINKAGE)
         positive_Ld = self.positive_Ld.div_(self.positives_L.clamp(min=1).unsqueeze(1))
         negative_Ld = self.negative_Ld.div_(self.negatives_L.clamp(min=1).unsqueeze(1))
-        rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L.unsqueeze(1)).div_(variance_d)
+        rows_Ld = (
+            (positive_Ld - negative_Ld).mul_(shrink_L.unsqueeze(1)).div_(variance_d)
+        )
         return Responses(
             rows_Ld,
             torch.einsum("ld,ld->l", rows_Ld, positive_Ld),
@@ -81,20 +99,33 @@ class PrototypeSums(Sums):
 
     def _variance(self, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute the variance (d,) of all contexts of all labels, positive and negative ones. Collective."""
-        total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(min=1)
-        mean_d = sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double()) / total
+        total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(
+            min=1
+        )
+        mean_d = (
+            sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double())
+            / total
+        )
         variance_d = sum_of_all(self.square_d) / total - mean_d.square()
         return variance_d.clamp(min=1e-8).float()
 
 
-def _add(sums_Ld: Tensor, counts_L: Tensor, labels_S: Tensor, weight_BS: Tensor, contexts_BSd: Tensor) -> None:
+def _add(
+    sums_Ld: Tensor,
+    counts_L: Tensor,
+    labels_S: Tensor,
+    weight_BS: Tensor,
+    contexts_BSd: Tensor,
+) -> None:
     """Add weighted contexts of labels to sums and counts, in place."""
     sums_Ld.index_add_(0, labels_S, torch.einsum("bs,bsd->sd", weight_BS, contexts_BSd))
     counts_L.index_add_(0, labels_S, weight_BS.sum(0))
 
 
 @torch.no_grad()
-def plant_prototypes(classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard) -> None:
+def plant_prototypes(
+    classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard
+) -> None:
     """Set the head's rows w to class prototypes, and its bias so that a negative scores the label's prior. Collective.
 
     Args:

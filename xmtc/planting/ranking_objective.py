@@ -65,12 +65,16 @@ class PlantObjective(Objective):
         labels_S = self.sample_labels(targets.on_host.columns_P, seed)
         scores_BST, grades_BST = self.lists(documents, labels_S)
         mask_BST = documents.mask_GT.unsqueeze(1).expand_as(grades_BST)
-        loss_N = self.loss(scores_BST.flatten(0, 1), grades_BST.flatten(0, 1), mask_BST.flatten(0, 1))
+        loss_N = self.loss(
+            scores_BST.flatten(0, 1), grades_BST.flatten(0, 1), mask_BST.flatten(0, 1)
+        )
         loss_BS = loss_N.view(scores_BST.shape[:2])
         has_ranked_tokens_BS = (grades_BST > 0).any(2)
         lists_B = self.shard.sum_of_all(has_ranked_tokens_BS.sum(1).to(loss_BS.dtype))
         per_document_B = loss_BS.sum(1) / lists_B.clamp(min=1)
-        return LossOutput((per_document_B * targets.weight_B).sum(), batch.weight_B.sum())
+        return LossOutput(
+            (per_document_B * targets.weight_B).sum(), batch.weight_B.sum()
+        )
 
     def sample_labels(self, columns_P: Tensor, seed: int) -> Tensor:
         """Sample labels, int64 (S,): positives that have a ranking, plus uniformly drawn labels; all on the CPU."""
@@ -78,18 +82,26 @@ class PlantObjective(Objective):
         count = self.shard.share(self.settings.sampled_labels)
         positives = columns_P.unique()
         positives = positives[among(positives, self.rankable)]
-        positives = positives[torch.randperm(len(positives), generator=generator)[:count]]
+        positives = positives[
+            torch.randperm(len(positives), generator=generator)[:count]
+        ]
         drawn = self.rankable[distinct(count, len(self.rankable), generator)]
         return torch.cat([positives, drawn])[:count].unique()
 
-    def lists(self, documents: GatheredDocuments, labels_S: Tensor) -> tuple[Tensor, Tensor]:
+    def lists(
+        self, documents: GatheredDocuments, labels_S: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Collect scores and grades (B, S, T) of every document's tokens for these labels, which are on the CPU."""
         mask_BT = documents.mask_GT
-        scores_BSHT = self._attention_scores(documents, labels_S.to(mask_BT.device, non_blocking=True))
+        scores_BSHT = self._attention_scores(
+            documents, labels_S.to(mask_BT.device, non_blocking=True)
+        )
         grades_BST = self.grades(_token_ids(documents), labels_S) * mask_BT.unsqueeze(1)
         return scores_BSHT.mean(2), grades_BST
 
-    def _attention_scores(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
+    def _attention_scores(
+        self, documents: GatheredDocuments, labels_S: Tensor
+    ) -> Tensor:
         head = self.classifier.head
         assert isinstance(head, AttendsByLabel)
         return head.attention_scores(documents.read[0], documents.mask_GT, labels_S)
@@ -109,7 +121,10 @@ class PlantObjective(Objective):
             return 0.0, 0.0
         labels_S, columns_P = targets.columns_P[ranked_P].unique(return_inverse=True)
         scores_BSHT = self._attention_scores(documents, labels_S)
-        grades_PT = self.grades(_token_ids(documents), labels_S)[rows_P, columns_P] * mask_BT[rows_P]
+        grades_PT = (
+            self.grades(_token_ids(documents), labels_S)[rows_P, columns_P]
+            * mask_BT[rows_P]
+        )
         scores_PT = scores_BSHT.mean(2)[rows_P, columns_P]
         ndcg_P = ndcg_of_lists(scores_PT, grades_PT, mask_BT[rows_P], NDCG_CUTOFF)
         counted_P = targets.weight_B[rows_P] * (grades_PT > 0).any(1)

@@ -25,7 +25,9 @@ def gains_by_rank(k: int) -> NDArray[np.float32]:
     return np.exp2(grades.astype(np.float32)) - 1
 
 
-def ndcg_of_lists(scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int) -> Tensor:
+def ndcg_of_lists(
+    scores_NT: Tensor, grades_NT: Tensor, mask_NT: Tensor, cutoff: int
+) -> Tensor:
     """Compute nDCG@cutoff (N,) with gain 2^g − 1 and discount 1/log2(1 + rank) (Järvelin & Kekäläinen 2002).
 
     Args:

@@ -24,7 +24,11 @@ RIDGE = 0.3
 
 
 def ridge_rows(
-    sums: VectorSums, sum_of_all: Callable[[Tensor], Tensor], *, members: int = 1, dropout: float = 0.0
+    sums: VectorSums,
+    sum_of_all: Callable[[Tensor], Tensor],
+    *,
+    members: int = 1,
+    dropout: float = 0.0,
 ) -> Responses:
     """Compute w[l] = s[l] A⁻¹ (μ[l] − μ) and the mean responses to documents. Collective.
 
@@ -43,7 +47,9 @@ def ridge_rows(
     noise = (inverse_PP * covariance_PP).sum()  # h
     counts_L = sums.counts_L.double()
     rows_LP = torch.empty_like(sums.by_label_LP)
-    own_L = torch.empty_like(counts_L)  # Σ of the unshrunk row's products with the label's documents
+    own_L = torch.empty_like(
+        counts_L
+    )  # Σ of the unshrunk row's products with the label's documents
     all_L = torch.empty_like(counts_L)  # the same with all documents
     for block in blocks(len(counts_L)):
         distance_SP = sums.centred(block) / counts_L[block].clamp(min=1).unsqueeze(1)
@@ -51,8 +57,12 @@ def ridge_rows(
         own_L[block] = (rows_SP * sums.by_label_LP[block]).sum(1)
         all_L[block] = rows_SP @ sums.vector_P
         rows_LP[block] = rows_SP
-    excess_L = own_L - counts_L * all_L / sums.documents.clamp(min=1) - noise * (counts_L > 0)
-    distance = sum_of_all(excess_L.sum()) / sum_of_all(counts_L.sum()).clamp(min=1)  # δ²
+    excess_L = (
+        own_L - counts_L * all_L / sums.documents.clamp(min=1) - noise * (counts_L > 0)
+    )
+    distance = sum_of_all(excess_L.sum()) / sum_of_all(counts_L.sum()).clamp(
+        min=1
+    )  # δ²
     distance = distance.clamp(min=1e-3 * noise)
     shrink_L = distance / (distance + noise / counts_L.clamp(min=1))
     positive_L = shrink_L * own_L / counts_L.clamp(min=1)
@@ -61,7 +71,9 @@ def ridge_rows(
     return Responses(rows_LP, positive_L.float(), negative_L.float())
 
 
-def _inverse(sums: VectorSums, covariance_PP: Tensor, members: int, dropout: float) -> Tensor:
+def _inverse(
+    sums: VectorSums, covariance_PP: Tensor, members: int, dropout: float
+) -> Tensor:
     """Compute A⁻¹ of each member's dimensions by themselves; 0 between members."""
     squares_P = sums.products_PP.diagonal() / sums.documents.clamp(min=1)
     variance = covariance_PP.diagonal().mean().clamp(min=1e-12)
@@ -70,12 +82,16 @@ def _inverse(sums: VectorSums, covariance_PP: Tensor, members: int, dropout: flo
     dimensions_P = torch.arange(len(covariance_PP), device=covariance_PP.device)
     for own in dimensions_P.chunk(members):
         own_PP = covariance_PP[own][:, own] + penalty_P[own].diag()
-        inverse_PP[own.unsqueeze(1), own] = torch.cholesky_inverse(torch.linalg.cholesky(own_PP))
+        inverse_PP[own.unsqueeze(1), own] = torch.cholesky_inverse(
+            torch.linalg.cholesky(own_PP)
+        )
     return inverse_PP
 
 
 @torch.no_grad()
-def plant_ridge_rows(classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard) -> None:
+def plant_ridge_rows(
+    classifier: Classifier, read: ReadFor, prior_L: Tensor, shard: LabelShard
+) -> None:
     """Set the head's rows, see `ridge_rows`, and its bias so that a negative scores the label's prior. Collective.
 
     Args:
@@ -91,5 +107,7 @@ def plant_ridge_rows(classifier: Classifier, read: ReadFor, prior_L: Tensor, sha
         vectors_BP = head.vectors(classifier.read(batch), batch.mask_BT)
         sums.add(vectors_BP, batch, shard)
     sums.all_reduce(labels=shard.world == 1)
-    responses = ridge_rows(sums, shard.sum_of_all, members=head.members, dropout=head.dropped)
+    responses = ridge_rows(
+        sums, shard.sum_of_all, members=head.members, dropout=head.dropped
+    )
     set_rows(head, responses, prior_L, shard, most=1.0)

@@ -30,7 +30,13 @@ class Responses:
     negative_L: Tensor
 
 
-def set_rows(head: Head, responses: Responses, prior_L: Tensor, shard: LabelShard, most: float = math.inf) -> None:
+def set_rows(
+    head: Head,
+    responses: Responses,
+    prior_L: Tensor,
+    shard: LabelShard,
+    most: float = math.inf,
+) -> None:
     """Set rows times a factor, and biases such that a negative scores the label's prior. Collective.
 
     The factor makes the median gap `GAP`, but is at most `most`.

@@ -25,7 +25,13 @@ class Sums(nn.Module):
         """Return a sum."""
         return super().__getattr__(name)  # pyright: ignore[reportReturnType]  # no module: those are declared
 
-    def add_sum(self, name: str, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+    def add_sum(
+        self,
+        name: str,
+        *shape: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Add a sum that starts at zero."""
         self.register_buffer(name, torch.zeros(shape, device=device, dtype=dtype))
 
@@ -81,7 +87,9 @@ class VectorSums(Sums):
     def covariance(self) -> Tensor:
         """Compute the covariance of the vectors, float64 (P, P)."""
         mean_P = self.mean()
-        return self.products_PP / self.documents.clamp(min=1) - torch.outer(mean_P, mean_P)
+        return self.products_PP / self.documents.clamp(min=1) - torch.outer(
+            mean_P, mean_P
+        )
 
     def centred(self, labels: slice = slice(None)) -> Tensor:
         """Compute the sums of centred vectors over the documents of each of these labels, float64 (S, P)."""

@@ -32,7 +32,9 @@ def oas(covariance_DD: Tensor, count: float) -> Tensor:
     share = (squares + trace**2) / ((count + 1) * (squares - trace**2 / width))
     share = share.nan_to_num(nan=1.0).clamp(0, 1)
     mean = (trace / width).clamp(min=_SMALLEST)
-    return (1 - share) * covariance_DD + share * mean * torch.eye(width).to(covariance_DD)
+    return (1 - share) * covariance_DD + share * mean * torch.eye(width).to(
+        covariance_DD
+    )
 
 
 def ridged(covariance_DD: Tensor) -> Tensor:
@@ -54,7 +56,11 @@ def leading(moment_DD: Tensor, covariance_DD: Tensor, width: int) -> Tensor:
     A little of the covariance decides where labels do not, as when they are fewer than `width`.
     """
     smallest = _SMALLEST
-    share = _UNDECIDED * moment_DD.trace().clamp(min=smallest) / covariance_DD.trace().clamp(min=smallest)
+    share = (
+        _UNDECIDED
+        * moment_DD.trace().clamp(min=smallest)
+        / covariance_DD.trace().clamp(min=smallest)
+    )
     eigenvectors_DD = torch.linalg.eigh(moment_DD + share * covariance_DD).eigenvectors
     return eigenvectors_DD.T[-width:]
 
@@ -71,7 +77,9 @@ def spread(directions_kD: Tensor, whiten_DD: Tensor, width: int, seed: int) -> T
         seed: determines the rotation.
     """
     generator = torch.Generator().manual_seed(seed)
-    normal_dD = torch.randn(width, directions_kD.shape[1], dtype=torch.float64, generator=generator)
+    normal_dD = torch.randn(
+        width, directions_kD.shape[1], dtype=torch.float64, generator=generator
+    )
     products_dk = normal_dD.to(directions_kD.device) @ directions_kD.T
     left_dk, _, right_kk = torch.linalg.svd(products_dk, full_matrices=False)
     return left_dk @ right_kk @ directions_kD @ whiten_DD

@@ -11,14 +11,21 @@ from xmtc.data.fields import ONE_FIELD, FieldText
 from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import category_terms
-from xmtc.data.readers.in_memory import check_lengths, column_names, column_of, values_of
+from xmtc.data.readers.in_memory import (
+    check_lengths,
+    column_names,
+    column_of,
+    values_of,
+)
 from xmtc.errors import ConfigError, DataError
 from xmtc.fusion.config import BAR, BARS, RULE, RULES
 
 _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings"
 
 
-def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence[str] = ()) -> list[str]:
+def as_texts(
+    given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence[str] = ()
+) -> list[str]:
     """Convert `given` to a list of texts, in order; an iterator is read to its end.
 
     Args:
@@ -32,18 +39,29 @@ def as_texts(given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence
             is missing. The message never quotes a text.
     """
     cells = [given.get(field) for field in fields] if isinstance(given, Mapping) else []
-    if isinstance(given, str) or (cells and all(isinstance(cell, str) or absent(cell) for cell in cells)):
+    if isinstance(given, str) or (
+        cells and all(isinstance(cell, str) or absent(cell) for cell in cells)
+    ):
         raise DataError("this is one text, not a list of texts: put it in brackets")
     if there := column_names(given):
         names = [*fields, *(name for name in categories if name in there)]
         columns = {name: column_of(given, name) for name in names}
         check_lengths(columns)
-        given = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return [as_text(item, fields, f"text {place}", categories) for place, item in enumerate(_items(given, "text"))]
+        given = [
+            dict(zip(names, row, strict=True))
+            for row in zip(*columns.values(), strict=True)
+        ]
+    return [
+        as_text(item, fields, f"text {place}", categories)
+        for place, item in enumerate(_items(given, "text"))
+    ]
 
 
 def as_text(
-    given: Any, fields: Sequence[str] = ONE_FIELD, name: str = "the text", categories: Sequence[str] = ()
+    given: Any,
+    fields: Sequence[str] = ONE_FIELD,
+    name: str = "the text",
+    categories: Sequence[str] = (),
 ) -> str:
     """Check a single text, or join the fields of a mapping to one. A field without a text is empty.
 
@@ -61,13 +79,20 @@ def as_text(
         return _checked(given, name)
     missing = [field for field in fields if field not in given]
     if missing:
-        raise DataError(f"{name} has no field {missing[0]!r}: give {', '.join(fields)}, empty if there is none")
-    parts = [_checked("" if absent(given[field]) else given[field], f"{field} of {name}") for field in fields]
+        raise DataError(
+            f"{name} has no field {missing[0]!r}: give {', '.join(fields)}, empty if there is none"
+        )
+    parts = [
+        _checked("" if absent(given[field]) else given[field], f"{field} of {name}")
+        for field in fields
+    ]
     try:
         terms = category_terms(given, categories)
     except ValueError as problem:
         raise DataError(f"{name}: {problem}") from None
-    return FieldText.join(parts, [_checked(term, f"a category of {name}") for term in terms])
+    return FieldText.join(
+        parts, [_checked(term, f"a category of {name}") for term in terms]
+    )
 
 
 def as_labels(given: Any) -> list[str]:
@@ -79,7 +104,10 @@ def as_labels(given: Any) -> list[str]:
     if isinstance(given, str):
         return [_checked(given, "the label")]
     given = sorted(given, key=str) if isinstance(given, set | frozenset) else given
-    return [_checked(item, f"label {place}") for place, item in enumerate(_items(given, "label"))]
+    return [
+        _checked(item, f"label {place}")
+        for place, item in enumerate(_items(given, "label"))
+    ]
 
 
 def as_count(given: Any, name: str, least: int = 1) -> int:
@@ -88,7 +116,11 @@ def as_count(given: Any, name: str, least: int = 1) -> int:
     Raises:
         ConfigError: it is not a whole number, or too small.
     """
-    if isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < least:
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, numbers.Integral)
+        or given < least
+    ):
         raise ConfigError(f"{name}={_shown(given)}: give a whole number from {least}")
     return int(given)
 
@@ -125,28 +157,42 @@ def as_threshold(given: Any) -> float | str:
         return given
     if given is None:
         return 0.0
-    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 <= float(given) <= 1:
-        raise ConfigError(f"threshold={_shown(given)}: give None, a number from 0 to 1, tuned, {', '.join(RULES)}")
+    if (
+        isinstance(given, bool)
+        or not isinstance(given, numbers.Real)
+        or not 0 <= float(given) <= 1
+    ):
+        raise ConfigError(
+            f"threshold={_shown(given)}: give None, a number from 0 to 1, tuned, {', '.join(RULES)}"
+        )
     return float(given)
 
 
 def _items(given: Any, what: str) -> Iterable[Any]:
     """Iterate over an ordered, one-dimensional collection."""
     if isinstance(given, np.ndarray) and given.ndim != 1:
-        raise DataError(f"the array of {what}s has {given.ndim} dimensions: give {_ACCEPTED}")
+        raise DataError(
+            f"the array of {what}s has {given.ndim} dimensions: give {_ACCEPTED}"
+        )
     return values_of(given, f"{what}s")
 
 
 def _checked(item: Any, name: str) -> str:
     if not isinstance(item, str):
-        advice = "decode it first" if isinstance(item, bytes | bytearray) else "leave it out"
+        advice = (
+            "decode it first" if isinstance(item, bytes | bytearray) else "leave it out"
+        )
         raise DataError(f"{name} is a {type(item).__name__}, not a string: {advice}")
     if len(item) > LONGEST_DOCUMENT:
-        raise DataError(f"{name} has {len(item):,} characters, more than {LONGEST_DOCUMENT:,}: divide it")
+        raise DataError(
+            f"{name} has {len(item):,} characters, more than {LONGEST_DOCUMENT:,}: divide it"
+        )
     try:
         item.encode()
     except UnicodeEncodeError:
-        raise DataError(f"{name} holds half of a character, such as \\ud83d of \\ud83d\\ude00: correct it") from None
+        raise DataError(
+            f"{name} holds half of a character, such as \\ud83d of \\ud83d\\ude00: correct it"
+        ) from None
     return item
 
 

@@ -13,25 +13,44 @@ from xmtc.commands.options import Exclude, IdColumn, Include, ModelDir, TextColu
 @command(panel="Use")
 def predict(
     model: ModelDir,
-    text: Annotated[list[str] | None, typer.Option("--text", "-t", help="A text to label; repeatable.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", "-t", help="A text to label; repeatable."),
+    ] = None,
     input_file: Annotated[
         Path | None,
         typer.Option(
-            "--input", parser=local_path, help="JSON lines, CSV or Parquet, or one text per line; - for stdin."
+            "--input",
+            parser=local_path,
+            help="JSON lines, CSV or Parquet, or one text per line; - for stdin.",
         ),
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
     top_k: Annotated[
         int | None,
-        typer.Option("--top-k", min=1, help="Labels to print \\[default: the predicted ones and the 5 best]."),
+        typer.Option(
+            "--top-k",
+            min=1,
+            help="Labels to print \\[default: the predicted ones and the 5 best].",
+        ),
     ] = None,
-    evidence: Annotated[bool, typer.Option("--evidence", help="Print the words that support each label.")] = False,
+    evidence: Annotated[
+        bool,
+        typer.Option("--evidence", help="Print the words that support each label."),
+    ] = False,
     include: Include = None,
     exclude: Exclude = None,
-    language: Annotated[str | None, typer.Option("--language", help="Language of the names, such as de.")] = None,
+    language: Annotated[
+        str | None,
+        typer.Option("--language", help="Language of the names, such as de."),
+    ] = None,
     table: Annotated[
-        Path | None, typer.Option("--csv", help="Write a CSV file instead, with a row for each label of each text.")
+        Path | None,
+        typer.Option(
+            "--csv",
+            help="Write a CSV file instead, with a row for each label of each text.",
+        ),
     ] = None,
 ) -> None:
     """Label a few texts: print the best labels as JSON lines, and which of them are predicted."""
@@ -43,7 +62,11 @@ def predict(
         raise typer.BadParameter("give --text or --input")
     if table is not None and evidence:
         raise typer.BadParameter("--csv holds no evidence: leave out one of the two")
-    check_columns(text_column, id_column, unread=None if input_file and is_table(input_file) else "no table is read")
+    check_columns(
+        text_column,
+        id_column,
+        unread=None if input_file and is_table(input_file) else "no table is read",
+    )
     trained_on = read_description(model).columns
     columns = text_columns(text_column, id_column, trained_on)
     predict_texts(

@@ -16,7 +16,11 @@ from xmtc.scorers.predictions import SparsePredictions
 
 
 def decided(
-    scorer: TextScorer, batches: Iterable[Sequence[str]], labels: LabelTable, known_L: NDArray[np.bool_], top_k: int
+    scorer: TextScorer,
+    batches: Iterable[Sequence[str]],
+    labels: LabelTable,
+    known_L: NDArray[np.bool_],
+    top_k: int,
 ) -> Decisions:
     """Predict the labels of texts, at least one.
 
@@ -30,7 +34,13 @@ def decided(
     Returns:
         The predictions, and which of them the model's decision makes, (N, K).
     """
-    ids_M = np.array([labels.index(label) if label in labels else -1 for label in scorer.labels.labels], np.int32)
+    ids_M = np.array(
+        [
+            labels.index(label) if label in labels else -1
+            for label in scorer.labels.labels
+        ],
+        np.int32,
+    )
     ids_M[~known_L[ids_M]] = -1
     label_ids, scores, made = [], [], []
     for texts in batches:
@@ -43,4 +53,6 @@ def decided(
         label_ids.append(np.take_along_axis(ids_NK, order_NK, 1))
         scores.append(np.take_along_axis(answer.scores_NK, order_NK, 1))
         made.append(np.take_along_axis(made_NK, order_NK, 1))
-    return SparsePredictions(np.concatenate(label_ids), np.concatenate(scores)), np.concatenate(made)
+    return SparsePredictions(
+        np.concatenate(label_ids), np.concatenate(scores)
+    ), np.concatenate(made)

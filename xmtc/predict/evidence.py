@@ -21,7 +21,9 @@ from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import Contribution, Features
 
 _LETTERS = r"[\p{L}\p{N}_][\p{L}\p{N}\p{M}_]*"
-_WORD = regex.compile(rf"{_LETTERS}(?:[-'’.\u00ad\u200c\u200d]{_LETTERS})*|[^\p{{L}}\p{{N}}_\s]+")
+_WORD = regex.compile(
+    rf"{_LETTERS}(?:[-'’.\u00ad\u200c\u200d]{_LETTERS})*|[^\p{{L}}\p{{N}}_\s]+"
+)
 """A word with its vowel signs and accents, and unseen marks between its parts; or other characters."""
 
 
@@ -79,7 +81,9 @@ class Explanation:
         return tuple(sorted(positive, key=lambda word: -word.contribution)[:words])
 
 
-def word_sums(text: str, offsets: Sequence[tuple[int, int]], values_T: NDArray[np.float32]) -> tuple[float, ...]:
+def word_sums(
+    text: str, offsets: Sequence[tuple[int, int]], values_T: NDArray[np.float32]
+) -> tuple[float, ...]:
     """Sum the values of each word's tokens; see `merge_words`."""
     return tuple(word.contribution for word in merge_words(text, offsets, values_T)[0])
 
@@ -114,7 +118,10 @@ def merge_words(
             continue
         # Byte-level tokens begin with the space before the word, and some end with the punctuation after it. A token
         # belongs to the word with which it shares most characters.
-        shared = [min(spans[word][1], end) - max(spans[word][0], start) for word in range(first, last)]
+        shared = [
+            min(spans[word][1], end) - max(spans[word][0], start)
+            for word in range(first, last)
+        ]
         word = first + shared.index(max(shared))
         sums[word] += contribution
         has_tokens[word] = True
@@ -124,7 +131,9 @@ def merge_words(
     for word in np.flatnonzero(has_tokens):
         start, end = spans[word]
         field_name = names[bisect_right(inner_ends, start)]
-        words.append(Evidence(text[start:end], float(sums[word]), start, end, field_name))
+        words.append(
+            Evidence(text[start:end], float(sums[word]), start, end, field_name)
+        )
     return tuple(words), outside
 
 
@@ -156,24 +165,42 @@ class FusedShares:
     constant_K: NDArray[np.float64]
 
     @classmethod
-    def of(cls, ensemble: Ensemble, pairs: Pairs, labels: Sequence[int]) -> "FusedShares":
+    def of(
+        cls, ensemble: Ensemble, pairs: Pairs, labels: Sequence[int]
+    ) -> "FusedShares":
         """Compute the shares of labels among the candidates of the single document in `pairs`."""
         assert ensemble.fusion is not None, "the fusion is not fitted"
         last = np.iinfo(np.int32).max
-        candidates_K = np.where(pairs.used[0], pairs.label_ids_NK[0], last)  # ascending, with the padding at the end
+        candidates_K = np.where(
+            pairs.used[0], pairs.label_ids_NK[0], last
+        )  # ascending, with the padding at the end
         columns = np.searchsorted(candidates_K, labels)
-        rows = np.arange(1, 1 + len(columns))  # in copy 1 + k of the document, no scorer knows label k
-        copies = ensemble.fusion.complete(pairs).take(np.zeros(1 + len(columns), np.int64))
+        rows = np.arange(
+            1, 1 + len(columns)
+        )  # in copy 1 + k of the document, no scorer knows label k
+        copies = ensemble.fusion.complete(pairs).take(
+            np.zeros(1 + len(columns), np.int64)
+        )
         copies.scores_SNK[:, rows, columns] = 0
         shares = ensemble.fusion.shares(copies)
         names = ensemble.fusion.names
         with_all = shares[:, 0, columns]
         without_SK = shares[: len(names), rows, columns]
-        return cls(names, with_all[: len(names)], without_SK, with_all[len(names) :].sum(axis=0))
+        return cls(
+            names,
+            with_all[: len(names)],
+            without_SK,
+            with_all[len(names) :].sum(axis=0),
+        )
 
 
 def fused_explanations(
-    plain: Sequence[Explanation], ensemble: Ensemble, features: Features, pairs: Pairs, labels: Sequence[int], text: str
+    plain: Sequence[Explanation],
+    ensemble: Ensemble,
+    features: Features,
+    pairs: Pairs,
+    labels: Sequence[int],
+    text: str,
 ) -> list[Explanation]:
     """Explain the fused logits of K labels of one document.
 
@@ -186,7 +213,10 @@ def fused_explanations(
         text: the document.
     """
     shares = FusedShares.of(ensemble, pairs, labels)
-    reasons = {name: scorer.contributions(features, labels) for name, scorer in ensemble.scorers.items()}
+    reasons = {
+        name: scorer.contributions(features, labels)
+        for name, scorer in ensemble.scorers.items()
+    }
     words_of_term = _words_of_terms(plain[0].words, text, ensemble.vocabulary)
     explanations = list(plain)
     for term_id, term in ensemble.vocabulary.known_values(text):
@@ -196,7 +226,11 @@ def fused_explanations(
     fused = []
     for place, explanation in enumerate(explanations):
         reasons_of_label = {name: by_label[place] for name, by_label in reasons.items()}
-        fused.append(_fused_explanation(explanation, shares, place, ensemble, reasons_of_label, words_of_term))
+        fused.append(
+            _fused_explanation(
+                explanation, shares, place, ensemble, reasons_of_label, words_of_term
+            )
+        )
     return fused
 
 
@@ -225,7 +259,11 @@ class _Parts:
     @property
     def total(self) -> float:
         """Sum of what is shown."""
-        return sum(self.words.values()) + sum(self.documents.values()) + sum(self.names.values())
+        return (
+            sum(self.words.values())
+            + sum(self.documents.values())
+            + sum(self.names.values())
+        )
 
 
 def _fused_explanation(
@@ -243,7 +281,11 @@ def _fused_explanation(
     special = 0.0
     gains_S = shares.shares_SK[:, place] - shares.without_SK[:, place]
     for scorer, gain in zip(shares.names, gains_S.tolist(), strict=True):
-        parts = _Parts({}) if scorer == CO_OCCURRENCE else _parts(reasons.get(scorer), plain, words_of_term)
+        parts = (
+            _Parts({})
+            if scorer == CO_OCCURRENCE
+            else _parts(reasons.get(scorer), plain, words_of_term)
+        )
         if parts.total <= 0:
             special += gain
             continue
@@ -266,7 +308,9 @@ def _fused_explanation(
         bias=float(shares.without_SK[:, place].sum()) + constant,
         special=special,
         words=tuple(words),
-        scorers=dict(zip(shares.names, shares.shares_SK[:, place].tolist(), strict=True)),
+        scorers=dict(
+            zip(shares.names, shares.shares_SK[:, place].tolist(), strict=True)
+        ),
         documents=_greatest_first(documents),
         names=_greatest_first(names),
     )
@@ -277,11 +321,17 @@ def _greatest_first(values: Mapping[str, float]) -> tuple[tuple[str, float], ...
 
 
 def _parts(
-    reasons: Sequence[Contribution] | None, plain: Explanation, words_of_term: Mapping[int, Sequence[int]]
+    reasons: Sequence[Contribution] | None,
+    plain: Explanation,
+    words_of_term: Mapping[int, Sequence[int]],
 ) -> _Parts:
     """Split the positive part of a score into words, documents, names and rest; without `reasons`, the head's."""
     if reasons is None:
-        words = {place: word.contribution for place, word in enumerate(plain.words) if word.contribution > 0}
+        words = {
+            place: word.contribution
+            for place, word in enumerate(plain.words)
+            if word.contribution > 0
+        }
         return _Parts(words, rest=max(plain.special, 0.0))
     values_of_terms: dict[int, float] = {}
     documents: dict[int, float] = {}
@@ -299,7 +349,9 @@ def _parts(
     return _Parts(words, documents, names, rest)
 
 
-def _words_of_terms(words: Sequence[Evidence], text: str, vocabulary: Vocabulary) -> dict[int, list[int]]:
+def _words_of_terms(
+    words: Sequence[Evidence], text: str, vocabulary: Vocabulary
+) -> dict[int, list[int]]:
     """Map each term of the vocabulary to the words at which it starts in its field."""
     starts = [word.start for word in words]
     words_of_term: dict[int, list[int]] = defaultdict(list)

@@ -18,7 +18,12 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.pairs import Pairs
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import GivesEvidence
-from xmtc.predict.evidence import Explanation, fused_explanations, merge_words, word_sums
+from xmtc.predict.evidence import (
+    Explanation,
+    fused_explanations,
+    merge_words,
+    word_sums,
+)
 from xmtc.predict.fused_scores import FusedScores
 from xmtc.predict.tokenised import Tokenised, TokenisedTexts
 from xmtc.scorers.base import Features
@@ -68,10 +73,17 @@ class Explainer:
         if self.ensemble is None or scored is None or not len(label_ids):
             return plain
         features, pairs = scored
-        return fused_explanations(plain, self.ensemble, features, pairs, label_ids.tolist(), document.text)
+        return fused_explanations(
+            plain, self.ensemble, features, pairs, label_ids.tolist(), document.text
+        )
 
     def _of_head(
-        self, document: Tokenised, batch: Batch, label_ids: NDArray[np.integer], *, attention: bool
+        self,
+        document: Tokenised,
+        batch: Batch,
+        label_ids: NDArray[np.integer],
+        *,
+        attention: bool,
     ) -> list[Explanation]:
         labels_S = torch.from_numpy(label_ids).long().to(batch.mask_BT.device)
         with torch.inference_mode():
@@ -80,17 +92,28 @@ class Explainer:
         inner = slice(first, first + len(document.offsets))
         shares_ST = shares_BST[0].cpu().numpy()
         explanations = []
-        for label_id, shares_T, bias in zip(label_ids, shares_ST, constant_S.tolist(), strict=True):
-            words, outside = merge_words(document.text, document.offsets, shares_T[inner], self.fields)
+        for label_id, shares_T, bias in zip(
+            label_ids, shares_ST, constant_S.tolist(), strict=True
+        ):
+            words, outside = merge_words(
+                document.text, document.offsets, shares_T[inner], self.fields
+            )
             special = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit = float(shares_T.sum() + bias)
-            explanations.append(Explanation(self.labels[int(label_id)], logit, bias, special, words, ()))
+            explanations.append(
+                Explanation(self.labels[int(label_id)], logit, bias, special, words, ())
+            )
         if attention:
             return self._with_attention(explanations, document, batch, labels_S, inner)
         return explanations
 
     def _with_attention(
-        self, explanations: list[Explanation], document: Tokenised, batch: Batch, labels_S: Tensor, inner: slice
+        self,
+        explanations: list[Explanation],
+        document: Tokenised,
+        batch: Batch,
+        labels_S: Tensor,
+        inner: slice,
     ) -> list[Explanation]:
         """Add each word's share of the attention to the explanations."""
         with torch.inference_mode():
@@ -126,12 +149,21 @@ class BatchExplainer:
 
     def __call__(self, batch: Batch, ids_BK: Tensor, scores_BK: Tensor) -> None:
         """Explain a batch with hidden states."""
-        best = zip(batch.documents_B.tolist(), ids_BK.cpu().numpy(), scores_BK.cpu().numpy(), strict=True)
+        best = zip(
+            batch.documents_B.tolist(),
+            ids_BK.cpu().numpy(),
+            scores_BK.cpu().numpy(),
+            strict=True,
+        )
         with torch.autocast(batch.mask_BT.device.type, enabled=False):
             for place, (row, ids_K, scores_K) in enumerate(best):
                 scored = None if self.fused is None else self.fused.scored(place)
                 self.found[row] = self.explainer.explain(
-                    self.documents.one(row), _one(batch, place), self.kept(ids_K, scores_K), scored, attention=False
+                    self.documents.one(row),
+                    _one(batch, place),
+                    self.kept(ids_K, scores_K),
+                    scored,
+                    attention=False,
                 )
 
 
@@ -140,5 +172,8 @@ def _one(batch: Batch, place: int) -> Batch:
     assert batch.hidden_BTD is not None
     one = slice(place, place + 1)
     return replace(
-        batch, token_ids_BT=batch.token_ids_BT[one], mask_BT=batch.mask_BT[one], hidden_BTD=batch.hidden_BTD[one]
+        batch,
+        token_ids_BT=batch.token_ids_BT[one],
+        mask_BT=batch.mask_BT[one],
+        hidden_BTD=batch.hidden_BTD[one],
     )

@@ -63,7 +63,9 @@ class LabelFilter:
             allowed_L[_ids(labels, entry, "exclude")] = False
         allowed = np.flatnonzero(allowed_L)
         if not len(allowed):
-            raise DataError("include and exclude leave no label: include more labels or exclude fewer")
+            raise DataError(
+                "include and exclude leave no label: include more labels or exclude fewer"
+            )
         always = labels.indices(candidates).astype(np.int64)
         if included is not None and len(allowed) <= _CANDIDATES:
             always = np.union1d(always, allowed)
@@ -77,8 +79,12 @@ def _ids(labels: LabelTable, entry: str, option: str) -> NDArray[np.int32]:
     if not entry.startswith(BRANCH):
         raise DataError(f"{option}: {labels.unknown(entry)}; correct it")
     if labels.parents is None:
-        raise DataError(f"{option}: {entry}: the model's labels have no hierarchy; name the labels one by one")
+        raise DataError(
+            f"{option}: {entry}: the model's labels have no hierarchy; name the labels one by one"
+        )
     branch = labels.branch(entry.removeprefix(BRANCH))
     if not len(branch):
-        raise DataError(f"{option}: {entry}: neither a label of the model nor a parent of one; correct it")
+        raise DataError(
+            f"{option}: {entry}: neither a label of the model nor a parent of one; correct it"
+        )
     return branch

@@ -82,7 +82,9 @@ class FusedScores:
         logits_BK = np.where(allowed_BK, logits_of(fused.scores_NK), PADDED_LOGIT)
         return self._padded(np.where(allowed_BK, ids_BK, -1), logits_BK)
 
-    def pairs(self, batch: Batch, also: NDArray[np.integer] | None = None) -> tuple[Features, Pairs]:
+    def pairs(
+        self, batch: Batch, also: NDArray[np.integer] | None = None
+    ) -> tuple[Features, Pairs]:
         """Find the batch's candidates, with every scorer's scores; also return the features that they are based on.
 
         Args:
@@ -106,7 +108,9 @@ class FusedScores:
         """Compute the features of a batch for the scorers, and the head's scores if the head takes part."""
         states_BD = None
         if self.ensemble.needs_states:
-            if batch.fixed_BKD is None:  # the encoder runs once, for the states and for the head
+            if (
+                batch.fixed_BKD is None
+            ):  # the encoder runs once, for the states and for the head
                 batch = replace(batch, hidden_BTD=self.classifier.encode(batch))
             states_BD = self.classifier.pool_mean(batch).cpu().numpy()
         head_scores = self._head_scores(batch) if self.ensemble.has_head else None
@@ -121,12 +125,20 @@ class FusedScores:
         row_starts = np.arange(documents + 1) * found
         values = logits_BN.float().cpu().numpy().ravel()
         columns = ids_BN.cpu().numpy().ravel()
-        scores_BL = sparse.csr_array((values, columns, row_starts), shape=(documents, self.classifier.labels))
+        scores_BL = sparse.csr_array(
+            (values, columns, row_starts), shape=(documents, self.classifier.labels)
+        )
         scores_BL.sort_indices()
         return SparseScored(scores_BL)
 
-    def _padded(self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    def _padded(
+        self, ids_BK: NDArray[np.integer], logits_BK: NDArray[np.float64]
+    ) -> tuple[Tensor, Tensor]:
         missing = max(0, self.size - ids_BK.shape[1])
         ids_BK = np.pad(ids_BK, ((0, 0), (0, missing)), constant_values=-1)
-        logits_BK = np.pad(logits_BK, ((0, 0), (0, missing)), constant_values=PADDED_LOGIT)
-        return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(logits_BK.astype(np.float32))
+        logits_BK = np.pad(
+            logits_BK, ((0, 0), (0, missing)), constant_values=PADDED_LOGIT
+        )
+        return torch.from_numpy(ids_BK.astype(np.int64)), torch.from_numpy(
+            logits_BK.astype(np.float32)
+        )

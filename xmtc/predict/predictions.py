@@ -116,10 +116,14 @@ class PredictedTexts(list[Predictions]):
     def _repr_html_(self) -> str:
         rows = []
         for number, predictions in enumerate(self[:_SHOWN]):
-            rows.append(f'<tr><th colspan="3" style="text-align:left">text {number}</th></tr>')
+            rows.append(
+                f'<tr><th colspan="3" style="text-align:left">text {number}</th></tr>'
+            )
             rows += _bars(predictions)
         if len(self) > _SHOWN:
-            rows.append(f'<tr><td colspan="3">and {len(self) - _SHOWN:,} texts more</td></tr>')
+            rows.append(
+                f'<tr><td colspan="3">and {len(self) - _SHOWN:,} texts more</td></tr>'
+            )
         return _table_of_bars(rows)
 
 

@@ -54,7 +54,9 @@ class Model:
         bfloat16: bool | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.scorer = TextScorer(parts, device, tokens_per_batch=tokens_per_batch, bfloat16=bfloat16)
+        self.scorer = TextScorer(
+            parts, device, tokens_per_batch=tokens_per_batch, bfloat16=bfloat16
+        )
         self.profile = parts.profile
         self.folder = folder
         self._digest = parts.digest
@@ -85,7 +87,11 @@ class Model:
         folder = locate_model(directory)
         parts = load_model(folder)
         return cls(
-            parts, choose_device(device), tokens_per_batch=tokens_per_batch, bfloat16=bfloat16, folder=folder.absolute()
+            parts,
+            choose_device(device),
+            tokens_per_batch=tokens_per_batch,
+            bfloat16=bfloat16,
+            folder=folder.absolute(),
         )
 
     def save(self, directory: str | Path) -> Path:
@@ -122,7 +128,9 @@ class Model:
 
     def _folder(self) -> Path:
         if self.folder is None:
-            raise ConfigError("this model was not loaded from a folder, so there are no files to copy: export it first")
+            raise ConfigError(
+                "this model was not loaded from a folder, so there are no files to copy: export it first"
+            )
         return self.folder
 
     def __repr__(self) -> str:
@@ -130,8 +138,15 @@ class Model:
         return f"<xmtc.Model {self.info.name!r}: {', '.join(self._facts().values())}>"
 
     def _repr_html_(self) -> str:
-        facts = self._facts() | {name: f"{self.info.dev[name]:.3f}" for name in _FIGURES if name in self.info.dev}
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts.items())
+        facts = self._facts() | {
+            name: f"{self.info.dev[name]:.3f}"
+            for name in _FIGURES
+            if name in self.info.dev
+        }
+        rows = (
+            f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>"
+            for name, fact in facts.items()
+        )
         return f"<table><caption>xmtc.Model {escape(self.info.name)}</caption>{''.join(rows)}</table>"
 
     def _facts(self) -> dict[str, str]:
@@ -205,7 +220,9 @@ class Model:
         self.labels.names_in(language)  # refuses a language before hours of scoring
         threshold = as_threshold(threshold)
         request = Request(
-            top_k=scorer.default_top_k(threshold) if top_k is None else as_count(top_k, "top_k"),
+            top_k=scorer.default_top_k(threshold)
+            if top_k is None
+            else as_count(top_k, "top_k"),
             threshold=threshold,
             least=as_count(least, "least", 0),
             evidence=evidence,
@@ -218,9 +235,13 @@ class Model:
         # With evidence one by one, so that the figures are those of `explain`, whatever other texts there are.
         alone = [np.array([row]) for row in range(len(documents))] if evidence else None
         answer = scorer.score(documents, request, batches=alone)
-        return PredictedTexts(self.translated(scorer.predictions(answer, request), language))
+        return PredictedTexts(
+            self.translated(scorer.predictions(answer, request), language)
+        )
 
-    def translated(self, predictions: list[Predictions], language: str | None) -> list[Predictions]:
+    def translated(
+        self, predictions: list[Predictions], language: str | None
+    ) -> list[Predictions]:
         """Replace the names of labels by those in a language, where there are any; see `predict`.
 
         Raises:
@@ -235,7 +256,9 @@ class Model:
                 labels[place] = prediction._replace(name=name or prediction.name)
         return predictions
 
-    def explain(self, text: str | Mapping[str, Any], labels: Iterable[str] | str) -> list[Explanation]:
+    def explain(
+        self, text: str | Mapping[str, Any], labels: Iterable[str] | str
+    ) -> list[Explanation]:
         """Explain the logits of one or several labels by the contribution of each word of the text.
 
         Args:

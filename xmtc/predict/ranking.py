@@ -99,20 +99,28 @@ def score_split(
         XmtcError: a score that is not finite.
     """
     if best is None and on_logits is None and scoring.only is None:
-        best = product_scores(model, scoring.top_k, independent=scoring.task == "multi_label")
+        best = product_scores(
+            model, scoring.top_k, independent=scoring.task == "multi_label"
+        )
     labels = scoring.labels
     top_k = min(scoring.top_k, labels if best is None else best.size)
     ids_NK = np.full((len(split.lengths), top_k), -1, np.int32)
     scores_NK = np.zeros((len(split.lengths), top_k), np.float32)
     if batches is None:
         batches = evaluation_batches(split.lengths, scoring.tokens_per_batch)
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    device = next(
+        (parameter.device for parameter in model.parameters()), torch.device("cpu")
+    )
     with _evaluating(model), torch.inference_mode():
-        for batch in prefetch(_collated(collate, batches, max_documents(labels, best)), depth=2):
+        for batch in prefetch(
+            _collated(collate, batches, max_documents(labels, best)), depth=2
+        ):
             rows_B = batch.documents_B.numpy()
             batch = batch.to(device)
             if on_best is not None:
-                assert isinstance(model, Classifier), "only a whole classifier keeps hidden states"
+                assert isinstance(model, Classifier), (
+                    "only a whole classifier keeps hidden states"
+                )
                 with _autocast(batch, scoring):
                     batch = replace(batch, hidden_BTD=model.encode(batch))
             if best is None:
@@ -120,7 +128,9 @@ def score_split(
                     logits_BL = model(batch).float()
                 if on_logits is not None:
                     on_logits(rows_B, logits_BL)
-                ids_BK, scores_BK = best_labels(logits_BL, top_k, scoring.task, scoring.only)
+                ids_BK, scores_BK = best_labels(
+                    logits_BL, top_k, scoring.task, scoring.only
+                )
             else:
                 ids_BK, scores_BK = _best_of_some(best, batch, top_k, scoring)
             if on_best is not None:
@@ -131,7 +141,9 @@ def score_split(
                 progress(len(rows_B))
     if not np.isfinite(scores_NK).all():
         row = int(np.argmin(np.isfinite(scores_NK).all(axis=1)))
-        raise XmtcError(f"document {row} has scores that are not finite: the model diverged; use an earlier checkpoint")
+        raise XmtcError(
+            f"document {row} has scores that are not finite: the model diverged; use an earlier checkpoint"
+        )
     return ids_NK, scores_NK
 
 
@@ -164,11 +176,15 @@ def _kept(logits_BL: Tensor, only: NDArray[np.int64] | None) -> Tensor:
     return logits_BL.masked_fill(hidden_L, -torch.inf)
 
 
-def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
+def _best_of_some(
+    best: BestLabels, batch: Batch, top_k: int, scoring: Scoring
+) -> tuple[Tensor, Tensor]:
     with _autocast(batch, scoring):
         ids_BN, logits_BN = best(batch)
     if scoring.only is not None:
-        hidden_BN = ~torch.isin(ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device))
+        hidden_BN = ~torch.isin(
+            ids_BN, torch.from_numpy(scoring.only).to(ids_BN.device)
+        )
         ids_BN = ids_BN.masked_fill(hidden_BN, -1)
         logits_BN = logits_BN.masked_fill(hidden_BN, -torch.inf)
     top_BK = logits_BN.topk(top_k, dim=1)
@@ -176,7 +192,9 @@ def _best_of_some(best: BestLabels, batch: Batch, top_k: int, scoring: Scoring) 
 
 
 def _autocast(batch: Batch, scoring: Scoring) -> torch.autocast:
-    return torch.autocast(batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16)
+    return torch.autocast(
+        batch.mask_BT.device.type, dtype=torch.bfloat16, enabled=scoring.bfloat16
+    )
 
 
 def max_documents(labels: int, best: BestLabels | None) -> int:
@@ -187,7 +205,9 @@ def max_documents(labels: int, best: BestLabels | None) -> int:
 
 
 def _collated(
-    collate: Callable[[MicroBatch], Batch], batches: Sequence[NDArray[np.int64]], most: int
+    collate: Callable[[MicroBatch], Batch],
+    batches: Sequence[NDArray[np.int64]],
+    most: int,
 ) -> Iterator[partial[Batch]]:
     """Yield what collates each batch, divided into batches of at most so many documents."""
     for rows in batches:

@@ -62,9 +62,13 @@ class Answer:
     def rows(self, start: int, stop: int) -> "Answer":
         """Return the answer for the texts from `start` to before `stop`."""
         explanations = {
-            row - start: explanations for row, explanations in self.explanations.items() if start <= row < stop
+            row - start: explanations
+            for row, explanations in self.explanations.items()
+            if start <= row < stop
         }
-        return Answer(self.label_ids_NK[start:stop], self.scores_NK[start:stop], explanations)
+        return Answer(
+            self.label_ids_NK[start:stop], self.scores_NK[start:stop], explanations
+        )
 
     @classmethod
     def united(cls, parts: Sequence["Answer"]) -> "Answer":

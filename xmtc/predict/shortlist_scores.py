@@ -31,7 +31,9 @@ class ShortlistScores:
         ConfigError: `size` is not less than the number of labels, or the model has no index.
     """
 
-    def __init__(self, classifier: Classifier, size: int, index: LabelIndex | None) -> None:
+    def __init__(
+        self, classifier: Classifier, size: int, index: LabelIndex | None
+    ) -> None:
         if index is None:
             raise ConfigError(
                 "a shortlist needs an index, and the model has none. If its labels exclude each other, leave out the "
@@ -39,7 +41,9 @@ class ShortlistScores:
             )
         labels = len(classifier.head.bias)
         if not 0 < size < labels:
-            raise ConfigError(f"a shortlist of {size} of {labels} labels: give fewer, or no shortlist to score all")
+            raise ConfigError(
+                f"a shortlist of {size} of {labels} labels: give fewer, or no shortlist to score all"
+            )
         self._classifier = classifier
         self.size = size
         self.index = index
@@ -56,7 +60,9 @@ class ShortlistScores:
         queries_Bd = query_vectors(head.vectors(read, batch.mask_BT))
         nearest_BN = self.index.search(queries_Bd, self.size, fill=True)
         if (nearest_BN < 0).any():
-            raise XmtcError(f"the index found fewer than {self.size} labels: raise its probes, or shorten the list")
+            raise XmtcError(
+                f"the index found fewer than {self.size} labels: raise its probes, or shorten the list"
+            )
         ids_BN = torch.from_numpy(nearest_BN).to(batch.mask_BT.device)
         logits_BN = head.score(read, batch.mask_BT, ids_BN)
         return ids_BN, classifier.calibrated(logits_BN, ids_BN).float()
@@ -105,10 +111,14 @@ class ProductScores:
         classifier = self._classifier
         head = classifier.head
         (vectors_BP,) = classifier.read(batch)
-        return best_products(vectors_BP, head.weights, head.bias, self.size, classifier.calibrated)
+        return best_products(
+            vectors_BP, head.weights, head.bias, self.size, classifier.calibrated
+        )
 
 
-def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> ProductScores | None:
+def product_scores(
+    classifier: nn.Module, size: int, *, independent: bool
+) -> ProductScores | None:
     """Make `ProductScores` if the classifier and its labels allow it; None if all logits are needed.
 
     Args:
@@ -116,6 +126,10 @@ def product_scores(classifier: nn.Module, size: int, *, independent: bool) -> Pr
         size: K.
         independent: whether labels do not exclude each other.
     """
-    if independent and isinstance(classifier, Classifier) and isinstance(classifier.head, ScoresByProduct):
+    if (
+        independent
+        and isinstance(classifier, Classifier)
+        and isinstance(classifier.head, ScoresByProduct)
+    ):
         return ProductScores(classifier, size)
     return None

@@ -36,11 +36,15 @@ def write_answers(directory: Path) -> None:
     """Write the names of an exported model's most frequent labels, with its answers to them."""
     model = Model.from_pretrained(directory, device="cpu", bfloat16=False)
     documents = []
-    for label_id in np.argsort(-model.labels.train_counts, kind="stable")[:_DOCUMENTS].tolist():
+    for label_id in np.argsort(-model.labels.train_counts, kind="stable")[
+        :_DOCUMENTS
+    ].tolist():
         text = model.labels.names[label_id]
         with contextlib.suppress(NoTokensError):
             (best,) = model.predict([text], top_k=_LABELS)
-            scores = {prediction.label: round(prediction.score, 4) for prediction in best}
+            scores = {
+                prediction.label: round(prediction.score, 4) for prediction in best
+            }
             documents.append(Document(text=text, labels=scores))
     write_json(directory / SMOKE, documents, indent=1)
 
@@ -58,7 +62,9 @@ def check_answers(model: Model, directory: Path) -> None:
     with reading(path, CheckpointError, "export the model again"):
         documents = TypeAdapter(list[Document]).validate_python(read_model_json(path))
     for number, document in enumerate(documents):
-        (best,) = model.predict([document["text"]], top_k=_CHECKED + len(document["labels"]))
+        (best,) = model.predict(
+            [document["text"]], top_k=_CHECKED + len(document["labels"])
+        )
         scores = {prediction.label: prediction.score for prediction in best}
         for label, expected in document["labels"].items():
             score = scores.get(label, 0.0)

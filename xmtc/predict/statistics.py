@@ -56,11 +56,15 @@ def of_tokens(profile: Profile, ids_N: Sequence[NDArray[np.integer]]) -> Statist
     }
     statistics: Statistics = {"tokens": lengths_N.astype(np.float32)}
     for name, values in values_of_tokens.items():
-        statistics[name] = np.add.reduceat(values, starts_N, dtype=np.float64) / lengths_N
+        statistics[name] = (
+            np.add.reduceat(values, starts_N, dtype=np.float64) / lengths_N
+        )
     return statistics
 
 
-def of_words(ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]) -> Statistics:
+def of_words(
+    ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]
+) -> Statistics:
     """Measure the words of documents, and how near the nearest training document is if a scorer finds it by words.
 
     Args:
@@ -68,31 +72,46 @@ def of_words(ensemble: Ensemble, words: Words, lengths_N: NDArray[np.floating]) 
         words: words of the N documents.
         lengths_N: their numbers of tokens.
     """
-    columns_of_text = len(words.vocabulary.fields) * len(words.vocabulary)  # those of categories come after them
+    columns_of_text = len(words.vocabulary.fields) * len(
+        words.vocabulary
+    )  # those of categories come after them
     known_words_N = np.asarray(words.counts_NC[:, :columns_of_text].sum(axis=1)).ravel()
     statistics: Statistics = {"known_words": known_words_N / lengths_N}
-    blocks = [words.take(slice(start, start + _BLOCK)) for start in range(0, len(words), _BLOCK)]
+    blocks = [
+        words.take(slice(start, start + _BLOCK))
+        for start in range(0, len(words), _BLOCK)
+    ]
     for scorer in ensemble.scorers.values():
-        cosines = [cosines_B for block in blocks if (cosines_B := scorer.closeness(block)) is not None]
+        cosines = [
+            cosines_B
+            for block in blocks
+            if (cosines_B := scorer.closeness(block)) is not None
+        ]
         if cosines:
             statistics["nearest"] = np.concatenate(cosines)
             break
     return statistics
 
 
-def of_answers(decision: Decision, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]) -> Statistics:
+def of_answers(
+    decision: Decision, ids_NK: NDArray[np.integer], scores_NK: NDArray[np.float32]
+) -> Statistics:
     """Measure what a model answers."""
     statistics: Statistics = {
         "predicted": decision.chosen(ids_NK, scores_NK).sum(axis=1),
         "best": np.where(ids_NK[:, 0] >= 0, scores_NK[:, 0], 0),
     }
-    for name, values_N in zip(EXPECTED, decision.expected(ids_NK, scores_NK).T, strict=True):
+    for name, values_N in zip(
+        EXPECTED, decision.expected(ids_NK, scores_NK).T, strict=True
+    ):
         statistics[f"expected_{name}"] = values_N
     return statistics
 
 
 def kinds_of(
-    tokenizer: PreTrainedTokenizerFast, ids_N: Sequence[NDArray[np.integer]], words: Words | None
+    tokenizer: PreTrainedTokenizerFast,
+    ids_N: Sequence[NDArray[np.integer]],
+    words: Words | None,
 ) -> dict[str, Counter[str]]:
     """Count documents by script, as their tokens show it, and by the values of each category.
 
@@ -105,7 +124,9 @@ def kinds_of(
         scripts[script_of(str(text))] += 1
     kinds = {"scripts": scripts}
     if words is not None:
-        for place, name in enumerate(words.vocabulary.categories, start=len(words.vocabulary.fields)):
+        for place, name in enumerate(
+            words.vocabulary.categories, start=len(words.vocabulary.fields)
+        ):
             kinds[f"category {name}"] = _values_of_category(words, place)
     return kinds
 
@@ -113,7 +134,9 @@ def kinds_of(
 def _values_of_category(words: Words, place: int) -> Counter[str]:
     """Count documents by the values of the category in this place among fields and categories."""
     vocabulary = words.vocabulary
-    counts_NV = words.counts_NC[:, place * len(vocabulary) : (place + 1) * len(vocabulary)]
+    counts_NV = words.counts_NC[
+        :, place * len(vocabulary) : (place + 1) * len(vocabulary)
+    ]
     documents_V = counts_NV.sum(axis=0)
     without_value = int((counts_NV.sum(axis=1) == 0).sum())
     values = Counter(unknown=without_value)

@@ -126,7 +126,11 @@ class TextScorer:
 
     def words(self, documents: TokenisedTexts) -> Words | None:
         """Count the words that the scorers know; None if only the head scores."""
-        return None if self.ensemble is None else self.ensemble.vocabulary.words(documents.texts)
+        return (
+            None
+            if self.ensemble is None
+            else self.ensemble.vocabulary.words(documents.texts)
+        )
 
     def check(self, request: Request) -> None:
         """Refuse what the model cannot answer, before hours of scoring.
@@ -136,7 +140,9 @@ class TextScorer:
             ConfigError: a shortlist together with included labels or without an index, or a rule without outcomes.
         """
         if request.shortlist and request.include is not None:
-            raise ConfigError("include already limits the labels to score, so shortlist has no effect: leave it out")
+            raise ConfigError(
+                "include already limits the labels to score, so shortlist has no effect: leave it out"
+            )
         self._filter(request.include, request.exclude, request.candidates)
         self._shortlist(request.shortlist)
         self.decision_of(request.threshold)
@@ -169,7 +175,9 @@ class TextScorer:
         fused = self._fused(words, shortlist, only)
         explain = None
         if request.evidence:
-            explain = BatchExplainer(self._explainer, documents, partial(self._kept_ids, request), fused)
+            explain = BatchExplainer(
+                self._explainer, documents, partial(self._kept_ids, request), fused
+            )
         scoring = Scoring(
             len(self.labels),
             max(request.top_k, CONSIDERED),
@@ -208,7 +216,9 @@ class TextScorer:
             if explanations is None:
                 words = [()] * len(label_ids)
             else:
-                words = [explanation.top(EVIDENCE_WORDS) for explanation in explanations]
+                words = [
+                    explanation.top(EVIDENCE_WORDS) for explanation in explanations
+                ]
             labels = map(self._prediction, label_ids, scores, words, predicted)
             texts.append(Predictions(labels, Expected(*expected_N3[row].tolist())))
         return texts
@@ -235,7 +245,10 @@ class TextScorer:
         Raises:
             ConfigError: a rule for a single-label model, or for a model without outcomes of dev.
         """
-        in_use = not isinstance(threshold, str) or threshold in ("tuned", self.decision.rule)
+        in_use = not isinstance(threshold, str) or threshold in (
+            "tuned",
+            self.decision.rule,
+        )
         return self.decision if in_use else self._tuned_by_rule(threshold)
 
     def default_top_k(self, threshold: Threshold = None) -> int:
@@ -258,24 +271,42 @@ class TextScorer:
     def collator(self, documents: TokenisedTexts) -> Collator:
         """Make what puts documents into batches, in windows as wide as the encoder reads."""
         window = self.classifier.encoder.window
-        return Collator(documents, self.tokenizer, window=window, overlap=self.info.model.overlap)
+        return Collator(
+            documents, self.tokenizer, window=window, overlap=self.info.model.overlap
+        )
 
-    def _prediction(self, label_id: int, score: float, evidence: tuple, predicted: bool) -> Prediction:
+    def _prediction(
+        self, label_id: int, score: float, evidence: tuple, predicted: bool
+    ) -> Prediction:
         label = self.labels.labels[label_id]
-        return Prediction(label, score, self.labels.names[label_id] or label, evidence, predicted)
+        return Prediction(
+            label, score, self.labels.names[label_id] or label, evidence, predicted
+        )
 
     def _kept(
-        self, request: Request, label_ids_NK: NDArray[np.int32], scores_NK: NDArray[np.float32]
+        self,
+        request: Request,
+        label_ids_NK: NDArray[np.int32],
+        scores_NK: NDArray[np.float32],
     ) -> NDArray[np.bool_]:
         if isinstance(request.threshold, str):
-            reaches_NK = self.decision_of(request.threshold).chosen(label_ids_NK, scores_NK)
+            reaches_NK = self.decision_of(request.threshold).chosen(
+                label_ids_NK, scores_NK
+            )
         else:
             reaches_NK = scores_NK >= (request.threshold or 0.0)
         rank_K = np.arange(label_ids_NK.shape[-1])
-        return (reaches_NK | (rank_K < request.least)) & (rank_K < request.top_k) & (label_ids_NK >= 0)
+        return (
+            (reaches_NK | (rank_K < request.least))
+            & (rank_K < request.top_k)
+            & (label_ids_NK >= 0)
+        )
 
     def _kept_ids(
-        self, request: Request, label_ids_K: NDArray[np.int32], scores_K: NDArray[np.float32]
+        self,
+        request: Request,
+        label_ids_K: NDArray[np.int32],
+        scores_K: NDArray[np.float32],
     ) -> NDArray[np.int32]:
         return label_ids_K[self._kept(request, label_ids_K, scores_K)]
 
@@ -283,7 +314,10 @@ class TextScorer:
         return tuned_decision(self.outcomes, rule, self.labels, self.info.name)
 
     def _new_filter(
-        self, include: tuple[str, ...] | None, exclude: tuple[str, ...], candidates: tuple[str, ...]
+        self,
+        include: tuple[str, ...] | None,
+        exclude: tuple[str, ...],
+        candidates: tuple[str, ...],
     ) -> LabelFilter | None:
         return LabelFilter.of(self.labels, include, exclude, candidates)
 
@@ -296,21 +330,41 @@ class TextScorer:
         return self._label_index
 
     def _shortlist(self, size: int | None) -> ShortlistScores | None:
-        return None if size is None else ShortlistScores(self.classifier, as_count(size, "shortlist"), self._index)
+        return (
+            None
+            if size is None
+            else ShortlistScores(
+                self.classifier, as_count(size, "shortlist"), self._index
+            )
+        )
 
     @property
     def _explainer(self) -> Explainer:
-        return Explainer(self.classifier, self.ensemble, self.labels.labels, self.tokenizer, self.info.fields)
+        return Explainer(
+            self.classifier,
+            self.ensemble,
+            self.labels.labels,
+            self.tokenizer,
+            self.info.fields,
+        )
 
     def _fused(
-        self, words: Words | None, shortlist: ShortlistScores | None = None, only: LabelFilter | None = None
+        self,
+        words: Words | None,
+        shortlist: ShortlistScores | None = None,
+        only: LabelFilter | None = None,
     ) -> FusedScores | None:
         """Make the fused scores of all scorers; None if only the head scores."""
         if self.ensemble is None or words is None:
             return None
         exclusive = self.info.task == "single_label"
         return FusedScores(
-            self.classifier, self.ensemble, words.take, shortlist=shortlist, only=only, exclusive=exclusive
+            self.classifier,
+            self.ensemble,
+            words.take,
+            shortlist=shortlist,
+            only=only,
+            exclusive=exclusive,
         )
 
 
@@ -326,5 +380,7 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device).tolist()  # the device "meta" computes nothing
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ConfigError(f"there is no device {name!r} ({str(error).splitlines()[0]}): use cpu or auto") from error
+        raise ConfigError(
+            f"there is no device {name!r} ({str(error).splitlines()[0]}): use cpu or auto"
+        ) from error
     return device

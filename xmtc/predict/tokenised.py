@@ -35,7 +35,10 @@ class TokenisedTexts(UnlabelledDocuments):
     """
 
     def __init__(
-        self, ids_N: Sequence[NDArray[np.int32]], texts: Sequence[str], offsets_N: Sequence[NDArray[np.int64]]
+        self,
+        ids_N: Sequence[NDArray[np.int32]],
+        texts: Sequence[str],
+        offsets_N: Sequence[NDArray[np.int64]],
     ) -> None:
         super().__init__(ids_N)
         self.texts = texts
@@ -48,14 +51,22 @@ class TokenisedTexts(UnlabelledDocuments):
 
 
 def tokenised(
-    texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int, *, offsets: bool = True
+    texts: Sequence[str],
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    *,
+    offsets: bool = True,
 ) -> TokenisedTexts:
     """Tokenise texts on all cores, cut to `max_length` tokens; a text may have no tokens."""
-    encodings = first_tokens(tokenizer.backend_tokenizer, texts, max_length, offsets=offsets)
+    encodings = first_tokens(
+        tokenizer.backend_tokenizer, texts, max_length, offsets=offsets
+    )
     ids_N = [np.array(encoding.ids[:max_length], np.int32) for encoding in encodings]
     spans_N = []
     if offsets:
         for encoding, text in zip(encodings, texts, strict=True):
-            before_text = len(category_lines(text))  # the tokenizer reads the values of categories first
+            before_text = len(
+                category_lines(text)
+            )  # the tokenizer reads the values of categories first
             spans_N.append(np.array(encoding.offsets[:max_length]) - before_text)
     return TokenisedTexts(ids_N, texts, spans_N)

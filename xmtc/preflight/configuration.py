@@ -50,8 +50,14 @@ def _check_initial_model(config: RunConfig) -> None:
         return
     folder = initial_model_folder(start, config.storage)
     tokenizer = config.data.tokenizer
-    tokenizer_name = config.model.encoder.tokenizer_name if tokenizer is None else tokenizer.pretrained
-    if tokenizer_name is not None and not _fits(str(folder / "tokenizer"), tokenizer_name):
+    tokenizer_name = (
+        config.model.encoder.tokenizer_name
+        if tokenizer is None
+        else tokenizer.pretrained
+    )
+    if tokenizer_name is not None and not _fits(
+        str(folder / "tokenizer"), tokenizer_name
+    ):
         raise other_tokenizer(start, folder)
 
 
@@ -82,12 +88,19 @@ def _without_training(config: RunConfig) -> Iterator[str]:
     """Name the settings of training without a head, or else the planted parts that the head does not have."""
     head = f"model.head.kind: {config.model.head.kind}"
     if config.model.head.scores:
-        left_out = set(config.plant.parts or ()) - planting_plan(config.model, config.plant).parts
+        left_out = (
+            set(config.plant.parts or ())
+            - planting_plan(config.model, config.plant).parts
+        )
         if left_out:
             yield f"plant.parts: {', '.join(sorted(left_out))}: no effect on {head}"
         return
     keys: list[str] = []
-    for prefix, section in (("", config), ("evaluate.", config.evaluate), ("model.", config.model)):
+    for prefix, section in (
+        ("", config),
+        ("evaluate.", config.evaluate),
+        ("model.", config.model),
+    ):
         keys += [prefix + key for key in keys_beyond_defaults(section, _OF_TRAINING)]
     if keys:
         yield f"{head}: nothing trains: no effect of {', '.join(keys)}"
@@ -95,7 +108,10 @@ def _without_training(config: RunConfig) -> Iterator[str]:
 
 def _without_planting_epochs(config: RunConfig) -> Iterator[str]:
     """Name the settings of stage 1's epochs, where the closed form has none."""
-    if config.plant.method != "closed_form" or not planting_plan(config.model, config.plant).parts:
+    if (
+        config.plant.method != "closed_form"
+        or not planting_plan(config.model, config.plant).parts
+    ):
         return
     keys = ", ".join(keys_beyond_defaults(config.plant, _OF_PLANTING_EPOCHS))
     if keys:
@@ -105,7 +121,12 @@ def _without_planting_epochs(config: RunConfig) -> Iterator[str]:
 def _adapters_stay_frozen(config: RunConfig) -> bool:
     """Whether there are adapters that no phase trains; a quantised backbone needs them in any case."""
     backbone = config.model.encoder.backbone
-    if not config.model.head.scores or backbone is None or backbone.lora is None or backbone.quantize:
+    if (
+        not config.model.head.scores
+        or backbone is None
+        or backbone.lora is None
+        or backbone.quantize
+    ):
         return False
     return not any(phase.encoder_layers for phase in config.finetune.phases)
 
@@ -115,7 +136,10 @@ def _check_row_dtype(config: RunConfig) -> None:
     head = config.model.head
     if head.row_dtype == "float32" or not head.trains_rows:
         return
-    if config.finetune.loss.refuses_label_shards is not None and config.distributed.max_workers > 1:
+    if (
+        config.finetune.loss.refuses_label_shards is not None
+        and config.distributed.max_workers > 1
+    ):
         raise ConfigError(
             f"model.head.row_dtype: {head.row_dtype}: a softmax keeps its label rows whole on every worker, and these "
             "train in float32; set model.head.row_dtype=float32, or distributed.workers=1"
@@ -124,7 +148,11 @@ def _check_row_dtype(config: RunConfig) -> None:
 
 def _check_fields(config: RunConfig) -> None:
     """Refuse fields of scorers that the source does not have; one at a URI is not read before the run fetches it."""
-    chosen = [(one.kind, fields) for one in config.model.scorers if (fields := getattr(one, "fields", None))]
+    chosen = [
+        (one.kind, fields)
+        for one in config.model.scorers
+        if (fields := getattr(one, "fields", None))
+    ]
     if chosen and not any(remote_parts(config.data.source)):
         reader = config.data.source.build()
         known = (*reader.fields(), *reader.categories())
@@ -155,12 +183,19 @@ def check_tokenizer(config: RunConfig) -> None:
 def _check_weights(config: RunConfig) -> None:
     """Load a small backbone that is in a folder here, to refuse a damaged one before a corpus is prepared."""
     backbone, tokenizer = config.model.encoder.backbone, config.data.tokenizer
-    if backbone is None or backbone.from_config is not None or backbone.quantize or "flash" in backbone.attention:
+    if (
+        backbone is None
+        or backbone.from_config is not None
+        or backbone.quantize
+        or "flash" in backbone.attention
+    ):
         return
     source = pretrained_source(backbone.name)
     size = sum(path.stat().st_size for path in source.weight_files())
     if source.folder is not None and size < _SMALL:
-        backbone.build(len(load_pretrained((tokenizer and tokenizer.pretrained) or backbone.name)))
+        backbone.build(
+            len(load_pretrained((tokenizer and tokenizer.pretrained) or backbone.name))
+        )
 
 
 def _fits(tokenizer: str, backbone: str) -> bool:

@@ -26,13 +26,27 @@ _COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 def run_doctor(config: RunConfig | None = None, console: Console | None = None) -> int:
     """Print the findings as a table. Return the exit code: 1 if something required is missing."""
     checks = doctor(config)
-    rows = [(Text(check.status, _COLOURS[check.status]), check.name, check.detail, check.fix) for check in checks]
-    table = terminal_table(("", "check", "found", "what to do"), rows, title="xmtc doctor")
+    rows = [
+        (
+            Text(check.status, _COLOURS[check.status]),
+            check.name,
+            check.detail,
+            check.fix,
+        )
+        for check in checks
+    ]
+    table = terminal_table(
+        ("", "check", "found", "what to do"), rows, title="xmtc doctor"
+    )
     missing = sum(check.status == "missing" for check in checks)
     console = console or Console()
     console.print(table)
-    needed_by = "this configuration needs" if config else "training on one machine needs"
-    console.print(f"{missing} missing" if missing else f"everything that {needed_by} is here")
+    needed_by = (
+        "this configuration needs" if config else "training on one machine needs"
+    )
+    console.print(
+        f"{missing} missing" if missing else f"everything that {needed_by} is here"
+    )
     return 1 if missing else 0
 
 
@@ -48,7 +62,11 @@ def doctor(config: RunConfig | None = None) -> list[Check]:
         *check_disks(config),
     ]
     if config is not None:
-        checks += [*machine.check_cluster(config), *check_source(config), *_estimated(config)]
+        checks += [
+            *machine.check_cluster(config),
+            *check_source(config),
+            *_estimated(config),
+        ]
     return checks
 
 
@@ -71,8 +89,13 @@ def check_machine(config: RunConfig) -> None:
     ]
     missing = [check for check in checks if check.status == "missing"]
     if missing:
-        lines = [": ".join(filter(None, (check.name, check.detail, check.fix))) for check in missing]
-        raise ConfigError("this machine lacks what the configuration needs:\n  " + "\n  ".join(lines))
+        lines = [
+            ": ".join(filter(None, (check.name, check.detail, check.fix)))
+            for check in missing
+        ]
+        raise ConfigError(
+            "this machine lacks what the configuration needs:\n  " + "\n  ".join(lines)
+        )
     bf16 = machine.bf16(config)
     if bf16.fix and not config.distributed.joins_cluster:
         log.warning("bf16 is %s; %s", bf16.detail, bf16.fix)
@@ -86,9 +109,16 @@ def _estimated(config: RunConfig) -> Iterator[Check]:
         yield Check("worker memory", "note", "not known", str(error))
         return
     yield from check_estimated_disks(config, found)
-    origin = "" if found.size.prepared else ", for an ASSUMED corpus: --dry-run counts yours"
+    origin = (
+        "" if found.size.prepared else ", for an ASSUMED corpus: --dry-run counts yours"
+    )
     detail = f"about {found.peak / GIB:,.1f} GiB per worker, {found.trained:,} of {found.parameters:,} parameters train"
-    yield Check("worker memory", "ok", detail + origin, "xmtc train CONFIG --dry-run shows the parts")
+    yield Check(
+        "worker memory",
+        "ok",
+        detail + origin,
+        "xmtc train CONFIG --dry-run shows the parts",
+    )
     first, *cures = label_lines(config, found.size)
     yield Check("label memory", "note" if cures else "ok", first, "\n".join(cures))
 
@@ -97,14 +127,23 @@ def _backbone(config: RunConfig | None) -> Check:
     chosen = (config.model if config else ModelConfig()).encoder
     encoder = chosen.backbone
     if encoder is None:
-        return Check("backbone", "ok", f"{chosen.kind}: trained from scratch, nothing to load")
+        return Check(
+            "backbone", "ok", f"{chosen.kind}: trained from scratch, nothing to load"
+        )
     if encoder.from_config is not None:
-        return Check("backbone", "ok", f"random weights ({encoder.from_config.get('model_type')})")
+        return Check(
+            "backbone",
+            "ok",
+            f"random weights ({encoder.from_config.get('model_type')})",
+        )
     try:
         source = pretrained_source(encoder.name)
     except ConfigError as error:
         return Check("backbone", "missing", encoder.name, str(error))
-    has_files = source.gguf_file is not None or (Path(source.location) / "config.json").is_file()
+    has_files = (
+        source.gguf_file is not None
+        or (Path(source.location) / "config.json").is_file()
+    )
     if has_files:
         return Check("backbone", "ok", f"{encoder.name}: on this machine")
     return _hub_backbone(encoder.name, source)
@@ -116,11 +155,22 @@ def _hub_backbone(name: str, source: PretrainedSource) -> Check:
 
     fix = "download it where there is a network, and give its folder as model.encoder.name"
     try:
-        cached = try_to_load_from_cache(source.location, "config.json", revision=source.revision)
+        cached = try_to_load_from_cache(
+            source.location, "config.json", revision=source.revision
+        )
     except HFValidationError:
-        return Check("backbone", "missing", f"{name}: no such folder with a config.json", fix)
+        return Check(
+            "backbone", "missing", f"{name}: no such folder with a config.json", fix
+        )
     if isinstance(cached, str):
         return Check("backbone", "ok", f"{name}: in the Hugging Face cache")
     if constants.HF_HUB_OFFLINE:
-        return Check("backbone", "missing", f"{name}: not in the Hugging Face cache, and HF_HUB_OFFLINE is set", fix)
-    return Check("backbone", "note", f"{name}: not on this machine; will be downloaded", fix)
+        return Check(
+            "backbone",
+            "missing",
+            f"{name}: not in the Hugging Face cache, and HF_HUB_OFFLINE is set",
+            fix,
+        )
+    return Check(
+        "backbone", "note", f"{name}: not on this machine; will be downloaded", fix
+    )

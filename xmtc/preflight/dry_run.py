@@ -17,7 +17,14 @@ from xmtc.estimate.memory import CARD_RESOURCE, GIB, label_lines, memory_of_work
 from xmtc.estimate.probe import core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.scorer_costs import not_measured
 from xmtc.estimate.seconds import Speeds, in_words
-from xmtc.estimate.size import SAMPLE, Size, is_prepared, size_of_corpus, size_of_source, survey
+from xmtc.estimate.size import (
+    SAMPLE,
+    Size,
+    is_prepared,
+    size_of_corpus,
+    size_of_source,
+    survey,
+)
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths
 from xmtc.run.encoder_use import encoder_use
@@ -49,7 +56,9 @@ def dry_run(config: RunConfig, price: float | None = None) -> None:
         print_gpu_costs(config, size, result.width, result.peak, result.workers, price)
 
 
-def speeds_of(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -> Speeds:
+def speeds_of(
+    config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]
+) -> Speeds:
     """Measure this machine for a run, in a few seconds.
 
     Args:
@@ -90,11 +99,15 @@ def _size_and_tokens(config: RunConfig) -> tuple[Size, list[Ids]]:
         corpus = Corpus.open(RunPaths.of(config).corpus)
         train = corpus.split("train")
         step = math.ceil(len(train) / SAMPLE)
-        return size_of_corpus(corpus), [train.tokens(index) for index in range(0, len(train), step)]
+        return size_of_corpus(corpus), [
+            train.tokens(index) for index in range(0, len(train), step)
+        ]
     source = fetch_parts(config.data.source, config.storage)
     counts = survey(replace(config.data, source=source), Progress())
     if not counts.texts:
-        raise DataError("data.source: no document with text; `xmtc prepare CONFIG` names the rows that it rejects")
+        raise DataError(
+            "data.source: no document with text; `xmtc prepare CONFIG` names the rows that it rejects"
+        )
     try:
         ids_N = counts.token_ids(config.model.encoder.pretrained or DEFAULT_BACKBONE)
     except ConfigError:  # the encoder is not on this machine
@@ -103,7 +116,9 @@ def _size_and_tokens(config: RunConfig) -> tuple[Size, list[Ids]]:
     return size_of_source(config, counts, lengths), ids_N
 
 
-def _stages(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -> dict[str, float] | None:
+def _stages(
+    config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]
+) -> dict[str, float] | None:
     """Estimate the seconds of each stage; None if it uses other processes or a GPU, or its encoder is not here."""
     distributed = config.distributed
     elsewhere = distributed.max_workers > 0 or distributed.gpus_per_worker > 0
@@ -115,7 +130,9 @@ def _stages(config: RunConfig, size: Size, width: int, ids_N: Sequence[Ids]) -> 
         return None
 
 
-def print_estimate(config: RunConfig, result: Estimate, stages: Mapping[str, float] | None = None) -> None:
+def print_estimate(
+    config: RunConfig, result: Estimate, stages: Mapping[str, float] | None = None
+) -> None:
     """Print the estimate as a table.
 
     Args:
@@ -128,15 +145,24 @@ def print_estimate(config: RunConfig, result: Estimate, stages: Mapping[str, flo
         f"{config.name}: {result.workers} worker{'s' if result.workers > 1 else ''}; {size.origin}: "
         f"{size.train:,} documents of {size.tokens:,.0f} tokens (longest {size.longest:,}), {size.labels:,} labels"
     )
-    print(f"parameters: {result.parameters:,}; at most {result.trained:,} train at once")
+    print(
+        f"parameters: {result.parameters:,}; at most {result.trained:,} train at once"
+    )
     _print_memory(config, result)
     for name, part in result.disk.items():
         print(f"disk, {name}: {part / GIB:,.2f} GiB")
     if result.steps:
-        print("optimizer steps: " + ", ".join(f"{stage} {steps:,}" for stage, steps in result.steps.items()))
+        print(
+            "optimizer steps: "
+            + ", ".join(f"{stage} {steps:,}" for stage, steps in result.steps.items())
+        )
     if stages is not None:
-        parts = ", ".join(f"{stage} {in_words(seconds)}" for stage, seconds in stages.items())
-        print(f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})")
+        parts = ", ".join(
+            f"{stage} {in_words(seconds)}" for stage, seconds in stages.items()
+        )
+        print(
+            f"time, measured on this machine, assuming that it is idle: {in_words(sum(stages.values()))} ({parts})"
+        )
         missing = not_measured(config)
         if missing:
             print(f"without {', '.join(missing)}: nobody has measured them")
@@ -146,10 +172,16 @@ def _print_memory(config: RunConfig, result: Estimate) -> None:
     """Print the memory of one worker by purpose, and whether a worker has it."""
     parts = {**result.memory, "together": result.peak}
     rows = [(name, f"{part / GIB:,.2f}") for name, part in parts.items()]
-    Console().print(terminal_table(("memory of one worker", "GiB"), rows, right=("GiB",)))
+    Console().print(
+        terminal_table(("memory of one worker", "GiB"), rows, right=("GiB",))
+    )
     room = memory_of_worker(config)
     if room is not None and result.peak > room:
         print(f"this exceeds the {room / GIB:,.1f} GiB of a worker")
     if room is None and config.distributed.on_gpu:
-        example = f"'distributed.resources_per_worker={{\"{CARD_RESOURCE}A100\": 0.001}}'"
-        print(f"the card is unknown; add the one that workers shall have, such as {example}, to the command")
+        example = (
+            f"'distributed.resources_per_worker={{\"{CARD_RESOURCE}A100\": 0.001}}'"
+        )
+        print(
+            f"the card is unknown; add the one that workers shall have, such as {example}, to the command"
+        )

@@ -43,7 +43,9 @@ class Check:
     fix: str = ""
 
 
-def found(name: str, fine: bool, detail: str, fix: str, *, needed: bool = True) -> Check:
+def found(
+    name: str, fine: bool, detail: str, fix: str, *, needed: bool = True
+) -> Check:
     """Make a finding that is ok, or else missing where it is needed and a note where it is not, with the fix."""
     status: Status = "ok" if fine else "missing" if needed else "note"
     return Check(name, status, detail, "" if fine else fix)
@@ -73,10 +75,16 @@ def cores(config: RunConfig | None) -> Check:
     return found("cpu", wanted <= threads, detail, fix)
 
 
-def _wanted_here(config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]) -> float:
+def _wanted_here(
+    config: RunConfig | None, each: Literal["cpus_per_worker", "gpus_per_worker"]
+) -> float:
     """Return the resources of this machine that the smallest number of workers takes, if the run starts Ray here."""
     local = config is not None and config.distributed.starts_ray
-    return config.distributed.min_workers * getattr(config.distributed, each) if local and config else 0.0
+    return (
+        config.distributed.min_workers * getattr(config.distributed, each)
+        if local and config
+        else 0.0
+    )
 
 
 def enough_gpus(config: RunConfig | None) -> Iterator[Check]:
@@ -84,8 +92,17 @@ def enough_gpus(config: RunConfig | None) -> Iterator[Check]:
     have, wanted = torch.cuda.device_count(), _wanted_here(config, "gpus_per_worker")
     if have == 0:
         build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
-        fix = "set distributed.gpus_per_worker=0, or name a cluster in distributed.address" if wanted else ""
-        yield Check("gpu", "missing" if wanted else "note", f"none; PyTorch is a {build} build", fix)
+        fix = (
+            "set distributed.gpus_per_worker=0, or name a cluster in distributed.address"
+            if wanted
+            else ""
+        )
+        yield Check(
+            "gpu",
+            "missing" if wanted else "note",
+            f"none; PyTorch is a {build} build",
+            fix,
+        )
     elif wanted > have:
         fix = "set distributed.workers so that workers × gpus_per_worker is at most the number of GPUs"
         yield Check("gpus", "missing", f"{have}, and {wanted:g} needed", fix)
@@ -107,10 +124,16 @@ def build_tools(config: RunConfig | None) -> Iterator[Check]:
     needed = config is not None and config.distributed.chosen_strategy().compiles
     compiler = shutil.which("c++") or shutil.which("g++")
     fix = "install g++ (Debian: apt-get install g++); DeepSpeed compiles its CPU collectives"
-    yield found("compiler", bool(compiler), compiler or "no C++ compiler", fix, needed=needed)
-    search = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
+    yield found(
+        "compiler", bool(compiler), compiler or "no C++ compiler", fix, needed=needed
+    )
+    search = os.pathsep.join(
+        [os.environ.get("PATH", ""), str(Path(sys.executable).parent)]
+    )
     ninja = shutil.which("ninja", path=search)
-    yield found("ninja", bool(ninja), ninja or "not found", "pip install ninja", needed=needed)
+    yield found(
+        "ninja", bool(ninja), ninja or "not found", "pip install ninja", needed=needed
+    )
     yield _package("deepspeed", "ZeRO strategies", "train", needed=needed)
 
 
@@ -119,20 +142,42 @@ def optional_packages(config: RunConfig | None) -> Iterator[Check]:
     hugging_face = config.model.encoder.backbone if config else None
     flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
     quantized = hugging_face is not None and hugging_face.quantize is not None
-    yield _package("triton", "compiled kernels for label attention on GPUs", "gpu", needed=False)
-    yield _package("bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized)
+    yield _package(
+        "triton", "compiled kernels for label attention on GPUs", "gpu", needed=False
+    )
+    yield _package(
+        "bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized
+    )
     yield _package("flash_attn", "FlashAttention-2 in backbones", None, needed=flash)
-    kinds = {one.kind for one in (*config.model.scorers, *config.track.sinks)} if config else set()
+    kinds = (
+        {one.kind for one in (*config.model.scorers, *config.track.sinks)}
+        if config
+        else set()
+    )
     yield _package("omikuji", "the scorer `tree`", "trees", needed="tree" in kinds)
-    for module, kind in (("tensorboardX", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
+    for module, kind in (
+        ("tensorboardX", "tensorboard"),
+        ("wandb", "wandb"),
+        ("mlflow", "mlflow"),
+    ):
         yield _package(module, f"metrics to {kind}", "track", needed=kind in kinds)
 
 
 def _package(module: str, purpose: str, extra: str | None, *, needed: bool) -> Check:
     if find_spec(module) is not None:
         return Check(module, "ok", f"installed; {purpose}")
-    install = f"pip install 'xmtc[{extra}]'" if extra else f"pip install {module.replace('_', '-')}"
-    return found(module, False, f"not installed; {purpose}", install if needed else "", needed=needed)
+    install = (
+        f"pip install 'xmtc[{extra}]'"
+        if extra
+        else f"pip install {module.replace('_', '-')}"
+    )
+    return found(
+        module,
+        False,
+        f"not installed; {purpose}",
+        install if needed else "",
+        needed=needed,
+    )
 
 
 def ray_package(config: RunConfig | None) -> Check:
@@ -144,12 +189,25 @@ def ray_package(config: RunConfig | None) -> Check:
 def check_cluster(config: RunConfig) -> Iterator[Check]:
     """Check the address of the cluster; without a cluster, the custom resources of workers."""
     distributed = config.distributed
-    if distributed.max_workers and distributed.address is not None and distributed.address not in _FOUND_BY_RAY:
+    if (
+        distributed.max_workers
+        and distributed.address is not None
+        and distributed.address not in _FOUND_BY_RAY
+    ):
         yield _answer(distributed.address)
-    unknown = [name for name in distributed.resources_per_worker if name not in _OWN and ":" not in name]
+    unknown = [
+        name
+        for name in distributed.resources_per_worker
+        if name not in _OWN and ":" not in name
+    ]
     if distributed.starts_ray and unknown:
         fix = "name a cluster that has it in distributed.address, or leave it out of distributed.resources_per_worker"
-        yield Check("resources", "missing", f"no {unknown[0]!r}: a Ray on one machine has no such resource", fix)
+        yield Check(
+            "resources",
+            "missing",
+            f"no {unknown[0]!r}: a Ray on one machine has no such resource",
+            fix,
+        )
 
 
 def _answer(address: str) -> Check:
@@ -172,7 +230,9 @@ def require_answer(address: str, setting: str) -> None:
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
+        socket.create_connection(
+            (host.strip("[]"), int(port)), timeout=_PATIENCE_S
+        ).close()
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"{setting} {address}: no Ray cluster answers there; give HOST:PORT of its head, or leave it out"

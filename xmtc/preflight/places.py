@@ -20,9 +20,16 @@ _MIN_FREE_GIB = 5
 def check_disks(config: RunConfig | None) -> Iterator[Check]:
     """Check the disks of runs and corpora, or of their copies if they are at a URI."""
     paths = RunPaths.of(config) if config else None
-    runs, corpus = (paths.root.parent, paths.corpus) if paths else (Path("runs"), Path("corpora"))
+    runs, corpus = (
+        (paths.root.parent, paths.corpus) if paths else (Path("runs"), Path("corpora"))
+    )
     for name, path in (("runs", runs), ("corpus", corpus)):
-        yield _room(f"disk: {name}", path, _MIN_FREE_GIB * GIB, "free disk space, or choose another folder")
+        yield _room(
+            f"disk: {name}",
+            path,
+            _MIN_FREE_GIB * GIB,
+            "free disk space, or choose another folder",
+        )
 
 
 def check_estimated_disks(config: RunConfig, estimated: Estimate) -> Iterator[Check]:
@@ -33,17 +40,39 @@ def check_estimated_disks(config: RunConfig, estimated: Estimate) -> Iterator[Ch
     size = estimated.disk["hidden states"]
     if size:
         fix = "free disk space, or set plant.cache_hidden=false finetune.cache_hidden=false"
-        check = _room("hidden states", RunPaths.of(config).corpus, size, fix, needed=estimated.size.prepared)
-        yield replace(check, detail=f"{check.detail}; about {size / GIB:,.2f} GiB needed")
+        check = _room(
+            "hidden states",
+            RunPaths.of(config).corpus,
+            size,
+            fix,
+            needed=estimated.size.prepared,
+        )
+        yield replace(
+            check, detail=f"{check.detail}; about {size / GIB:,.2f} GiB needed"
+        )
 
 
-def _room(name: str, path: Path, wanted: float, fix: str, *, needed: bool = False) -> Check:
+def _room(
+    name: str, path: Path, wanted: float, fix: str, *, needed: bool = False
+) -> Check:
     """Check the disk where a folder is, or would be created."""
-    folder = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
+    folder = next(
+        folder
+        for folder in (path.absolute(), *path.absolute().parents)
+        if folder.is_dir()
+    )
     if not os.access(folder, os.W_OK | os.X_OK):
-        return Check(name, "missing", f"{folder} is not writable", "choose another folder")
+        return Check(
+            name, "missing", f"{folder} is not writable", "choose another folder"
+        )
     free = shutil.disk_usage(folder).free
-    return found(name, free >= wanted, f"{free / GIB:,.1f} GiB free at {path}", fix, needed=needed)
+    return found(
+        name,
+        free >= wanted,
+        f"{free / GIB:,.1f} GiB free at {path}",
+        fix,
+        needed=needed,
+    )
 
 
 def check_source(config: RunConfig) -> Iterator[Check]:

@@ -69,7 +69,11 @@ class Scale:
     """
 
     def __init__(self, axis: Axis, values: Sequence[float], start: float, end: float):
-        shown = [value for value in values if math.isfinite(value) and (value > 0 or not axis.log)]
+        shown = [
+            value
+            for value in values
+            if math.isfinite(value) and (value > 0 or not axis.log)
+        ]
         if not shown:
             shown = [1.0] if axis.log else [0.0]
         low = min(shown) if axis.low is None else axis.low
@@ -94,7 +98,10 @@ class Scale:
             lowest_power = math.ceil(self._low - 1e-9)
             highest_power = math.floor(self._high + 1e-9)
             powers_apart = max(1, (highest_power - lowest_power) // _TICKS)
-            return [10.0**power for power in range(lowest_power, highest_power + 1, powers_apart)]
+            return [
+                10.0**power
+                for power in range(lowest_power, highest_power + 1, powers_apart)
+            ]
         least_step = (self._high - self._low) / _TICKS
         power = 10.0 ** math.floor(math.log10(least_step))
         step = next(factor * power for factor in _STEPS if factor * power >= least_step)
@@ -162,8 +169,12 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, label: str) -> Markup
         y: y axis.
         label: what the chart shows, for those who cannot see it.
     """
-    across = Scale(x, [value for line in series for value in line.x], _LEFT, WIDTH - _RIGHT)
-    up = Scale(y, [value for line in series for value in line.y], HEIGHT - _BOTTOM, _TOP)
+    across = Scale(
+        x, [value for line in series for value in line.x], _LEFT, WIDTH - _RIGHT
+    )
+    up = Scale(
+        y, [value for line in series for value in line.y], HEIGHT - _BOTTOM, _TOP
+    )
     lines = [_line(line, across, up) for line in series]
     return _draw("lines", label, across, up, lines=lines, x_ticks=_ticks(across))
 
@@ -173,11 +184,20 @@ def _line(series: Series, across: Scale, up: Scale) -> dict[str, Any]:
     points = []
     for x, y in zip(series.x, series.y, strict=True):
         if math.isfinite(y):
-            points.append((across(x), up(y), f"{series.name}: {across.label(x)} → {up.label(y)}"))
-    return {"run": series.run, "marked": series.marked, "faint": series.faint, "points": points}
+            points.append(
+                (across(x), up(y), f"{series.name}: {across.label(x)} → {up.label(y)}")
+            )
+    return {
+        "run": series.run,
+        "marked": series.marked,
+        "faint": series.faint,
+        "points": points,
+    }
 
 
-def bar_chart(groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis, label: str) -> Markup:
+def bar_chart(
+    groups: Sequence[str], bars: Sequence[Bars], x_title: str, y: Axis, label: str
+) -> Markup:
     """Draw bars next to each other in each group, with whiskers for intervals.
 
     Args:
@@ -207,7 +227,9 @@ def _tops(bars: Sequence[Bars]) -> list[float]:
     tops = []
     for bars_of_run in bars:
         tops += [value for value in bars_of_run.values if value is not None]
-        tops += [interval[1] for interval in bars_of_run.intervals if interval is not None]
+        tops += [
+            interval[1] for interval in bars_of_run.intervals if interval is not None
+        ]
     return tops
 
 
@@ -220,7 +242,13 @@ def _bar(bars: Bars, group: int, name: str, left: float, up: Scale) -> dict[str,
     if interval is not None:
         tip += f" [{up.label(interval[0])}, {up.label(interval[1])}]"
         whisker = [up(end) for end in interval]
-    return {"run": bars.run, "tip": tip, "left": left, "top": up(value), "whisker": whisker}
+    return {
+        "run": bars.run,
+        "tip": tip,
+        "left": left,
+        "top": up(value),
+        "whisker": whisker,
+    }
 
 
 def swatch(run: int) -> Markup:

@@ -13,16 +13,33 @@ from xmtc.commands.options import IdColumn, ModelDir, TextColumn
 
 @command(panel="Look")
 def evaluate(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run directory, such as runs/quickstart.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="A predictions.parquet of any system, or the output of xmtc score.")
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="Run directory, such as runs/quickstart."),
     ] = None,
-    gold: Annotated[Path | None, typer.Option(help="Corpus directory with the correct labels.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the corpus to compare with \\[default: dev].")] = None,
-    output: Annotated[Path | None, typer.Option(help="Directory to write metrics and report to.")] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="A predictions.parquet of any system, or the output of xmtc score."
+        ),
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Corpus directory with the correct labels.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Split of the corpus to compare with \\[default: dev]."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Directory to write metrics and report to.")
+    ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Lowest score of a predicted label \\[default: tuned on these documents]."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Lowest score of a predicted label \\[default: tuned on these documents].",
+        ),
     ] = None,
 ) -> None:
     """Evaluate the predictions of a run again, or any predictions file against a corpus."""
@@ -31,7 +48,9 @@ def evaluate(
     if (run is None) == (predictions is None):
         raise typer.BadParameter("give either RUN or --predictions with --gold")
     if run is not None and (gold, split, output, threshold) != (None, None, None, None):
-        raise typer.BadParameter("--gold, --split, --output and --threshold work only with --predictions, not with RUN")
+        raise typer.BadParameter(
+            "--gold, --split, --output and --threshold work only with --predictions, not with RUN"
+        )
     if run is not None:
         evaluate_run(run)
     elif predictions is not None and gold is not None:
@@ -52,10 +71,19 @@ def evaluation_folder(predictions: Path) -> Path:
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", parser=local_path, help="Run directories or URIs; give several to compare."),
+        typer.Argument(
+            metavar="RUN",
+            parser=local_path,
+            help="Run directories or URIs; give several to compare.",
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    split: Annotated[str | None, typer.Option(help="dev or test \\[default: test if the run has it].")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="HTML file to write.")
+    ] = Path("report.html"),
+    split: Annotated[
+        str | None,
+        typer.Option(help="dev or test \\[default: test if the run has it]."),
+    ] = None,
 ) -> None:
     """Write a self-contained HTML report of one or several runs."""
     from xmtc.report.runs import report_runs
@@ -67,14 +95,27 @@ def report(
 @command(panel="Use")
 def explain(
     model: ModelDir,
-    text: Annotated[str | None, typer.Option("--text", "-t", help="The text to explain.")] = None,
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="Files that contain the document.")] = None,
-    doc_id: Annotated[str | None, typer.Option(help="Identifier of the document to explain.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", "-l", help="Also explain this label; repeatable.")
+    text: Annotated[
+        str | None, typer.Option("--text", "-t", help="The text to explain.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write, with the text.")] = None,
-    top_k: Annotated[int, typer.Option(min=0, help="How many predicted labels to explain.")] = 5,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="Files that contain the document."),
+    ] = None,
+    doc_id: Annotated[
+        str | None, typer.Option(help="Identifier of the document to explain.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", "-l", help="Also explain this label; repeatable."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="HTML page to write, with the text."),
+    ] = None,
+    top_k: Annotated[
+        int, typer.Option(min=0, help="How many predicted labels to explain.")
+    ] = 5,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
 ) -> None:
@@ -89,9 +130,13 @@ def explain(
         raise typer.BadParameter("give either --text, or --input with --doc-id")
     check_columns(text_column, id_column, unread=None if inputs else "no table is read")
     if not top_k and not label:
-        raise typer.BadParameter("--top-k 0 leaves nothing to explain: name labels by --label")
+        raise typer.BadParameter(
+            "--top-k 0 leaves nothing to explain: name labels by --label"
+        )
     if text is None:
-        text = find_document(read_documents(model, inputs or [], text_column, id_column), doc_id or "")
+        text = find_document(
+            read_documents(model, inputs or [], text_column, id_column), doc_id or ""
+        )
     sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))
@@ -101,7 +146,12 @@ def explain(
 @command(panel="Look")
 def ablate(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", parser=local_path, help="Run directory or URI of a run with scorers.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            parser=local_path,
+            help="Run directory or URI of a run with scorers.",
+        ),
     ],
 ) -> None:
     """Print what each scorer of a run adds and costs, and the configuration without those that add nothing."""

@@ -63,7 +63,13 @@ class MetricChange:
         least_p = 1 / self.resamples
         p_value = self.difference.p_value
         p_cell = f"≤ {least_p:.3f}" if p_value <= least_p else f"{p_value:.3f}"
-        return [self.title, run, f"{100 * self.change:+.2f}{mark}", self.interval, p_cell]
+        return [
+            self.title,
+            run,
+            f"{100 * self.change:+.2f}{mark}",
+            self.interval,
+            p_cell,
+        ]
 
 
 def paired_differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
@@ -80,9 +86,18 @@ def paired_differences(runs: Sequence[RunResults]) -> tuple[Table, list[str]]:
         if reason is not None:
             unpaired.append(reason)
         else:
-            rows += [(index, change.cells(run.name)) for change in _metric_changes(base, run)]
+            rows += [
+                (index, change.cells(run.name)) for change in _metric_changes(base, run)
+            ]
     columns = ["metric", "run", "difference, points", "95 % interval", "p"]
-    table = Table.by_run("differences", columns, rows, f"Run minus {base.name}", in_summary=True, unfolded=True)
+    table = Table.by_run(
+        "differences",
+        columns,
+        rows,
+        f"Run minus {base.name}",
+        in_summary=True,
+        unfolded=True,
+    )
     return table, unpaired
 
 
@@ -91,7 +106,10 @@ def worse_metrics(before: RunResults, after: RunResults) -> list[str]:
     if _why_not_paired(before, after) is not None:
         return []
     changes = [change for change in _metric_changes(before, after) if change.is_worse]
-    return [f"{change.title} {100 * change.change:+.2f} {change.interval}" for change in changes]
+    return [
+        f"{change.title} {100 * change.change:+.2f} {change.interval}"
+        for change in changes
+    ]
 
 
 def _why_not_paired(base: RunResults, run: RunResults) -> str | None:
@@ -137,7 +155,11 @@ def caveats(runs: Sequence[RunResults]) -> list[str]:
 
 def _train_counts_of_present(run: RunResults) -> pd.Series:
     """Count the training documents of each label that has documents in the split."""
-    table = run.per_label.select(["label", "train_count", "support"]).to_pandas().set_index("label")
+    table = (
+        run.per_label.select(["label", "train_count", "support"])
+        .to_pandas()
+        .set_index("label")
+    )
     return table.loc[table["support"] > 0, "train_count"]
 
 
@@ -166,11 +188,21 @@ def _metric_changes(base: RunResults, run: RunResults) -> list[MetricChange]:
         for key, title in _METRICS_OF_BINS.items():
             if in_base.get(key) is not None and in_run.get(key) is not None:
                 title_of_bin = f"{title} of labels with {name} training documents"
-                changes.append(_metric_change(base, run, title_of_bin, f"{name}/{key}", in_run[key] - in_base[key]))
+                changes.append(
+                    _metric_change(
+                        base,
+                        run,
+                        title_of_bin,
+                        f"{name}/{key}",
+                        in_run[key] - in_base[key],
+                    )
+                )
     return changes
 
 
-def _metric_change(base: RunResults, run: RunResults, title: str, key: str, change: float) -> MetricChange:
+def _metric_change(
+    base: RunResults, run: RunResults, title: str, key: str, change: float
+) -> MetricChange:
     """Find the interval of a change."""
     assert base.replicates is not None, "runs without bootstrap are not paired"
     assert run.replicates is not None, "runs without bootstrap are not paired"
@@ -183,16 +215,41 @@ def most_changed_labels(runs: Sequence[RunResults]) -> Table | None:
     rows = []
     for index, run in enumerate(runs[1:], 1):
         labels = _f1_of_both(runs[0], run, _MIN_SUPPORT)
-        changed = labels.loc[labels["change"] != 0].sort_values(["change", "support"], ascending=False, kind="stable")
+        changed = labels.loc[labels["change"] != 0].sort_values(
+            ["change", "support"], ascending=False, kind="stable"
+        )
         if len(changed) >= 2 * _EXTREMES:
             changed = pd.concat([changed.head(_EXTREMES), changed.tail(_EXTREMES)])
         for label, row in changed.iterrows():
             counts = [f"{row['train_count']:,}", f"{row['support']:,}"]
-            values = [f"{100 * row['f1']:.1f}", f"{100 * row['f1_of_run']:.1f}", f"{100 * row['change']:+.1f}"]
-            rows.append((index, [label_title(str(label), str(row["name"])), run.name, *counts, *values]))
-    columns = ["label", "run", "train", "documents", f"F1 of {runs[0].name}", "F1 of the run", "change, points"]
+            values = [
+                f"{100 * row['f1']:.1f}",
+                f"{100 * row['f1_of_run']:.1f}",
+                f"{100 * row['change']:+.1f}",
+            ]
+            rows.append(
+                (
+                    index,
+                    [
+                        label_title(str(label), str(row["name"])),
+                        run.name,
+                        *counts,
+                        *values,
+                    ],
+                )
+            )
+    columns = [
+        "label",
+        "run",
+        "train",
+        "documents",
+        f"F1 of {runs[0].name}",
+        "F1 of the run",
+        "change, points",
+    ]
     caption = (
-        f"Labels whose F1 changed most, of those with {_MIN_SUPPORT} or more documents: extremes, so partly chance"
+        f"Labels whose F1 changed most, of those with {_MIN_SUPPORT} or more documents: "
+        "extremes, so partly chance"
     )
     return Table.by_run("changes", columns, rows, caption) if rows else None
 
@@ -201,7 +258,9 @@ def _f1_of_both(base: RunResults, run: RunResults, least: int) -> pd.DataFrame:
     """Join the labels of two runs that have at least this many documents: `f1`, `f1_of_run` and their `change`."""
     of_base = base.per_label.to_pandas().set_index("label")
     of_run = run.per_label.to_pandas().set_index("label")
-    both = of_base[of_base["support"] >= least].join(of_run["f1"].rename("f1_of_run"), how="inner")
+    both = of_base[of_base["support"] >= least].join(
+        of_run["f1"].rename("f1_of_run"), how="inner"
+    )
     both = both.fillna({"f1": 0, "f1_of_run": 0})
     return both.assign(change=both["f1_of_run"] - both["f1"])
 
@@ -210,7 +269,12 @@ def flip_tables(flips: Mapping[str, Any]) -> list[Table]:
     """Show which decisions flip, see `xmtc.evaluate.flips`; the columns on people are left out if nobody judged."""
     columns = ["before", "lost", "gained"]
     if flips["judged"] > 0:
-        columns += ["lost: people gave it", "did not", "gained: people gave it", "did not "]
+        columns += [
+            "lost: people gave it",
+            "did not",
+            "gained: people gave it",
+            "did not ",
+        ]
 
     def counts(row: Sequence[int]) -> list[str]:
         return [f"{count:,}" for count in row[: len(columns)]]
@@ -225,10 +289,19 @@ def flip_tables(flips: Mapping[str, Any]) -> list[Table]:
         for group, *counts_of_group, (share, *interval) in rows:
             cells.append([group, *counts(counts_of_group), percent(share, interval)])
         heads = [title, *columns, "flipped, %"]
-        tables.append(Table(f"flips_{name}", heads, cells, caption=f"Decisions that flip, by {title}"))
+        tables.append(
+            Table(
+                f"flips_{name}",
+                heads,
+                cells,
+                caption=f"Decisions that flip, by {title}",
+            )
+        )
     cells_by_label = []
     for label, name, train_count, *counts_of_label in flips["labels"]:
-        cells_by_label.append([label_title(label, name), f"{train_count:,}", *counts(counts_of_label)])
+        cells_by_label.append(
+            [label_title(label, name), f"{train_count:,}", *counts(counts_of_label)]
+        )
     caption = f"Labels that flip most; {flips['flipped']:,} of {flips['documents']:,} documents have a flip"
     heads = ["label", "training documents", *columns]
     return [*tables, Table("flips_labels", heads, cells_by_label, caption=caption)]
@@ -238,11 +311,26 @@ def differing_settings(runs: Sequence[RunResults]) -> Table | None:
     """List configuration keys whose values differ."""
     settings_by_run = []
     for run in runs:
-        settings_by_run.append({key: json.dumps(value, default=str) for key, value in flattened(run.config)})
+        settings_by_run.append(
+            {
+                key: json.dumps(value, default=str)
+                for key, value in flattened(run.config)
+            }
+        )
     rows = []
     for key in union(settings_by_run):
         values = [settings.get(key, "–") for settings in settings_by_run]
         if len(set(values)) > 1:
             rows.append([key, *values])
     columns = ["setting", *(run.name for run in runs)]
-    return Table("settings", columns, rows, words=1 + len(runs), caption="Settings that differ") if rows else None
+    return (
+        Table(
+            "settings",
+            columns,
+            rows,
+            words=1 + len(runs),
+            caption="Settings that differ",
+        )
+        if rows
+        else None
+    )

@@ -60,7 +60,9 @@ class Bar:
     @property
     def title(self) -> str:
         """The word, its field, and its number of occurrences there."""
-        return _with_field(self.word, self.field) + (f" ×{self.count}" if self.count > 1 else "")
+        return _with_field(self.word, self.field) + (
+            f" ×{self.count}" if self.count > 1 else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,15 @@ class LabelEvidence:
         """What sums to the logit: the bias, and what each part adds."""
         e = self.explanation
         votes = sum(value for _, value in e.documents)
-        parts = {"special tokens": e.special, "words": self.words_sum, "similar training documents": votes}
+        parts = {
+            "special tokens": e.special,
+            "words": self.words_sum,
+            "similar training documents": votes,
+        }
         parts |= {f"the name “{name}”": value for name, value in e.names}
-        return f"bias {e.bias:+.3f}" + "".join(f", {part} {value:+.3f}" for part, value in parts.items() if value)
+        return f"bias {e.bias:+.3f}" + "".join(
+            f", {part} {value:+.3f}" for part, value in parts.items() if value
+        )
 
     @property
     def others(self) -> float:
@@ -106,7 +114,11 @@ class LabelEvidence:
         """Describe whether a few words decide, or all words contribute a little."""
         total = len(self.explanation.words)
         if not any(word.contribution for word in self.explanation.words):
-            why = "no scorer knows one" if self.explanation.scorers else "the pooling reads only a special token"
+            why = (
+                "no scorer knows one"
+                if self.explanation.scorers
+                else "the pooling reads only a special token"
+            )
             return f"no word has a contribution: {why}"
         said = f"{self.half} of the {total} words make up half of all contributions, for or against"
         if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
@@ -116,11 +128,19 @@ class LabelEvidence:
     @property
     def standing(self) -> str:
         """Describe whether the model predicts this label."""
-        below = "" if self.threshold is None else f": below its threshold of {self.threshold:.3f}"
-        return ("predicted" if self.predicted else f"not predicted{below}") + "; chosen" * self.chosen
+        below = (
+            ""
+            if self.threshold is None
+            else f": below its threshold of {self.threshold:.3f}"
+        )
+        return (
+            "predicted" if self.predicted else f"not predicted{below}"
+        ) + "; chosen" * self.chosen
 
 
-def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: int) -> list[LabelEvidence]:
+def explain_text(
+    model: Model, text: str, labels: Iterable[str] | str, top_k: int
+) -> list[LabelEvidence]:
     """Make sections for the best `top_k` labels, then for chosen labels that are not among them.
 
     Raises:
@@ -134,10 +154,20 @@ def explain_text(model: Model, text: str, labels: Iterable[str] | str, top_k: in
     found = {one.label: one for one in model.scorer.predictions(answer, request)[0]}
     best = list(found)[:top_k]
     why = model.explain(text, list(dict.fromkeys([*best, *chosen])))
-    return [_section(model, text, one, found[one.label], chosen=one.label not in best) for one in why]
+    return [
+        _section(model, text, one, found[one.label], chosen=one.label not in best)
+        for one in why
+    ]
 
 
-def _section(model: Model, text: str, explanation: Explanation, found: Prediction, *, chosen: bool) -> LabelEvidence:
+def _section(
+    model: Model,
+    text: str,
+    explanation: Explanation,
+    found: Prediction,
+    *,
+    chosen: bool,
+) -> LabelEvidence:
     values = [word.contribution for word in explanation.words]
     row = model.labels.index(explanation.label)
     return LabelEvidence(
@@ -153,7 +183,9 @@ def _section(model: Model, text: str, explanation: Explanation, found: Predictio
         bars=_bars(explanation),
         other_words=max(0, len(set(map(_key, explanation.words))) - BAR_WORDS),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
-        attention=_pieces(text, explanation, explanation.attention, "{:.1%} of the attention"),
+        attention=_pieces(
+            text, explanation, explanation.attention, "{:.1%} of the attention"
+        ),
     )
 
 
@@ -170,12 +202,17 @@ def _bars(explanation: Explanation) -> list[Bar]:
     values = [word.contribution for word in explanation.words]
     counts = Counter(map(_key, explanation.words))
     sums: dict[tuple[str, str], NDArray[np.float64]] = {}
-    for word, *numbers in zip(explanation.words, values, explanation.attention, strict=True):
+    for word, *numbers in zip(
+        explanation.words, values, explanation.attention, strict=True
+    ):
         sums[_key(word)] = sums.get(_key(word), 0.0) + np.array(numbers)
     by = 0 if any(values) else 1
     best = sorted(sums.items(), key=lambda item: -abs(item[1][by]))[:BAR_WORDS]
     largest = max((abs(numbers[by]) for _, numbers in best), default=0.0) or 1.0
-    return [Bar(*key, counts[key], *numbers.tolist(), share=abs(numbers[by]) / largest) for key, numbers in best]
+    return [
+        Bar(*key, counts[key], *numbers.tolist(), share=abs(numbers[by]) / largest)
+        for key, numbers in best
+    ]
 
 
 def _with_field(text: str, field: str) -> str:
@@ -186,7 +223,9 @@ def _key(word: Evidence) -> tuple[str, str]:
     return (word.text.lower(), word.field) if word.end > word.start else (word.text, "")
 
 
-def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: str) -> list[Stretch]:
+def _pieces(
+    text: str, explanation: Explanation, values: Sequence[float], form: str
+) -> list[Stretch]:
     """Split the text into pieces, each word with its colour; a long rest that is not read is cut."""
     largest = max((abs(value) for value in values), default=0.0) or 1.0
     pieces, at = [], 0
@@ -196,7 +235,14 @@ def _pieces(text: str, explanation: Explanation, values: Sequence[float], form: 
         pieces.append(Stretch(text[at : word.start]))
         strength = abs(value) / largest
         side = ("for" if value > 0 else "against") if strength >= PLAIN else ""
-        pieces.append(Stretch(word.text, side, round(strength, 3), _with_field(form.format(value), word.field)))
+        pieces.append(
+            Stretch(
+                word.text,
+                side,
+                round(strength, 3),
+                _with_field(form.format(value), word.field),
+            )
+        )
         at = word.end
     rest, more = text[at : at + _UNREAD], len(text) - at - _UNREAD
     rest += f" … and {more:,} characters more" if more > 0 else ""
@@ -215,15 +261,28 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
         console.print(Text(section.spread, style="dim"))
         table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
         for bar in section.bars:
-            drawn = Text("█" * max(1, round(bar.share * _BAR_WIDTH)), "blue" if bar.value >= 0 else "dark_orange")
-            table.add_row(Text(printable(bar.title)), f"{bar.value:+.3f}", f"{bar.attention:.1%}", drawn)
+            drawn = Text(
+                "█" * max(1, round(bar.share * _BAR_WIDTH)),
+                "blue" if bar.value >= 0 else "dark_orange",
+            )
+            table.add_row(
+                Text(printable(bar.title)),
+                f"{bar.value:+.3f}",
+                f"{bar.attention:.1%}",
+                drawn,
+            )
         if section.other_words:
-            table.add_row(Text(f"{section.other_words} other words", style="dim"), f"{section.others:+.3f}")
+            table.add_row(
+                Text(f"{section.other_words} other words", style="dim"),
+                f"{section.others:+.3f}",
+            )
         console.print(table)
         console.print()
 
 
-def write_page(path: Path, sections: Sequence[LabelEvidence], *, title: str, model: str) -> None:
+def write_page(
+    path: Path, sections: Sequence[LabelEvidence], *, title: str, model: str
+) -> None:
     """Write the evidence page.
 
     Raises:
@@ -240,7 +299,11 @@ def write_page(path: Path, sections: Sequence[LabelEvidence], *, title: str, mod
             model=model,
             sections=sections,
             single=any(section.exclusive for section in sections),
-            unread=any(piece.side == "unread" for section in sections for piece in section.contributions),
+            unread=any(
+                piece.side == "unread"
+                for section in sections
+                for piece in section.contributions
+            ),
             plain=PLAIN,
         )
     )

@@ -59,10 +59,15 @@ class RunResults:
     @property
     def is_final(self) -> bool:
         """Whether the model that was evaluated is the one that training ends with."""
-        return self.record.get("stages", {}).get(Stage.EVALUATE, {}).get("state", "done") == "done"
+        return (
+            self.record.get("stages", {}).get(Stage.EVALUATE, {}).get("state", "done")
+            == "done"
+        )
 
     @classmethod
-    def load(cls, run: Path, split: str | None = None, name: str | None = None) -> "RunResults":
+    def load(
+        cls, run: Path, split: str | None = None, name: str | None = None
+    ) -> "RunResults":
         """Read a run directory, or the output folder of `xmtc evaluate --predictions`.
 
         Args:
@@ -78,7 +83,9 @@ class RunResults:
         metrics = _json(folder / layout.METRICS)
         for key in _NEEDED_METRICS:
             if key not in metrics:
-                raise DataError(f"{folder / layout.METRICS}: no {key!r}; evaluate the run again")
+                raise DataError(
+                    f"{folder / layout.METRICS}: no {key!r}; evaluate the run again"
+                )
         replicates = folder / layout.REPLICATES
         split_name = split or folder.name
         return cls(
@@ -102,7 +109,9 @@ def _start(files: RunDirectory, split: str) -> tuple[RunResults, RunResults] | N
     after = files.against_initial_model("after")
     if split not in before.evaluated() or split not in after.evaluated():
         return None
-    return RunResults.load(before.root, split, "the model before"), RunResults.load(after.root, split, files.root.name)
+    return RunResults.load(before.root, split, "the model before"), RunResults.load(
+        after.root, split, files.root.name
+    )
 
 
 def _evaluation_folder(run: Path, split: str | None) -> Path:
@@ -126,7 +135,9 @@ def _evaluation_folder(run: Path, split: str | None) -> Path:
     else:
         there = "it has none" if run.is_dir() else "no such folder"
     of_split = f" of split {split!r}" if split else ""
-    raise DataError(f"{run}: no evaluation{of_split} ({there}); give a finished run, or run 'xmtc evaluate' first")
+    raise DataError(
+        f"{run}: no evaluation{of_split} ({there}); give a finished run, or run 'xmtc evaluate' first"
+    )
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -136,7 +147,9 @@ def _yaml(path: Path) -> dict[str, Any]:
     try:
         return redacted(yaml_tree.read(path, []).plain())
     except ConfigError as error:
-        raise DataError(f"{path}: damaged: not the YAML of a run; copy it again") from error
+        raise DataError(
+            f"{path}: damaged: not the YAML of a run; copy it again"
+        ) from error
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None) ->
     """
     name_by_run = _short_names(runs)
     if len(name_by_run) < len(runs):
-        print_line(f"warning: {len(runs) - len(name_by_run)} of the runs were given before; each is shown once")
+        print_line(
+            f"warning: {len(runs) - len(name_by_run)} of the runs were given before; each is shown once"
+        )
     results = [RunResults.load(run, split, name) for run, name in name_by_run.items()]
     write_report(results, output)
 
@@ -58,7 +60,9 @@ def warn_if_worse(run: Path, split: str) -> None:
         return
     worse = compare.worse_metrics(*start)
     if worse:
-        print_line(f"warning: {split}: worse than the model that training started from: {', '.join(worse)}")
+        print_line(
+            f"warning: {split}: worse than the model that training started from: {', '.join(worse)}"
+        )
 
 
 def _short_names(runs: Sequence[Path]) -> dict[Path, str]:
@@ -72,7 +76,11 @@ def _short_names(runs: Sequence[Path]) -> dict[Path, str]:
 
 
 def evaluate_predictions(
-    predictions: Path, gold: Path, split: str, output: Path, threshold: float | None = None
+    predictions: Path,
+    gold: Path,
+    split: str,
+    output: Path,
+    threshold: float | None = None,
 ) -> None:
     """Measure any system's predictions file against a corpus; print the table, write metrics and report.
 
@@ -80,9 +88,13 @@ def evaluate_predictions(
         DataError: the predictions do not fit, or `output` holds something else than an earlier evaluation.
     """
     if output.exists() and not (output.is_dir() and _may_be_replaced(output)):
-        raise DataError(f"{output}: holds something else than an evaluation; give a new or an empty folder by --output")
+        raise DataError(
+            f"{output}: holds something else than an evaluation; give a new or an empty folder by --output"
+        )
     decision = None if threshold is None else Decision(threshold)
-    evaluation = evaluate_files(predictions, gold, split, output, EvaluateConfig(), decision)
+    evaluation = evaluate_files(
+        predictions, gold, split, output, EvaluateConfig(), decision
+    )
     report_runs([output], output / layout.REPORT)
     Console().print(summary_table(evaluation.metrics, f"{predictions}: {split}"))
     print(f"report: {output / layout.REPORT}")
@@ -90,7 +102,9 @@ def evaluate_predictions(
 
 def _may_be_replaced(folder: Path) -> bool:
     """Whether a folder is empty or holds an evaluation, also one that was interrupted before it had metrics."""
-    names = {path.name for path in folder.iterdir() if not path.name.endswith(TEMPORARY)}
+    names = {
+        path.name for path in folder.iterdir() if not path.name.endswith(TEMPORARY)
+    }
     return layout.METRICS in names or names <= layout.BEFORE_METRICS
 
 
@@ -106,12 +120,16 @@ def evaluate_run(run: Path) -> None:
     files = RunDirectory(run)
     splits = [split for split in files.evaluated() if files.predictions(split).exists()]
     if not splits:
-        raise DataError(f"{run}: no predictions there (eval/*/predictions.parquet); give a finished run")
+        raise DataError(
+            f"{run}: no predictions there (eval/*/predictions.parquet); give a finished run"
+        )
     config = load_config(RunConfig, files.config, [])
     _warn_of_incomplete(files, splits)
     record = read_run(run)
     if record is not None and record.stages[Stage.EVALUATE].state != "done":
-        raise DataError(f"{run}: trained again, but not to the end; finish it ('xmtc train') and evaluate then")
+        raise DataError(
+            f"{run}: trained again, but not to the end; finish it ('xmtc train') and evaluate then"
+        )
     corpus = open_corpus(config)
     check_unchanged(run, "corpus", corpus.path, corpus.fingerprint)
     for split in splits:
@@ -120,7 +138,9 @@ def evaluate_run(run: Path) -> None:
         Console().print(summary_table(evaluation.metrics, f"{run.name}: {split}"))
 
 
-def _evaluate_split_again(run: Path, split: str, config: RunConfig, corpus: Corpus) -> Evaluation:
+def _evaluate_split_again(
+    run: Path, split: str, config: RunConfig, corpus: Corpus
+) -> Evaluation:
     """Measure the saved predictions of one split by the model's decision."""
     files = RunDirectory(run)
     before = RunResults.load(run, split)
@@ -146,8 +166,14 @@ def _warn_of_incomplete(files: RunDirectory, complete: Sequence[str]) -> None:
     """Name the splits whose evaluation lacks a file, so that they keep what they have."""
     for folder in sorted(files.root.glob("eval/*")):
         if folder.is_dir() and folder.name not in complete:
-            missing = [name for name in (layout.METRICS, layout.PREDICTIONS) if not (folder / name).exists()]
-            print_line(f"warning: {folder.name}: not evaluated again: {folder} has no {' and no '.join(missing)}")
+            missing = [
+                name
+                for name in (layout.METRICS, layout.PREDICTIONS)
+                if not (folder / name).exists()
+            ]
+            print_line(
+                f"warning: {folder.name}: not evaluated again: {folder} has no {' and no '.join(missing)}"
+            )
 
 
 def evaluate_files(
@@ -183,7 +209,9 @@ def evaluate_files(
     corpus.verify()  # Arrow reads a shard with a flipped byte beyond its memory, which ends the process
     one_label = corpus.manifest.task == "single_label"
     if one_label and decision is not None:
-        raise ConfigError(f"{gold}: single-label: the best label counts as predicted; leave out --threshold")
+        raise ConfigError(
+            f"{gold}: single-label: the best label counts as predicted; leave out --threshold"
+        )
     part = corpus.split(split)
     doc_ids = part.doc_ids()
     labels = corpus.labels
@@ -215,7 +243,9 @@ def evaluate_files(
             evaluation.metrics[name] = measured_before[name]
     evaluation.metrics["threshold_tuned_here"] = tuned_here
     if decision_in_use is not None and compared_outcomes is not None:
-        evaluation.details["rules"] = compare_rules(predicted, truth, labels, decision_in_use, compared_outcomes)
+        evaluation.details["rules"] = compare_rules(
+            predicted, truth, labels, decision_in_use, compared_outcomes
+        )
     write_evaluation(output, evaluation)
     return evaluation
 

@@ -95,7 +95,16 @@ class Table(Part):
         """Make a table of rows with the index of their run, whose two first columns hold words."""
         runs = [run for run, _ in rows]
         cells = [row for _, row in rows]
-        return cls(name, columns, cells, runs, words=2, caption=caption, in_summary=in_summary, unfolded=unfolded)
+        return cls(
+            name,
+            columns,
+            cells,
+            runs,
+            words=2,
+            caption=caption,
+            in_summary=in_summary,
+            unfolded=unfolded,
+        )
 
 
 @dataclass(frozen=True)
@@ -209,7 +218,11 @@ class Section(ABC):
 
 def task_of_all(runs: Sequence[RunResults]) -> Task:
     """Return the task of all runs; `multi_label` if they differ."""
-    return "single_label" if all(task_of(run.metrics) == "single_label" for run in runs) else "multi_label"
+    return (
+        "single_label"
+        if all(task_of(run.metrics) == "single_label" for run in runs)
+        else "multi_label"
+    )
 
 
 def label_title(label: str, name: str) -> str:

@@ -53,7 +53,9 @@ def write_report(runs: Sequence[RunResults], output: Path) -> None:
     folder = _check_place(output)
     _check_runs([run.name for run in runs])
     page = Page(runs)
-    summaries = [markdown_summary(run.metrics, f"{run.name}: {run.split}") for run in runs]
+    summaries = [
+        markdown_summary(run.metrics, f"{run.name}: {run.split}") for run in runs
+    ]
     _publish(output, folder, _rendered(page), _context(page), summaries)
 
 
@@ -88,36 +90,67 @@ def write_page(output: Path, title: str, facts: str, parts: Sequence[Part]) -> N
         "chosen_here": False,
         "fold_tables": False,
     }
-    _publish(output, _check_place(output), [_Rendered("results", "", "Results", parts)], context, [f"### {title}\n"])
+    _publish(
+        output,
+        _check_place(output),
+        [_Rendered("results", "", "Results", parts)],
+        context,
+        [f"### {title}\n"],
+    )
 
 
 def _check_place(output: Path) -> Path:
     """Refuse to replace what xmtc did not write. Return the folder of the tables."""
     folder = output.parent / f"{output.stem}_tables"
-    if not (output.parent / layout.METRICS).is_file():  # in the folder of an evaluation, all is xmtc's
+    if not (
+        output.parent / layout.METRICS
+    ).is_file():  # in the folder of an evaluation, all is xmtc's
         check_page(output)
         _check_folder(folder)
     return folder
 
 
 def _publish(
-    output: Path, folder: Path, sections: Sequence[_Rendered], context: dict[str, Any], summaries: Sequence[str]
+    output: Path,
+    folder: Path,
+    sections: Sequence[_Rendered],
+    context: dict[str, Any],
+    summaries: Sequence[str],
 ) -> None:
     """Write the page, and the folder of its tables with the Markdown summary."""
-    tables = [part for section in sections for part in section.parts if isinstance(part, Table) and part.rows]
+    tables = [
+        part
+        for section in sections
+        for part in section.parts
+        if isinstance(part, Table) and part.rows
+    ]
     _check_names(tables)
     assets = {"css": asset("report.css"), "js": asset("report.js")}
-    page = environment().get_template("report.html").render(context | assets | {"sections": sections})
+    page = (
+        environment()
+        .get_template("report.html")
+        .render(context | assets | {"sections": sections})
+    )
     write_text(output, page)
-    summary_tables = [markdown_table(table.columns, table.rows) for table in tables if table.in_summary]
+    summary_tables = [
+        markdown_table(table.columns, table.rows)
+        for table in tables
+        if table.in_summary
+    ]
     with writing(folder), replacing_directory(folder) as partial:
-        (partial / layout.SUMMARY).write_text("\n".join([*summaries, *summary_tables]), encoding="utf-8")
+        (partial / layout.SUMMARY).write_text(
+            "\n".join([*summaries, *summary_tables]), encoding="utf-8"
+        )
         for table in tables:
-            frame = pd.DataFrame([list(row) for row in table.rows], columns=pd.Index(table.columns))
+            frame = pd.DataFrame(
+                [list(row) for row in table.rows], columns=pd.Index(table.columns)
+            )
             (partial / f"{table.name}.csv").write_text(to_csv(frame), encoding="utf-8")
             frame.to_parquet(partial / f"{table.name}.parquet", index=False)
         names = [path.name for path in partial.iterdir()]
-        (partial / _LIST).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        (partial / _LIST).write_text(
+            "".join(f"{name}\n" for name in names), encoding="utf-8"
+        )
 
 
 def _rendered(page: Page) -> list[_Rendered]:
@@ -126,7 +159,9 @@ def _rendered(page: Page) -> list[_Rendered]:
     for section in all_sections():
         parts = [part for part in section.render(page) if part]
         if parts:
-            rendered.append(_Rendered(section.name, section.link, section.title(page), parts))
+            rendered.append(
+                _Rendered(section.name, section.link, section.title(page), parts)
+            )
     return rendered
 
 
@@ -144,8 +179,15 @@ def _check_names(tables: Sequence[Table]) -> None:
 def _context(page: Page) -> dict[str, Any]:
     """Make what the template shows around the sections."""
     names = [run.name for run in page.runs]
-    heading = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} other runs"
-    runs = [{"name": run.name, "split": run.split, "swatch": swatch(index)} for index, run in enumerate(page.runs)]
+    heading = (
+        " and ".join(names)
+        if len(names) < 3
+        else f"{names[0]} and {len(names) - 1} other runs"
+    )
+    runs = [
+        {"name": run.name, "split": run.split, "swatch": swatch(index)}
+        for index, run in enumerate(page.runs)
+    ]
     return {
         "title": f"{', '.join(names)} · evaluation",
         "heading": heading,
@@ -181,8 +223,12 @@ def _check_folder(folder: Path) -> None:
         own_names = {_LIST}
         listed = folder / _LIST
         if listed.is_file():
-            own_names.update(listed.read_text(encoding="utf-8", errors="replace").splitlines())
-        foreign = not folder.is_dir() or {path.name for path in folder.iterdir()} - own_names
+            own_names.update(
+                listed.read_text(encoding="utf-8", errors="replace").splitlines()
+            )
+        foreign = (
+            not folder.is_dir() or {path.name for path in folder.iterdir()} - own_names
+        )
     if foreign:
         raise StorageError(
             f"{folder}: the report's tables go there, and it holds something that xmtc did not write; choose another "

@@ -46,9 +46,13 @@ def check_single_label(evaluate: EvaluateConfig, data: DataConfig) -> None:
     if data.task != "single_label":
         return
     if evaluate.shortlist:
-        raise ValueError("evaluate.shortlist: the labels of a single-label task need every logit; leave it out")
+        raise ValueError(
+            "evaluate.shortlist: the labels of a single-label task need every logit; leave it out"
+        )
     if evaluate.decision != EvaluateConfig().decision:
-        raise ValueError("evaluate.decision: a single-label task gives each document its best label; leave it out")
+        raise ValueError(
+            "evaluate.decision: a single-label task gives each document its best label; leave it out"
+        )
 
 
 def check_loss(model: ModelConfig, finetune: FinetuneConfig, data: DataConfig) -> None:
@@ -58,10 +62,13 @@ def check_loss(model: ModelConfig, finetune: FinetuneConfig, data: DataConfig) -
         return
     if task == "single_label":
         reason = (
-            "fits the probability of each label separately, and data.task: single_label reads them as shares of one"
+            "fits the probability of each label separately, and data.task: single_label "
+            "reads them as shares of one"
         )
     else:
-        reason = "needs exactly one label on each document, and data.task is multi_label"
+        reason = (
+            "needs exactly one label on each document, and data.task is multi_label"
+        )
     raise ValueError(
         f"finetune.loss.kind: {loss.kind} {reason}; set finetune.loss.kind to {' or '.join(kinds_for(task))}, or "
         f"data.task to {loss.task}"

@@ -14,36 +14,66 @@ from xmtc.errors import ConfigError
 @command(panel="Train")
 def train(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG|DATA", help="YAML file, or data, for which init writes one (budget 1h).")
+        str,
+        typer.Argument(
+            metavar="CONFIG|DATA",
+            help="YAML file, or data, for which init writes one (budget 1h).",
+        ),
     ],
     overrides: Overrides = None,
     print_config: PrintConfig = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the memory, disk, steps and time that the run needs, and exit.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the memory, disk, steps and time that the run needs, and exit.",
+        ),
     ] = False,
     price: Annotated[
         float | None,
-        typer.Option("--price", min=0, help="With --dry-run: price of a GPU for an hour, for costs by card."),
+        typer.Option(
+            "--price",
+            min=0,
+            help="With --dry-run: price of a GPU for an hour, for costs by card.",
+        ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a finished run whose data or first weights have changed since.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace a finished run whose data or first weights have changed since.",
+        ),
     ] = False,
     add: Annotated[
         list[str] | None,
-        typer.Option("--add", metavar="FILE", help="More training documents, of any format; repeatable."),
+        typer.Option(
+            "--add",
+            metavar="FILE",
+            help="More training documents, of any format; repeatable.",
+        ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time that training may take, such as 10m, where init writes the configuration.")
+        str | None,
+        typer.Option(
+            help="Time that training may take, such as 10m, where init writes the configuration."
+        ),
     ] = None,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Make a model of the best epoch so far of an interrupted run.")
+        bool,
+        typer.Option(
+            "--finish",
+            help="Make a model of the best epoch so far of an interrupted run.",
+        ),
     ] = False,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
     if add:
         from xmtc.init.command import with_more_files
 
-        overrides = [*(overrides or []), with_more_files(config_file(config, budget), add)]
+        overrides = [
+            *(overrides or []),
+            with_more_files(config_file(config, budget), add),
+        ]
     run = load_run(config_file(config, budget), overrides, print_config)
     if dry_run:
         from xmtc.preflight.configuration import check
@@ -53,14 +83,18 @@ def train(
         estimate_run(run, price)
         return
     if price is not None:
-        raise ConfigError("--price is only of use with --dry-run; add it, or leave --price out")
+        raise ConfigError(
+            "--price is only of use with --dry-run; add it, or leave --price out"
+        )
     from xmtc.pipeline import train_run
 
     train_run(run, overwrite=overwrite, finish=finish)
 
 
 @command(panel="Train")
-def prepare(config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False) -> None:
+def prepare(
+    config: ConfigFile, overrides: Overrides = None, print_config: PrintConfig = False
+) -> None:
     """Read the source documents and tokenise them into a corpus."""
     run = load_run(config, overrides, print_config)
     from xmtc.pipeline import prepare_stage
@@ -73,9 +107,15 @@ def mig(
     config: ConfigFile,
     overrides: Overrides = None,
     show: Annotated[
-        list[str] | None, typer.Option("--show", metavar="LABEL", help="Print this label's top tokens; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--show", metavar="LABEL", help="Print this label's top tokens; repeatable."
+        ),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to print for each label.")] = 20,
+    top: Annotated[
+        int,
+        typer.Option("--top", min=1, help="How many tokens to print for each label."),
+    ] = 20,
     print_config: PrintConfig = False,
 ) -> None:
     """Rank tokens by their mutual information gain with each label, on the train split."""
@@ -90,7 +130,12 @@ def mig(
 @command(panel="Look")
 def status(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", parser=local_status, help="Run directory or URI, such as runs/quickstart.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            parser=local_status,
+            help="Run directory or URI, such as runs/quickstart.",
+        ),
     ],
 ) -> None:
     """Print which stages of a run are finished, and its latest metrics."""

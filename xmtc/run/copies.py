@@ -45,13 +45,25 @@ class RunCopies:
         from xmtc.storage.mirror import Mirror
 
         self.config, paths = config, RunPaths.of(config)
-        runs, corpus, start = config.track.directory, config.data.corpus, config.model.init_from
+        runs, corpus, start = (
+            config.track.directory,
+            config.data.corpus,
+            config.model.init_from,
+        )
         run_uri = f"{runs.rstrip('/')}/{config.name}" if is_remote(runs) else None
-        self._run = Mirror(paths.root, config.storage.remote(run_uri) if run_uri else None)
-        self._corpus = Mirror(paths.corpus, config.storage.remote(corpus) if is_remote(corpus) else None)
+        self._run = Mirror(
+            paths.root, config.storage.remote(run_uri) if run_uri else None
+        )
+        self._corpus = Mirror(
+            paths.corpus, config.storage.remote(corpus) if is_remote(corpus) else None
+        )
         self.paths = replace(paths, mirror=self._run)
         # Workers run in other directories.
-        self._start = str(Path(start).absolute()) if start is not None and Path(start).exists() else start
+        self._start = (
+            str(Path(start).absolute())
+            if start is not None and Path(start).exists()
+            else start
+        )
 
     @property
     def run_uri(self) -> str | None:
@@ -72,7 +84,10 @@ class RunCopies:
         """
         self._fetch_initial_model()
         data = fetch_parts(self.config.data.source, self.config.storage)
-        return replace(self.config, data=replace(self.config.data, source=data, corpus=str(self.paths.corpus)))
+        return replace(
+            self.config,
+            data=replace(self.config.data, source=data, corpus=str(self.paths.corpus)),
+        )
 
     def fetch_for_worker(self) -> None:
         """Update the copies that a worker needs: run directory, corpus and initial model.
@@ -86,7 +101,10 @@ class RunCopies:
 
     def _fetch_initial_model(self) -> None:
         if self._start is not None:
-            self.paths = replace(self.paths, initial_model=initial_model_folder(self._start, self.config.storage))
+            self.paths = replace(
+                self.paths,
+                initial_model=initial_model_folder(self._start, self.config.storage),
+            )
 
     def fetch_run(self) -> None:
         """Update the local run directory, without checkpoints: only one is needed, and `CheckpointStore` fetches it.
@@ -144,18 +162,26 @@ class RunCopies:
             if theirs is not None and theirs == own:
                 return
             wanted = theirs is not None and fingerprint in (None, _fingerprint(theirs))
-            if own is None or wanted:  # an interrupted copy, or a corpus that must not be mixed with another
+            if (
+                own is None or wanted
+            ):  # an interrupted copy, or a corpus that must not be mixed with another
                 with manifests.replaceable(self.paths.corpus):
                     shutil.rmtree(self.paths.corpus, ignore_errors=True)
             if theirs is not None and wanted:
-                self._pull_corpus(Manifest.parse(theirs, f"{self._corpus.place}/{manifests.NAME}"))
+                self._pull_corpus(
+                    Manifest.parse(theirs, f"{self._corpus.place}/{manifests.NAME}")
+                )
             elif fingerprint is not None:  # before hours of work
                 self._corpus.remote.check_writable()
 
     def _pull_corpus(self, manifest: Manifest) -> None:
         self._corpus.pull(sha256={file.path: file.sha256 for file in manifest.files()})
         place = self._corpus.place
-        logger.info("corpus %s: copied to %s, every shard compared with its hash", place, self.paths.corpus)
+        logger.info(
+            "corpus %s: copied to %s, every shard compared with its hash",
+            place,
+            self.paths.corpus,
+        )
 
     def publish_corpus(self) -> None:
         """Copy the corpus to its URI, its manifest last, unless it is there.
@@ -164,7 +190,9 @@ class RunCopies:
             StorageError: it cannot be written.
         """
         mirror = self._corpus
-        if mirror.remote is not None and mirror.remote.read(manifests.NAME) != _manifest(mirror.local):
+        if mirror.remote is not None and mirror.remote.read(
+            manifests.NAME
+        ) != _manifest(mirror.local):
             _replace(mirror)
             logger.info("corpus %s: published", mirror.place)
 
@@ -204,7 +232,9 @@ def initial_model_folder(name: str, storage: StorageConfig) -> Path:
     place = locate_model(str(fetch(name, storage)))
     folder = found if (found := RunDirectory(place).model).is_dir() else place
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"model.init_from: {name}: no exported model there; give the `model` folder of a run")
+        raise ConfigError(
+            f"model.init_from: {name}: no exported model there; give the `model` folder of a run"
+        )
     return folder
 
 
@@ -215,12 +245,18 @@ def fetch_model(path: str) -> Path:
         StorageError: there is nothing, or it cannot be copied.
         CheckpointError: the Hub has no such model.
     """
-    return model_of_run(fetch(path)) if is_remote(path) or Path(path).exists() else locate_model(path)
+    return (
+        model_of_run(fetch(path))
+        if is_remote(path) or Path(path).exists()
+        else locate_model(path)
+    )
 
 
 def fetch_status(path: str) -> Path:
     """Fetch the files of a run directory that show its state, without weights."""
-    return fetch(path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json"))
+    return fetch(
+        path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json")
+    )
 
 
 @contextmanager

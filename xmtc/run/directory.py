@@ -72,7 +72,11 @@ class RunDirectory:
 
     def checkpoints_of(self, stage: Stage) -> Path:
         """Return the folder with resumable state and best weights of a stage."""
-        return self.root / "plant" / "checkpoints" if stage is Stage.PLANT else self.root / "checkpoints"
+        return (
+            self.root / "plant" / "checkpoints"
+            if stage is Stage.PLANT
+            else self.root / "checkpoints"
+        )
 
     def best_of(self, stage: Stage) -> Path:
         """Return the file with the weights of a stage's best epoch so far."""
@@ -83,7 +87,9 @@ class RunDirectory:
         """The exported model."""
         return self.root / "model"
 
-    def against_initial_model(self, which: Literal["before", "after"]) -> "RunDirectory":
+    def against_initial_model(
+        self, which: Literal["before", "after"]
+    ) -> "RunDirectory":
         """Return the folder with evaluations of the initial model or this run's, on the same documents and labels."""
         return RunDirectory(self.root / "start" / which)
 
@@ -105,7 +111,9 @@ class RunDirectory:
 
     def evaluated(self) -> list[str]:
         """List the splits that have been evaluated: dev, then test, then others by name."""
-        found = sorted(path.parent.name for path in self.root.glob(f"eval/*/{layout.METRICS}"))
+        found = sorted(
+            path.parent.name for path in self.root.glob(f"eval/*/{layout.METRICS}")
+        )
         return sorted(found, key=lambda split: _ORDER.get(split, len(_ORDER)))
 
 
@@ -132,10 +140,16 @@ class RunPaths(RunDirectory):
     @classmethod
     def of(cls, config: "RunConfig") -> "RunPaths":
         """Resolve the paths of a configuration against the working directory; those of URIs are their copies'."""
-        storage, runs, corpus = config.storage, config.track.directory, config.data.corpus
+        storage, runs, corpus = (
+            config.storage,
+            config.track.directory,
+            config.data.corpus,
+        )
         return cls(
             storage.path("runs", f"{runs.rstrip('/')}/{config.name}")
             if is_remote(runs)
             else (Path(runs) / config.name).absolute(),
-            storage.path("corpora", corpus) if is_remote(corpus) else Path(corpus).absolute(),
+            storage.path("corpora", corpus)
+            if is_remote(corpus)
+            else Path(corpus).absolute(),
         )

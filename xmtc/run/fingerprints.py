@@ -35,9 +35,21 @@ class Fingerprints:
         """That of the planted head, from which everything learnt follows, whether anything is planted or not."""
         config = self.config
         # Training the head reads nothing of the scorers, and the ranking only to plant the attention.
-        model = {key: value for key, value in to_plain(config.model).items() if key not in ("scorers", "fusion")}
-        learned_from = self.mig() if planting_plan(config.model, config.plant).ranks_tokens else self.corpus
-        weights = [digest for digest in (self.initial_model, config.model.encoder.weights) if digest]
+        model = {
+            key: value
+            for key, value in to_plain(config.model).items()
+            if key not in ("scorers", "fusion")
+        }
+        learned_from = (
+            self.mig()
+            if planting_plan(config.model, config.plant).ranks_tokens
+            else self.corpus
+        )
+        weights = [
+            digest
+            for digest in (self.initial_model, config.model.encoder.weights)
+            if digest
+        ]
         return config_hash(learned_from, config.seed, model, config.plant, *weights)
 
     def finetune(self) -> str:
@@ -56,7 +68,13 @@ class Fingerprints:
     def evaluate(self) -> str:
         """That of the exported model and its metrics."""
         config = self.config
-        return config_hash(self.finetune(), self.corpus, self._scorer_settings(), config.model.fusion, config.evaluate)
+        return config_hash(
+            self.finetune(),
+            self.corpus,
+            self._scorer_settings(),
+            config.model.fusion,
+            config.evaluate,
+        )
 
     def report(self) -> str:
         """Nothing: the report is always drawn again."""

@@ -19,9 +19,15 @@ def shares_rows(config: RunConfig, labels: int, workers: int) -> bool:
         return False
     if finetune.loss.refuses_label_shards is not None and workers > 1:
         return False
-    if finetune.samples_labels or finetune.label_optimizer or config.plant.label_optimizer:
+    if (
+        finetune.samples_labels
+        or finetune.label_optimizer
+        or config.plant.label_optimizer
+    ):
         return True
     if head.row_dtype != "float32":
         return True
-    few = head.attends_by_label and labels <= finetune.tokens_per_micro_batch  # whatever the number of workers
+    few = (
+        head.attends_by_label and labels <= finetune.tokens_per_micro_batch
+    )  # whatever the number of workers
     return not few

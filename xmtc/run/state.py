@@ -62,7 +62,10 @@ class StageRecord:
         """How long the stage took, once it ended."""
         if self.started_at is None or self.finished_at is None:
             return None
-        return (datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)).total_seconds()
+        return (
+            datetime.fromisoformat(self.finished_at)
+            - datetime.fromisoformat(self.started_at)
+        ).total_seconds()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,9 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         """Whether every stage is done."""
-        return bool(self.stages) and all(stage.state == "done" for stage in self.stages.values())
+        return bool(self.stages) and all(
+            stage.state == "done" for stage in self.stages.values()
+        )
 
 
 def read_run(directory: Path) -> RunRecord | None:
@@ -107,7 +112,9 @@ def read_run(directory: Path) -> RunRecord | None:
     with reading(path, ConfigError, f"move {directory} away to start again"):
         record = TypeAdapter(RunRecord).validate_json(read_file(path))
     if record.format != _FORMAT:
-        raise ConfigError(f"{path}: format {record.format}, this version reads {_FORMAT}; use the one that wrote it")
+        raise ConfigError(
+            f"{path}: format {record.format}, this version reads {_FORMAT}; use the one that wrote it"
+        )
     return record
 
 
@@ -171,12 +178,16 @@ class RunState(AbstractContextManager["RunState"]):
         check_resume(directory, config, resume)  # refuses before a directory is made
         lock = _lock(directory)
         try:
-            old = check_resume(directory, config, resume)  # what the last holder of the lock left
+            old = check_resume(
+                directory, config, resume
+            )  # what the last holder of the lock left
         except ConfigError:
             lock.close()
             raise
         now = _now()
-        session = Session(started_at=now, command=redacted(list(sys.argv)), world_size=world_size)
+        session = Session(
+            started_at=now, command=redacted(list(sys.argv)), world_size=world_size
+        )
         record = RunRecord(
             config_hash=config_hash(config),
             created_at=old.created_at if old else now,
@@ -186,9 +197,14 @@ class RunState(AbstractContextManager["RunState"]):
             versions=versions(),
             git=git_state(),
             sessions=[*(old.sessions if old else []), session],
-            stages={**{name: StageRecord() for name in stages}, **(old.stages if old else {})},
+            stages={
+                **{name: StageRecord() for name in stages},
+                **(old.stages if old else {}),
+            },
         )
-        write_text(RunDirectory(directory).config, yaml_tree.dump(redacted(to_plain(config))))
+        write_text(
+            RunDirectory(directory).config, yaml_tree.dump(redacted(to_plain(config)))
+        )
         state = RunState(directory, record, lock)
         state._write()
         return state
@@ -196,20 +212,30 @@ class RunState(AbstractContextManager["RunState"]):
     def is_done(self, stage: str, fingerprint: str) -> bool:
         """Whether the stage finished with this fingerprint, so that it may be skipped."""
         record = self.record.stages.get(stage)
-        return record is not None and record.state == "done" and record.fingerprint == fingerprint
+        return (
+            record is not None
+            and record.state == "done"
+            and record.fingerprint == fingerprint
+        )
 
     @contextmanager
     def stage(self, name: str, fingerprint: str) -> Iterator[None]:
         """Wrap the work of a stage: it is running inside the context, then done, or failed if it raises."""
-        record = StageRecord(fingerprint=fingerprint, state="running", started_at=_now())
+        record = StageRecord(
+            fingerprint=fingerprint, state="running", started_at=_now()
+        )
         self.set_stage(name, record)
         try:
             yield
         except BaseException as error:
-            failed = dataclasses.replace(record, state="failed", finished_at=_now(), error=_error_message(error))
+            failed = dataclasses.replace(
+                record, state="failed", finished_at=_now(), error=_error_message(error)
+            )
             self.set_stage(name, failed)
             raise
-        self.set_stage(name, dataclasses.replace(record, state="done", finished_at=_now()))
+        self.set_stage(
+            name, dataclasses.replace(record, state="done", finished_at=_now())
+        )
 
     def set_stage(self, name: str, record: StageRecord) -> None:
         """Write down how far a stage is."""
@@ -225,8 +251,12 @@ class RunState(AbstractContextManager["RunState"]):
 
     def _write(self) -> None:
         lock = self.directory / _LOCK_FILE
-        if not lock.exists() or not os.path.samestat(lock.stat(), os.fstat(self._lock.fileno())):
-            raise StorageError(f"{self.directory}: removed or replaced while this run worked in it; start it again")
+        if not lock.exists() or not os.path.samestat(
+            lock.stat(), os.fstat(self._lock.fileno())
+        ):
+            raise StorageError(
+                f"{self.directory}: removed or replaced while this run worked in it; start it again"
+            )
         plain = TypeAdapter(RunRecord).dump_python(self.record, mode="json")
         write_json(RunDirectory(self.directory).record, plain, indent=2)
 
@@ -243,7 +273,11 @@ def _error_message(error: BaseException) -> str:
     """Return the message of an XmtcError, and the type of any other error, whose message may quote document text."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    return redacted(f"{type(error).__name__}: {error}") if isinstance(error, XmtcError) else type(error).__name__
+    return (
+        redacted(f"{type(error).__name__}: {error}")
+        if isinstance(error, XmtcError)
+        else type(error).__name__
+    )
 
 
 def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | None:
@@ -260,10 +294,14 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
     old = read_run(directory)
     if old is None:
         if resume == "must":
-            raise ConfigError(f"track.resume: must: {directory} holds no run; use resume=auto to start one")
+            raise ConfigError(
+                f"track.resume: must: {directory} holds no run; use resume=auto to start one"
+            )
         return None
     if resume == "never":
-        raise ConfigError(f"track.resume: never: {directory} holds a run already; use another name, or resume=auto")
+        raise ConfigError(
+            f"track.resume: never: {directory} holds a run already; use another name, or resume=auto"
+        )
     before = yaml_tree.read(RunDirectory(directory).config, []).plain()
     after = redacted(to_plain(config))
     for section in MAY_CHANGE:
@@ -274,7 +312,11 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
         return None  # it trained nothing
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:_MAX_SHOWN_CHANGES])
-        more = f"\n  and {len(changes) - _MAX_SHOWN_CHANGES} more" if len(changes) > _MAX_SHOWN_CHANGES else ""
+        more = (
+            f"\n  and {len(changes) - _MAX_SHOWN_CHANGES} more"
+            if len(changes) > _MAX_SHOWN_CHANGES
+            else ""
+        )
         raise ConfigError(
             f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
         )
@@ -284,9 +326,20 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
 def _has_results(directory: Path, record: RunRecord) -> bool:
     """Whether anything was trained: a stage after those that read the corpus is done, or left a checkpoint or model."""
     files, reading = RunDirectory(directory), (Stage.PREPARE, Stage.MIG)
-    done = any(stage.state == "done" for name, stage in record.stages.items() if name not in reading)
-    made = (files.model, files.scorers, files.planted, *map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)))
-    return done or any(path.is_file() or (path.is_dir() and any(path.iterdir())) for path in made)
+    done = any(
+        stage.state == "done"
+        for name, stage in record.stages.items()
+        if name not in reading
+    )
+    made = (
+        files.model,
+        files.scorers,
+        files.planted,
+        *map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)),
+    )
+    return done or any(
+        path.is_file() or (path.is_dir() and any(path.iterdir())) for path in made
+    )
 
 
 def _lock(directory: Path) -> IO[str]:
@@ -296,14 +349,23 @@ def _lock(directory: Path) -> IO[str]:
         file = (directory / _LOCK_FILE).open("w")
     if not take_lock(file, alone=True):
         file.close()
-        raise ConfigError(f"{directory}: another process is at work in this run; wait for it, or use another name")
+        raise ConfigError(
+            f"{directory}: another process is at work in this run; wait for it, or use another name"
+        )
     return file
 
 
 def versions() -> dict[str, str]:
     """List the versions of Python and of the packages that this one may need, if installed."""
-    found = {"python": platform.python_version(), "xmtc": importlib.metadata.version("xmtc")}
-    needed = [one for one in importlib.metadata.requires("xmtc") or () if 'extra == "dev"' not in one]
+    found = {
+        "python": platform.python_version(),
+        "xmtc": importlib.metadata.version("xmtc"),
+    }
+    needed = [
+        one
+        for one in importlib.metadata.requires("xmtc") or ()
+        if 'extra == "dev"' not in one
+    ]
     for package in (name for one in needed for name in re.findall(r"^[\w-]+", one)):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
@@ -316,11 +378,18 @@ def git_state() -> GitState | None:
     known = shutil.which("git") is not None and _git(package, "ls-files", "errors.py")
     if not (commit := known and _git(package, "rev-parse", "HEAD")):
         return None
-    return GitState(commit=commit, dirty=bool(_git(package, "status", "--porcelain", "--untracked-files=no")))
+    return GitState(
+        commit=commit,
+        dirty=bool(_git(package, "status", "--porcelain", "--untracked-files=no")),
+    )
 
 
 def _git(folder: Path, *arguments: str) -> str:
     result = subprocess.run(
-        ["git", "--no-optional-locks", *arguments], cwd=folder, capture_output=True, text=True, check=False
+        ["git", "--no-optional-locks", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return result.stdout.strip() if result.returncode == 0 else ""

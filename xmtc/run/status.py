@@ -23,7 +23,9 @@ def print_status(run: Path) -> None:
     """
     record = read_run(run)
     if record is None:
-        raise DataError(f"{run}: no run there (no run.json); give a directory such as runs/quickstart")
+        raise DataError(
+            f"{run}: no run there (no run.json); give a directory such as runs/quickstart"
+        )
     console, files = Console(), RunDirectory(run)
     started = "once" if len(record.sessions) == 1 else f"{len(record.sessions)} times"
     console.print(f"[bold]{run}[/] · started {started} · updated {record.updated_at}")
@@ -36,7 +38,9 @@ def print_status(run: Path) -> None:
             console.print(f"  last checkpoint: {saved[-1]}")
 
 
-def seconds_of(name: str, record: RunRecord | None, log: Sequence[Mapping[str, Any]]) -> float | None:
+def seconds_of(
+    name: str, record: RunRecord | None, log: Sequence[Mapping[str, Any]]
+) -> float | None:
     """Return the seconds of a stage, over its interruptions; None before it ended.
 
     The stage's record covers only the last session. The clock of `metrics.jsonl` (`log`) continues from session to
@@ -47,15 +51,26 @@ def seconds_of(name: str, record: RunRecord | None, log: Sequence[Mapping[str, A
         return None
     ends_s = {entry["stage"]: float(entry["time_s"]) for entry in log}
     end_s = ends_s.get(name, 0.0)
-    return max(stage.seconds, end_s - max((one for one in ends_s.values() if one < end_s), default=0.0))
+    return max(
+        stage.seconds,
+        end_s - max((one for one in ends_s.values() if one < end_s), default=0.0),
+    )
 
 
-def _stage_lines(name: str, record: RunRecord, log: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _stage_lines(
+    name: str, record: RunRecord, log: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
     """Describe the state of a stage, and its last metrics if it logs any."""
     stage, seconds = record.stages[name], seconds_of(name, record, log)
     time = "" if seconds is None else f" in {duration(seconds)}"
     yield f"  {name:9} {stage.state}{time}{f': {stage.error}' if stage.error else ''}"
     if last := next((entry for entry in reversed(log) if entry["stage"] == name), None):
-        facts = {key: value for key, value in last.items() if isinstance(value, float) and key != "time_s"}
-        shown = ", ".join(f"{key} {value:.4g}" for key, value in list(facts.items())[:_MAX_METRICS])
+        facts = {
+            key: value
+            for key, value in last.items()
+            if isinstance(value, float) and key != "time_s"
+        }
+        shown = ", ".join(
+            f"{key} {value:.4g}" for key, value in list(facts.items())[:_MAX_METRICS]
+        )
         yield f"            step {last['step']}: {shown}"

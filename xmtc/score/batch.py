@@ -35,13 +35,21 @@ from xmtc.score.job import Settings
 logger = logging.getLogger(__name__)
 
 PREDICTIONS = pa.schema(
-    {"doc_id": pa.string(), "labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())}
-    | dict.fromkeys((f"expected_{name}" for name in (*EXPECTED, "labels")), pa.float32())
+    {
+        "doc_id": pa.string(),
+        "labels": pa.list_(pa.string()),
+        "scores": pa.list_(pa.float32()),
+    }
+    | dict.fromkeys(
+        (f"expected_{name}" for name in (*EXPECTED, "labels")), pa.float32()
+    )
 )
 """`EXPECTED` is what to expect of the labels that the model's decision, or that of `Settings.threshold`, gives;
 `expected_labels` is the number of right labels to expect, which a document without labels has, too."""
 RELEASE = pa.field("release", pa.bool_())
-_WORD = pa.struct({"text": pa.string(), "field": pa.string(), "contribution": pa.float32()})
+_WORD = pa.struct(
+    {"text": pa.string(), "field": pa.string(), "contribution": pa.float32()}
+)
 EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
 
 
@@ -62,7 +70,13 @@ class TokenBlock:
     rejected: Sequence[Rejected]
 
 
-def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, info: ModelInfo, *, evidence: bool) -> TokenBlock:
+def tokenise(
+    raw: RawBlock,
+    tokenizer: PreTrainedTokenizerFast,
+    info: ModelInfo,
+    *,
+    evidence: bool,
+) -> TokenBlock:
     """Encode a block's texts on all cores; reject texts without tokens.
 
     Args:
@@ -78,9 +92,20 @@ def tokenise(raw: RawBlock, tokenizer: PreTrainedTokenizerFast, info: ModelInfo,
         [raw.texts[row] for row in kept] if evidence or info.model.scorers else (),
         [found.offsets_N[row] for row in kept] if evidence else (),
     )
-    empty = (doc_id for doc_id, length in zip(raw.doc_ids, found.lengths, strict=True) if not length)
-    rejected = (Rejected(doc_id, "the text has no tokens: leave it out") for doc_id in empty)
-    return TokenBlock(raw.name, [raw.doc_ids[row] for row in kept], documents, (*raw.rejected, *rejected))
+    empty = (
+        doc_id
+        for doc_id, length in zip(raw.doc_ids, found.lengths, strict=True)
+        if not length
+    )
+    rejected = (
+        Rejected(doc_id, "the text has no tokens: leave it out") for doc_id in empty
+    )
+    return TokenBlock(
+        raw.name,
+        [raw.doc_ids[row] for row in kept],
+        documents,
+        (*raw.rejected, *rejected),
+    )
 
 
 class BlockScorer:
@@ -97,13 +122,22 @@ class BlockScorer:
         ConfigError: a shortlist together with evidence or included labels, or a rule that the model cannot have.
     """
 
-    def __init__(self, parts: ModelParts, settings: Settings, device: torch.device, workers: int) -> None:
+    def __init__(
+        self, parts: ModelParts, settings: Settings, device: torch.device, workers: int
+    ) -> None:
         if settings.shortlist and settings.evidence:
-            raise ConfigError("--shortlist and --evidence exclude each other: evidence needs all logits")
+            raise ConfigError(
+                "--shortlist and --evidence exclude each other: evidence needs all logits"
+            )
         if device.type == "cpu":
             keep_freed_memory()
         self.settings = settings
-        self.scorer = TextScorer(parts, device, tokens_per_batch=settings.tokens_per_batch, bfloat16=settings.bfloat16)
+        self.scorer = TextScorer(
+            parts,
+            device,
+            tokens_per_batch=settings.tokens_per_batch,
+            bfloat16=settings.bfloat16,
+        )
         self.request = settings.request()
         self.scorer.check(self.request)
         self.workers = self.scorer.batches_at_once(workers)
@@ -112,16 +146,33 @@ class BlockScorer:
 
     def tokenise(self, raw: RawBlock) -> TokenBlock:
         """Read and tokenise a block's texts."""
-        return tokenise(raw, self.scorer.tokenizer, self.scorer.info, evidence=self.settings.evidence)
+        return tokenise(
+            raw,
+            self.scorer.tokenizer,
+            self.scorer.info,
+            evidence=self.settings.evidence,
+        )
 
     def score(self, block: TokenBlock) -> pa.Table:
         """Predict the labels of a block's documents, in order: columns `PREDICTIONS` and, if requested, evidence."""
         if not block.doc_ids:
-            return self._table(block, Answer(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32)))
-        batches = evaluation_batches(block.documents.lengths, self.settings.tokens_per_batch)
+            return self._table(
+                block, Answer(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32))
+            )
+        batches = evaluation_batches(
+            block.documents.lengths, self.settings.tokens_per_batch
+        )
         workers = max(1, min(self.workers, len(batches)))
-        score = partial(self.scorer.score, block.documents, self.request, words=self.scorer.words(block.documents))
-        shares = (partial(score, batches=batches[worker::workers]) for worker in range(workers))
+        score = partial(
+            self.scorer.score,
+            block.documents,
+            self.request,
+            words=self.scorer.words(block.documents),
+        )
+        shares = (
+            partial(score, batches=batches[worker::workers])
+            for worker in range(workers)
+        )
         return self._table(block, Answer.united(list(in_threads(shares, workers))))
 
     def _table(self, block: TokenBlock, answer: Answer) -> pa.Table:
@@ -135,24 +186,40 @@ class BlockScorer:
         expectations = [*expected_N3.T, expected_labels(label_ids_NK, scores_NK)]
         columns = [
             pa.array(block.doc_ids, pa.string()),
-            pa.ListArray.from_arrays(offsets, self._labels.take(pa.array(label_ids_NK[kept_NK]))),
-            pa.ListArray.from_arrays(offsets, pa.array(scores_NK[kept_NK], pa.float32())),
+            pa.ListArray.from_arrays(
+                offsets, self._labels.take(pa.array(label_ids_NK[kept_NK]))
+            ),
+            pa.ListArray.from_arrays(
+                offsets, pa.array(scores_NK[kept_NK], pa.float32())
+            ),
             *(pa.array(values_N, pa.float32()) for values_N in expectations),
         ]
         table = pa.table(columns, schema=PREDICTIONS)
         if self.settings.release is not None:
-            table = table.append_column(RELEASE, pa.array(released(expected_N3, self.settings.release)))
+            table = table.append_column(
+                RELEASE, pa.array(released(expected_N3, self.settings.release))
+            )
         if self.settings.evidence:
-            rows = [[_words(reason) for reason in answer.explanations[row]] for row in range(len(answer))]
+            rows = [
+                [_words(reason) for reason in answer.explanations[row]]
+                for row in range(len(answer))
+            ]
             table = table.append_column(EVIDENCE, pa.array(rows, EVIDENCE.type))
         return table
 
     def _warn_of_cut(self, predicted_NK: NDArray[np.bool_]) -> None:
         """Warn once if a document has more predicted labels than the table keeps of it."""
         top_k = self.settings.top_k
-        if isinstance(self.settings.threshold, str) and not self._warned and predicted_NK[:, top_k:].any():
+        if (
+            isinstance(self.settings.threshold, str)
+            and not self._warned
+            and predicted_NK[:, top_k:].any()
+        ):
             self._warned = True
-            logger.warning("--top-k %d: some documents have more predicted labels, and lose them", top_k)
+            logger.warning(
+                "--top-k %d: some documents have more predicted labels, and lose them",
+                top_k,
+            )
 
 
 def _words(reason: Explanation) -> list[dict]:

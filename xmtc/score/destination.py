@@ -30,10 +30,22 @@ class Folder:
         if not self.path.exists():
             return set()
         if not self.path.is_dir():
-            raise DataError(f"{self.path}: this is a file, not a directory; give another --output")
-        hidden = [path for path in self.path.iterdir() if path.is_dir() and path.name.startswith(".")]
-        found = {path.name for path in self.path.iterdir()} - {path.name for path in hidden}
-        return found | {f"{folder.name}/{path.name}" for folder in hidden for path in folder.iterdir()}
+            raise DataError(
+                f"{self.path}: this is a file, not a directory; give another --output"
+            )
+        hidden = [
+            path
+            for path in self.path.iterdir()
+            if path.is_dir() and path.name.startswith(".")
+        ]
+        found = {path.name for path in self.path.iterdir()} - {
+            path.name for path in hidden
+        }
+        return found | {
+            f"{folder.name}/{path.name}"
+            for folder in hidden
+            for path in folder.iterdir()
+        }
 
     def check(self) -> None:
         """Raise StorageError if nothing can be written here; leaves nothing."""
@@ -63,7 +75,11 @@ class Folder:
     def holds(self, name: str, size: int, sha256: str) -> bool:
         """Whether a file is unchanged; compares the checksum, because a power failure may have damaged the file."""
         path = self.path / name
-        return path.is_file() and path.stat().st_size == size and file_sha256(path) == sha256
+        return (
+            path.is_file()
+            and path.stat().st_size == size
+            and file_sha256(path) == sha256
+        )
 
 
 class Bucket(Remote):
@@ -90,7 +106,9 @@ class Bucket(Remote):
             DataError: the place is a file.
         """
         if self.is_file():
-            raise DataError(f"{self.uri}: this is a file, not a folder; give another --output")
+            raise DataError(
+                f"{self.uri}: this is a file, not a folder; give another --output"
+            )
         self._sizes = {name: int(size) for name, (size, _) in self.list().items()}
         return set(self._sizes)
 

@@ -17,10 +17,19 @@ from xmtc.errors import StorageError
 from xmtc.files import replacing_file, writing
 from xmtc.score.destination import Destination
 
-COLUMNS = pa.schema({"doc_id": pa.string(), "label": pa.string(), "name": pa.string(), "score": pa.float32()})
+COLUMNS = pa.schema(
+    {
+        "doc_id": pa.string(),
+        "label": pa.string(),
+        "name": pa.string(),
+        "score": pa.float32(),
+    }
+)
 
 
-def write_flat_csv(path: Path, output: Destination, manifest: dict[str, Any], labels: LabelTable) -> None:
+def write_flat_csv(
+    path: Path, output: Destination, manifest: dict[str, Any], labels: LabelTable
+) -> None:
     """Write the labels of all documents of a finished job, part by part, best first.
 
     Args:
@@ -32,12 +41,21 @@ def write_flat_csv(path: Path, output: Destination, manifest: dict[str, Any], la
     Raises:
         StorageError: a part has been removed meanwhile, or the file cannot be written.
     """
-    names = {label: name or label for label, name in zip(labels.labels, labels.names, strict=True)}
-    with writing(path), replacing_file(path) as partial, csv.CSVWriter(partial, COLUMNS) as writer:
+    names = {
+        label: name or label
+        for label, name in zip(labels.labels, labels.names, strict=True)
+    }
+    with (
+        writing(path),
+        replacing_file(path) as partial,
+        csv.CSVWriter(partial, COLUMNS) as writer,
+    ):
         for part in manifest["parts"]:
             content = output.read(part["path"])
             if content is None:
-                raise StorageError(f"{output}: {part['path']} has been removed meanwhile; score again")
+                raise StorageError(
+                    f"{output}: {part['path']} has been removed meanwhile; score again"
+                )
             writer.write_table(_flat(pq.read_table(io.BytesIO(content)), names))
 
 

@@ -41,7 +41,11 @@ class TextColumns(ColumnsConfig):
 
     def names(self) -> list[str]:
         """List all columns that a source must have."""
-        return list(dict.fromkeys(name for name in (self.id, *self.text_columns()) if name is not None))
+        return list(
+            dict.fromkeys(
+                name for name in (self.id, *self.text_columns()) if name is not None
+            )
+        )
 
     def advice(self) -> str:
         """Say how to fix a missing column."""
@@ -52,7 +56,9 @@ class TextColumns(ColumnsConfig):
 
 
 def text_columns(
-    text: Sequence[str] | None, doc_id: str | None, trained_on: DocumentColumns | None = None
+    text: Sequence[str] | None,
+    doc_id: str | None,
+    trained_on: DocumentColumns | None = None,
 ) -> TextColumns:
     """Choose the columns by name, joined as in training.
 
@@ -74,14 +80,18 @@ def text_columns(
 
 
 def with_known_id(
-    columns: TextColumns, trained_on: DocumentColumns | None, files: Iterable["InputFile"]
+    columns: TextColumns,
+    trained_on: DocumentColumns | None,
+    files: Iterable["InputFile"],
 ) -> TextColumns:
     """Add training's identifier column, if no other is given and every file has it. Log categories that a file lacks.
 
     Raises:
         DataError: a file cannot be read.
     """
-    id_of_training = trained_on.id if trained_on is not None and columns.id is None else None
+    id_of_training = (
+        trained_on.id if trained_on is not None and columns.id is None else None
+    )
     if id_of_training is None and not columns.categories:
         return columns
     all_have_id = id_of_training is not None
@@ -91,7 +101,11 @@ def with_known_id(
         all_have_id = all_have_id and id_of_training in names
         for category in columns.categories:
             if category not in names:
-                logger.warning("%s: no column %r: its documents are read without this category", path, category)
+                logger.warning(
+                    "%s: no column %r: its documents are read without this category",
+                    path,
+                    category,
+                )
                 break
     return replace(columns, id=id_of_training) if tables and all_have_id else columns
 
@@ -153,7 +167,11 @@ class InputFile:
             DataError: it has changed.
         """
         path = Path(self.path)
-        if self.stamp is not None and _stamp(path) != self.stamp and content_hash([path]) != self.digest:
+        if (
+            self.stamp is not None
+            and _stamp(path) != self.stamp
+            and content_hash([path]) != self.digest
+        ):
             raise self.changed()
 
     def known_here(self) -> "InputFile":
@@ -165,7 +183,9 @@ class InputFile:
 
     def changed(self) -> DataError:
         """Make the error for a file that has changed since the job's start."""
-        return DataError(f"{self.path}: changed while it was scored; run the command again")
+        return DataError(
+            f"{self.path}: changed while it was scored; run the command again"
+        )
 
 
 @dataclass(frozen=True)
@@ -196,7 +216,9 @@ def block_name(file: int, block: int) -> str:
     return f"{file:05d}-{block:05d}"
 
 
-def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None) -> list[InputFile]:
+def input_files(
+    inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None
+) -> list[InputFile]:
     """Find the files at these paths, globs, folders and URIs, sorted and without duplicates. Copies no file.
 
     Args:
@@ -215,8 +237,12 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
         else:
             local_paths += _expand(local)
     # A file that is given several times, perhaps under different paths, counts once, under its first path.
-    paths = sorted({resolve_links(path): path for path in reversed(local_paths)}.values())
-    readers = [_reader(path, TextColumns()) for path in paths]  # refuses unknown extensions before anything is hashed
+    paths = sorted(
+        {resolve_links(path): path for path in reversed(local_paths)}.values()
+    )
+    readers = [
+        _reader(path, TextColumns()) for path in paths
+    ]  # refuses unknown extensions before anything is hashed
     uris = sorted(remote_files)
     names = _names([*(path.as_posix() for path in paths), *uris])
     files = []
@@ -225,7 +251,16 @@ def input_files(inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | N
         digest = content_hash([path])
         name = names[path.as_posix()]
         counted = reader.counts_exactly
-        files.append(InputFile(str(path.absolute()), name, digest, reader.count(), counted=counted, stamp=stamp))
+        files.append(
+            InputFile(
+                str(path.absolute()),
+                name,
+                digest,
+                reader.count(),
+                counted=counted,
+                stamp=stamp,
+            )
+        )
     for uri in uris:
         files.append(InputFile(uri, names[uri], _version(remote_files[uri]), None))
     for path, source in (sources or {}).items():
@@ -275,7 +310,9 @@ def _expand_remote(uri: str) -> "dict[str, Stamp]":
             address = f"{fixed}/{name}"
             if fixed == uri or matches(address.split("/"), uri.split("/")):
                 found[address] = stamps[str(name)]
-    tables = {name: stamp for name, stamp in found.items() if table_of(Path(name)) is not None}
+    tables = {
+        name: stamp for name, stamp in found.items() if table_of(Path(name)) is not None
+    }
     if not tables:
         raise DataError(f"{uri}: nothing there whose name ends in {', '.join(TABLES)}")
     return tables
@@ -289,7 +326,9 @@ def _reader(path: Path, columns: TextColumns) -> TableReader:
     """
     table = table_of(path)
     if table is None:
-        raise DataError(f"{path}: unknown file type; give {', '.join(TABLES)} (text formats may be compressed)")
+        raise DataError(
+            f"{path}: unknown file type; give {', '.join(TABLES)} (text formats may be compressed)"
+        )
     return table(files=SplitFilesConfig(train=str(path)), columns=columns).build()
 
 
@@ -298,13 +337,21 @@ def _expand(path: Path) -> list[Path]:
         found = _documents(p.relative_to(path) for p in path.rglob("*") if p.is_file())
         known = [path / name for name in found if table_of(path / name) is not None]
         if not known:
-            raise DataError(f"{path}: no file in this folder ends in {', '.join(TABLES)}")
+            raise DataError(
+                f"{path}: no file in this folder ends in {', '.join(TABLES)}"
+            )
         return known
     if path.is_file():
         return [path]
-    found = [Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file()]
+    found = [
+        Path(match)
+        for match in glob.glob(str(path), recursive=True)
+        if Path(match).is_file()
+    ]
     if not found:
-        raise DataError(f"{path}: no such file, and nothing matches it; paths are relative to {Path.cwd()}")
+        raise DataError(
+            f"{path}: no such file, and nothing matches it; paths are relative to {Path.cwd()}"
+        )
     return found
 
 
@@ -312,14 +359,22 @@ def _documents(names: Iterable[PurePath]) -> list[PurePath]:
     """Select the files in a folder that are neither hidden nor the output of a scoring job, such as this one."""
     names = list(names)
     jobs = {name.parent for name in names if name.name == JOB}
-    visible = (name for name in names if not any(part.startswith((".", "_")) for part in name.parts))
+    visible = (
+        name
+        for name in names
+        if not any(part.startswith((".", "_")) for part in name.parts)
+    )
     return [name for name in visible if name.parent not in jobs]
 
 
 def _names(paths: list[str]) -> dict[str, str]:
     """Map paths to file names if these are unique, otherwise to the paths as given."""
     short = {path: path.rpartition("/")[2] for path in paths}
-    return short if len(set(short.values())) == len(paths) else {path: path for path in paths}
+    return (
+        short
+        if len(set(short.values())) == len(paths)
+        else {path: path for path in paths}
+    )
 
 
 def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Rejected]:
@@ -331,7 +386,9 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
     if file.source is not None:
         yield from file.source.build().read(map_processes, Progress(enabled=False))
         return
-    for row in _reader(file.local(), columns).read(map_processes, Progress(enabled=False)):
+    for row in _reader(file.local(), columns).read(
+        map_processes, Progress(enabled=False)
+    ):
         if isinstance(row, Document) and columns.id is None:
             # The reader's ids contain only the file's name, which may also occur in another folder.
             row = Document(f"{file.name}:{row.doc_id.rsplit(':', 1)[1]}", row.text, ())
@@ -339,7 +396,11 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
 
 
 def read_blocks(
-    index: int, file: InputFile, columns: TextColumns, block_rows: int, done: frozenset[str] = frozenset()
+    index: int,
+    file: InputFile,
+    columns: TextColumns,
+    block_rows: int,
+    done: frozenset[str] = frozenset(),
 ) -> Iterator[RawBlock]:
     """Yield the blocks of a file, except finished ones.
 
@@ -404,7 +465,11 @@ def find_document(rows: Iterable[Document | Rejected], doc_id: str) -> str:
     Raises:
         DataError: there is none, or there are several.
     """
-    found = [row.text for row in rows if isinstance(row, Document) and row.doc_id == doc_id]
+    found = [
+        row.text for row in rows if isinstance(row, Document) and row.doc_id == doc_id
+    ]
     if len(found) == 1:
         return found[0]
-    raise DataError(f"{len(found) or 'no'} documents are called {doc_id!r} in the files: check --doc-id and --id")
+    raise DataError(
+        f"{len(found) or 'no'} documents are called {doc_id!r} in the files: check --doc-id and --id"
+    )

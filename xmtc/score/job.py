@@ -115,7 +115,12 @@ class Job:
         """Describe what must be unchanged for a job to continue. Engine, number of workers and locations may change."""
         files = [{"name": file.name, "digest": file.digest} for file in self.files]
         return to_jsonable_python(
-            {"format": FORMAT, "model": self.model_digest, "input": files, "settings": self.settings}
+            {
+                "format": FORMAT,
+                "model": self.model_digest,
+                "input": files,
+                "settings": self.settings,
+            }
         )
 
 
@@ -176,7 +181,9 @@ def check_destination(output: Destination) -> set[str]:
     """
     names = output.names()
     if JOB not in names and not all(name.endswith(TEMPORARY) for name in names):
-        raise DataError(f"{output}: has files in it, but no scoring job: give a new or an empty directory")
+        raise DataError(
+            f"{output}: has files in it, but no scoring job: give a new or an empty directory"
+        )
     output.check()
     return names
 
@@ -198,7 +205,9 @@ def _open(job: Job, *, overwrite: bool) -> list[Record]:
     return _finished(job.output, names)
 
 
-def _continued(job: Job, before: dict[str, Any], names: set[str], *, overwrite: bool) -> dict[str, Any] | None:
+def _continued(
+    job: Job, before: dict[str, Any], names: set[str], *, overwrite: bool
+) -> dict[str, Any] | None:
     """Remove what an earlier job has left that this one does not continue; None if its description is to be replaced.
 
     Args:
@@ -207,10 +216,20 @@ def _continued(job: Job, before: dict[str, Any], names: set[str], *, overwrite: 
         names: files of the output; removed ones are taken out.
         overwrite: see `open_job`.
     """
-    replaced_files = _replaced(before, job.identity()) if MANIFEST not in names else frozenset()
+    replaced_files = (
+        _replaced(before, job.identity()) if MANIFEST not in names else frozenset()
+    )
     if replaced_files:
-        logger.warning("%s: input files that have changed are scored again: %d", job.output, len(replaced_files))
-        starts = tuple(f"{place}{number}-" for number in replaced_files for place in ("part-", f"{DONE}/"))
+        logger.warning(
+            "%s: input files that have changed are scored again: %d",
+            job.output,
+            len(replaced_files),
+        )
+        starts = tuple(
+            f"{place}{number}-"
+            for number in replaced_files
+            for place in ("part-", f"{DONE}/")
+        )
         for name in [name for name in names if name.startswith(starts)]:
             job.output.remove(name)
             names.remove(name)
@@ -257,11 +276,18 @@ def _replaced(before: dict[str, Any], now: dict[str, Any]) -> frozenset[str]:
 def _check_own(job: Job) -> None:
     """Raise DataError if the output has been taken by another job, or removed."""
     stored = job.output.read(JOB) or b"{}"
-    if stored != job.description and _difference(parse_json(stored), job.identity()) is not None:
-        raise DataError(f"{job.output}: removed, or taken by another job, since this one began; give each its own")
+    if (
+        stored != job.description
+        and _difference(parse_json(stored), job.identity()) is not None
+    ):
+        raise DataError(
+            f"{job.output}: removed, or taken by another job, since this one began; give each its own"
+        )
 
 
-def publish(job: Job, block: str, table: pa.Table, rejected: Sequence[Rejected]) -> Record:
+def publish(
+    job: Job, block: str, table: pa.Table, rejected: Sequence[Rejected]
+) -> Record:
     """Write a block's part and its record atomically.
 
     Raises:
@@ -272,7 +298,9 @@ def publish(job: Job, block: str, table: pa.Table, rejected: Sequence[Rejected])
     content = _parquet(table, compression="zstd")
     sha256 = hashlib.sha256(content).hexdigest()
     reasons = tuple((row.where, row.reason) for row in rejected)
-    released = sum(table["release"].to_pylist()) if "release" in table.column_names else None
+    released = (
+        sum(table["release"].to_pylist()) if "release" in table.column_names else None
+    )
     record = Record(block, table.num_rows, len(content), sha256, reasons, released)
     with writing(f"{job.output}/{record.part}"):
         job.output.write(record.part, content)
@@ -303,7 +331,10 @@ def finish(job: Job, records: Iterable[Record]) -> dict[str, Any]:
         for where, reason in record.rejected:
             rejected.append({"block": record.block, "where": where, "reason": reason})
     parts = [_part_of(record) for record in records]
-    totals = {"documents": sum(record.rows for record in records), "rejected": len(rejected)}
+    totals = {
+        "documents": sum(record.rows for record in records),
+        "rejected": len(rejected),
+    }
     if job.settings.release is not None:
         totals["released"] = sum(record.released or 0 for record in records)
     manifest = job.identity() | totals | {"parts": parts}
@@ -339,8 +370,15 @@ def _finished(output: Destination, names: set[str]) -> list[Record]:
                 record = TypeAdapter(Record).validate_json(content)
                 records[record.block] = record
         ordered = [records[block] for block in sorted(records)]
-        are_whole = pool.map(lambda record: output.holds(record.part, record.size, record.sha256), ordered)
-        return [record for record, is_whole in zip(ordered, are_whole, strict=True) if is_whole]
+        are_whole = pool.map(
+            lambda record: output.holds(record.part, record.size, record.sha256),
+            ordered,
+        )
+        return [
+            record
+            for record, is_whole in zip(ordered, are_whole, strict=True)
+            if is_whole
+        ]
 
 
 def _listed(output: Destination) -> list[Record]:
@@ -356,7 +394,16 @@ def _listed(output: Destination) -> list[Record]:
     for part in parse_json(manifest)["parts"]:
         block = part["path"].removeprefix("part-").removesuffix(".parquet")
         rows = tuple(rejected.get(block, ()))
-        records.append(Record(block, part["rows"], part["size"], part["sha256"], rows, part.get("released")))
+        records.append(
+            Record(
+                block,
+                part["rows"],
+                part["size"],
+                part["sha256"],
+                rows,
+                part.get("released"),
+            )
+        )
     return records
 
 
@@ -366,12 +413,18 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
         if before.get(part) != now[part]:
             return part
     earlier = before.get("settings", {})
-    changed = [key for key, value in now["settings"].items() if earlier.get(key) != value]
+    changed = [
+        key for key, value in now["settings"].items() if earlier.get(key) != value
+    ]
     return ", ".join(changed) or None
 
 
 def _clear(output: Destination, names: set[str]) -> None:
     """Remove a job's files, `_job.json` last. If this is interrupted, --overwrite can still clear the directory."""
-    own = {name for name in names if _is_part(name) or name.startswith(f"{DONE}/") or name.endswith(TEMPORARY)}
+    own = {
+        name
+        for name in names
+        if _is_part(name) or name.startswith(f"{DONE}/") or name.endswith(TEMPORARY)
+    }
     for name in (MANIFEST, REJECTED, *sorted(own), JOB):
         output.remove(name)

@@ -25,7 +25,11 @@ Records = Generator[Record, None, None]
 
 
 def run_job(
-    job: Job, score: Callable[[frozenset[str]], Records], *, max_rejected: int | None = None, overwrite: bool = False
+    job: Job,
+    score: Callable[[frozenset[str]], Records],
+    *,
+    max_rejected: int | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Score the unfinished blocks of a job, with a progress bar, and print a summary.
 
@@ -45,7 +49,10 @@ def run_job(
     records = open_job(job, overwrite=overwrite)
     _check_rejected(records, max_rejected)
     done = frozenset(record.block for record in records)
-    with Progress().task("score", _rows_left(job, records)) as task, closing(score(done)) as scored:
+    with (
+        Progress().task("score", _rows_left(job, records)) as task,
+        closing(score(done)) as scored,
+    ):
         for record in scored:
             records.append(record)
             _check_rejected(records, max_rejected)
@@ -56,7 +63,9 @@ def run_job(
     return manifest
 
 
-def score_local(job: Job, *, device: str = "auto", workers: int | None = None, **limits: Any) -> dict[str, Any]:
+def score_local(
+    job: Job, *, device: str = "auto", workers: int | None = None, **limits: Any
+) -> dict[str, Any]:
     """Run a job in this process.
 
     Args:
@@ -109,7 +118,9 @@ def _check_documents(records: list[Record]) -> None:
     if not bad_rows:
         raise DataError("nothing to score: the input has no rows")
     where, reason = bad_rows[0]
-    raise DataError(f"nothing to score: every row is bad; the first is {where}: {reason}")
+    raise DataError(
+        f"nothing to score: every row is bad; the first is {where}: {reason}"
+    )
 
 
 def _print_summary(job: Job, manifest: dict[str, Any], seconds: float) -> None:
@@ -136,8 +147,12 @@ def pending_files(job: Job, done: frozenset[str]) -> Iterator[int]:
             yield index
 
 
-def _tokenised(job: Job, scorer: BlockScorer, done: frozenset[str]) -> Iterator[partial[TokenBlock]]:
+def _tokenised(
+    job: Job, scorer: BlockScorer, done: frozenset[str]
+) -> Iterator[partial[TokenBlock]]:
     for index in pending_files(job, done):
         file = job.files[index]
-        for raw in read_blocks(index, file, job.settings.columns, job.settings.block_rows, done):
+        for raw in read_blocks(
+            index, file, job.settings.columns, job.settings.block_rows, done
+        ):
             yield partial(scorer.tokenise, raw)

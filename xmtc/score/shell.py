@@ -26,7 +26,14 @@ from xmtc.predict.predictions import Prediction
 from xmtc.predict.predictor import Model
 from xmtc.predict.text_scorer import choose_device
 from xmtc.score.destination import destination_of
-from xmtc.score.inputs import TextColumns, check_readable, input_files, read_inputs, texts_of, with_known_id
+from xmtc.score.inputs import (
+    TextColumns,
+    check_readable,
+    input_files,
+    read_inputs,
+    texts_of,
+    with_known_id,
+)
 from xmtc.score.job import Job, Settings, check_destination
 from xmtc.track.console import printable
 
@@ -70,7 +77,9 @@ def predict_texts(
     model = Model.from_pretrained(path)
     for place, text in read:
         if not first_tokens(model.scorer.tokenizer.backend_tokenizer, [text], 1)[0].ids:
-            raise DataError(f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out")
+            raise DataError(
+                f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out"
+            )
     least = min(model.scorer.default_top_k(), _LEAST)
     found = model.predict(
         [*texts, *(text for _, text in read)],
@@ -82,13 +91,25 @@ def predict_texts(
         exclude=exclude,
         language=language,
     )
-    places: list[Mapping[str, str | int]] = [*({} for _ in texts), *(place for place, _ in read)]
+    places: list[Mapping[str, str | int]] = [
+        *({} for _ in texts),
+        *(place for place, _ in read),
+    ]
     if table is not None:
-        found.to_csv(table, [str(*place.values()) or str(number) for number, place in enumerate(places)])
+        found.to_csv(
+            table,
+            [
+                str(*place.values()) or str(number)
+                for number, place in enumerate(places)
+            ],
+        )
         return
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
-        expected = {name: round(value, 4) for name, value in predictions.expected._asdict().items()}
+        expected = {
+            name: round(value, 4)
+            for name, value in predictions.expected._asdict().items()
+        }
         line = {"text": number, **place, "labels": rows, "expected": expected}
         print(printable(json.dumps(line, ensure_ascii=False)))
 
@@ -102,7 +123,9 @@ def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
     if prediction.name and prediction.name != prediction.label:
         row["name"] = prediction.name
     if evidence:
-        row["evidence"] = [[part.text, round(part.contribution, 3)] for part in prediction.evidence]
+        row["evidence"] = [
+            [part.text, round(part.contribution, 3)] for part in prediction.evidence
+        ]
     return row
 
 
@@ -123,13 +146,18 @@ def texts_to_predict(
         lines = read_lines(path)
         number, first = next(iter(lines.items()))
         if is_yaml(path):
-            raise DataError(f"--input {path}: a configuration, not texts; use xmtc score, which reads its source")
+            raise DataError(
+                f"--input {path}: a configuration, not texts; use xmtc score, which reads its source"
+            )
         with suppress(ValueError):
             json_object(first)
-            raise DataError(f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl")
+            raise DataError(
+                f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl"
+            )
         return [({"line": number}, line) for number, line in lines.items()]
     found: list[tuple[dict[str, str | int], str]] = [
-        ({"id": doc_id}, text) for doc_id, text in texts_of(read_inputs([str(path)], columns, trained_on))
+        ({"id": doc_id}, text)
+        for doc_id, text in texts_of(read_inputs([str(path)], columns, trained_on))
     ]
     if not found:
         raise DataError(f"--input {path}: has no rows")
@@ -149,9 +177,15 @@ def read_lines(path: Path) -> dict[int, str]:
     """
     if str(path) == "-":
         try:
-            lines = io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline=None).read().split("\n")
+            lines = (
+                io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline=None)
+                .read()
+                .split("\n")
+            )
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+            raise DataError(
+                f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it"
+            ) from None
     else:
         with open_text(path) as text:
             lines = [line.rstrip("\r\n") for line in text]
@@ -197,7 +231,9 @@ def make_job(
     check_readable(files, columns)
     for given, one in (sources or {}).items():
         labels = label_source(one) if info.vocabulary else None
-        if labels is not None and (warning := vocabulary_warning(info.vocabulary, labels.read().version, given)):
+        if labels is not None and (
+            warning := vocabulary_warning(info.vocabulary, labels.read().version, given)
+        ):
             logger.warning("%s", warning)
     known = source if source is not None and not Path(source).exists() else str(model)
     return Job(model, digest, known, place, files, replace(settings, columns=columns))
@@ -230,7 +266,11 @@ def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     labels: dict[str, None] = {}
     for entry in entries:
-        lines = map(str.strip, read_lines(Path(entry[1:])).values()) if entry.startswith("@") else [entry]
+        lines = (
+            map(str.strip, read_lines(Path(entry[1:])).values())
+            if entry.startswith("@")
+            else [entry]
+        )
         labels |= dict.fromkeys(lines)
     return tuple(labels)
 
@@ -245,4 +285,8 @@ def use_bfloat16(precision: Precision, device: str) -> bool:
     if precision != "auto":
         return precision == "bf16"
     # The GPU may belong to another machine, so only the process that computes on it checks that it exists.
-    return device.startswith("cuda") or choose_device(device).type == "cuda" or native_bfloat16(gpu=False)
+    return (
+        device.startswith("cuda")
+        or choose_device(device).type == "cuda"
+        or native_bfloat16(gpu=False)
+    )

@@ -55,13 +55,22 @@ class Features:
             DataError: the documents have no states, or of another width.
         """
         if self.states_ND is None or self.states_ND.shape[1] != width:
-            states = "none" if self.states_ND is None else f"states of width {self.states_ND.shape[1]}"
-            raise DataError(f"{scorer} needs pooled states of width {width}, but was given {states}")
+            states = (
+                "none"
+                if self.states_ND is None
+                else f"states of width {self.states_ND.shape[1]}"
+            )
+            raise DataError(
+                f"{scorer} needs pooled states of width {width}, but was given {states}"
+            )
         return self.states_ND
 
     def take(self, rows: NDArray[np.integer] | slice) -> "Features":
         """Select some of the documents."""
-        return Features(self.words.take(rows), None if self.states_ND is None else self.states_ND[rows])
+        return Features(
+            self.words.take(rows),
+            None if self.states_ND is None else self.states_ND[rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,9 @@ class Training:
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1)}
         if len(sizes) > 1:
-            raise DataError(f"features and labels are of {sorted(sizes)} documents; the numbers must be equal")
+            raise DataError(
+                f"features and labels are of {sorted(sizes)} documents; the numbers must be equal"
+            )
 
     def __len__(self) -> int:
         return len(self.features)
@@ -146,7 +157,9 @@ class SparseScored:
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
         """Compute scores (N, K) of these labels."""
-        rows_NK = np.broadcast_to(np.arange(len(label_ids_NK))[:, None], label_ids_NK.shape)
+        rows_NK = np.broadcast_to(
+            np.arange(len(label_ids_NK))[:, None], label_ids_NK.shape
+        )
         is_label_NK = label_ids_NK >= 0
         values_NK = np.zeros(label_ids_NK.shape, np.float32)
         if is_label_NK.any():
@@ -179,7 +192,9 @@ class DenseScored:
 
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
         """Compute scores (N, K) of these labels."""
-        values_NK = np.take_along_axis(self.scores_NL, np.maximum(label_ids_NK, 0), axis=1)
+        values_NK = np.take_along_axis(
+            self.scores_NL, np.maximum(label_ids_NK, 0), axis=1
+        )
         return np.where(label_ids_NK >= 0, values_NK, 0).astype(np.float32)
 
 
@@ -249,7 +264,9 @@ class Scorer(Protocol):
         """Score a block of documents; the caller keeps the block small (`BLOCK`)."""
         ...
 
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+    def contributions(
+        self, features: Features, labels: Sequence[int]
+    ) -> list[list[Contribution]]:
         """Explain one document's (N = 1) scores of some labels, greatest reasons first.
 
         The values of a label sum to its score. A scorer that cannot explain itself returns no reasons.
@@ -289,7 +306,10 @@ class Scorer(Protocol):
 
 
 def field_weights(
-    chosen: Sequence[str] | Mapping[str, float] | None, kind: str, vocabulary: Vocabulary, category: float = CATEGORY
+    chosen: Sequence[str] | Mapping[str, float] | None,
+    kind: str,
+    vocabulary: Vocabulary,
+    category: float = CATEGORY,
 ) -> Floats:
     """Return the weight (F,) of each field and category; 0 if a scorer does not read it.
 
@@ -304,7 +324,9 @@ def field_weights(
     """
     names = (*vocabulary.fields, *vocabulary.categories)
     if chosen is None:
-        chosen = dict.fromkeys(vocabulary.fields, 1.0) | dict.fromkeys(vocabulary.categories, category)
+        chosen = dict.fromkeys(vocabulary.fields, 1.0) | dict.fromkeys(
+            vocabulary.categories, category
+        )
     check_fields(chosen, kind, names)
     weights = chosen if isinstance(chosen, Mapping) else dict.fromkeys(chosen, 1.0)
     return np.array([weights.get(name, 0.0) for name in names], np.float32)

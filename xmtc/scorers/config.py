@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 Feature = Literal["words", "states", "label_texts", "label_states"]
 _Name = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[_Name, ...], Field(min_length=1)]
-FieldWeights = FieldNames | Annotated[dict[_Name, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None
+FieldWeights = (
+    FieldNames
+    | Annotated[dict[_Name, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+    | None
+)
 
 
 class ScorerSettings(Protocol):
@@ -80,7 +84,9 @@ class LinearConfig(ScorerSettings):
 class RankedWordsConfig(ScorerSettings):
     """Ridge regression of each label on the words with the most mutual information on it."""
 
-    summary: ClassVar[str] = "regression of each label over the words that tell most about it"
+    summary: ClassVar[str] = (
+        "regression of each label over the words that tell most about it"
+    )
     shares_work: ClassVar[bool] = True
     kind: Literal["ranked_words"] = "ranked_words"
     fields: FieldWeights = None
@@ -174,7 +180,9 @@ class LabelEmbeddingsConfig(ScorerSettings):
 class TreeConfig(ScorerSettings):
     """A linear tree over words, by omikuji (`pip install 'xmtc[trees]'`). Its score does not decompose into words."""
 
-    summary: ClassVar[str] = "linear classifiers in a tree over labels; evidence does not look into them"
+    summary: ClassVar[str] = (
+        "linear classifiers in a tree over labels; evidence does not look into them"
+    )
     kind: Literal["tree"] = "tree"
     fields: FieldWeights = None
     """Fields to read, as in `linear`."""

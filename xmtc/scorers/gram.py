@@ -48,11 +48,15 @@ def kernel(words_NV: Matrix) -> Floats:
     by_term = sparse.csc_array(words_NV)
     dense_NF = by_term[:, frequent_F].toarray()
     result = dense_NF @ dense_NF.T
-    _add_sparse(result, sparse.csr_array(by_term[:, rare_R].T.tocsr()), np.arange(len(result)))
+    _add_sparse(
+        result, sparse.csr_array(by_term[:, rare_R].T.tocsr()), np.arange(len(result))
+    )
     return result
 
 
-def by_frequency(words_NV: Matrix, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def by_frequency(
+    words_NV: Matrix, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Part the terms, at most `most`, that are better multiplied as a dense matrix, from the others; ascending."""
     documents_V = np.bincount(words_NV.indices, minlength=words_NV.shape[1])
     most_frequent = np.argsort(-documents_V, kind="stable")[:most]
@@ -62,7 +66,9 @@ def by_frequency(words_NV: Matrix, most: int) -> tuple[NDArray[np.int64], NDArra
     return frequent_F, rare_R
 
 
-def _add_sparse(result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]) -> None:
+def _add_sparse(
+    result: Floats, rows_NR: Matrix, columns_R: NDArray[np.integer]
+) -> None:
     """Add RᵀR to these rows and columns of `result`, in blocks of rows."""
     by_column = sparse.csr_array(rows_NR.T)
     size = max(1, _BLOCK_BYTES // (4 * max(len(columns_R), 1)))

@@ -21,7 +21,14 @@ from xmtc.data.arrays import Floats
 from xmtc.data.tensor_files import read_fields
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import read_json, reading, write_json
-from xmtc.scorers.base import Contribution, Features, LabelNames, Scored, Scorer, Training
+from xmtc.scorers.base import (
+    Contribution,
+    Features,
+    LabelNames,
+    Scored,
+    Scorer,
+    Training,
+)
 from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
@@ -54,7 +61,9 @@ class LabelEmbeddings(Scorer):
 
     reads_states: ClassVar[bool] = True
     ARRAYS: ClassVar[Arrays | None] = {
-        "owners_W": Array("I64", "W", least=0, below="L", ascending=True, complete=True),
+        "owners_W": Array(
+            "I64", "W", least=0, below="L", ascending=True, complete=True
+        ),
         "documents_D": Array("F32", "D"),
         "names_D": Array("F32", "D"),
     }
@@ -75,7 +84,9 @@ class LabelEmbeddings(Scorer):
         names = training.names
         states_ND = training.features.states_ND
         if names is None or names.states_WD is None or states_ND is None:
-            raise DataError(f"{settings.kind} needs pooled states of documents and of label names: leave it out")
+            raise DataError(
+                f"{settings.kind} needs pooled states of documents and of label names: leave it out"
+            )
         index, names_D = centred_index(names.states_WD)
         documents_D = states_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
         return cls(index, names.texts, names.owners_W, documents_D, names_D)
@@ -86,45 +97,61 @@ class LabelEmbeddings(Scorer):
         return _Similar(self, unit_rows(states_ND, self.documents_D))
 
     @override
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+    def contributions(
+        self, features: Features, labels: Sequence[int]
+    ) -> list[list[Contribution]]:
         """Finds each label's name that is most similar to the document."""
         states_1D = features.states("label_embeddings", len(self.documents_D))
         (query_D,) = unit_rows(states_1D, self.documents_D)
         rows, starts = self.names_of(np.asarray(labels))
         cosines = vectors_at(self.index, rows) @ query_D
         reasons = []
-        for start, own_cosines in zip(starts, np.split(cosines, starts[1:]), strict=True):
+        for start, own_cosines in zip(
+            starts, np.split(cosines, starts[1:]), strict=True
+        ):
             best = int(np.argmax(own_cosines))
             name = self.texts[int(rows[start + best])]
-            reasons.append([Contribution("name", 0, max(0.0, float(own_cosines[best])), name)])
+            reasons.append(
+                [Contribution("name", 0, max(0.0, float(own_cosines[best])), name)]
+            )
         return reasons
 
-    def names_of(self, labels_K: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def names_of(
+        self, labels_K: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """List the rows of the names of some labels, and where the names of each begin."""
         first_K = np.searchsorted(self.owners_W, labels_K, side="left")
         last_K = np.searchsorted(self.owners_W, labels_K, side="right")
         counts_K = last_K - first_K
         starts_K = np.cumsum(counts_K) - counts_K
-        return np.arange(counts_K.sum()) + np.repeat(first_K - starts_K, counts_K), starts_K
+        return np.arange(counts_K.sum()) + np.repeat(
+            first_K - starts_K, counts_K
+        ), starts_K
 
     @override
     def extended(self, new: LabelNames) -> Self:
         assert new.states_WD is not None, "the model embeds the names of new labels"
         added_WD = unit_rows(new.states_WD, self.names_D)
         owners_W = np.concatenate([self.owners_W, self.labels + new.owners_W])
-        return self._with(np.concatenate([self._all(), added_WD]), [*self.texts, *new.texts], owners_W)
+        return self._with(
+            np.concatenate([self._all(), added_WD]), [*self.texts, *new.texts], owners_W
+        )
 
     @override
     def regrouped(self, regrouping: Regrouping) -> Self:
         """A merged label has the names of its parts."""
         owners_W = regrouping.new_L[self.owners_W]
         kept = np.argsort(owners_W, kind="stable")[np.count_nonzero(owners_W < 0) :]
-        return self._with(self._all()[kept], [self.texts[int(row)] for row in kept], owners_W[kept])
+        return self._with(
+            self._all()[kept], [self.texts[int(row)] for row in kept], owners_W[kept]
+        )
 
     def _all(self) -> Floats:
         return vectors_at(self.index, np.arange(len(self.texts)))
 
-    def _with(self, vectors_WD: Floats, texts: Sequence[str], owners_W: NDArray[np.int64]) -> Self:
+    def _with(
+        self, vectors_WD: Floats, texts: Sequence[str], owners_W: NDArray[np.int64]
+    ) -> Self:
         return replace(self, index=index_of(vectors_WD), texts=texts, owners_W=owners_W)
 
     @override
@@ -138,10 +165,16 @@ class LabelEmbeddings(Scorer):
     def load(cls, folder: Path) -> Self:
         with reading(folder / _TEXTS, CheckpointError, "export the model again"):
             texts = TypeAdapter(list[str]).validate_python(read_json(folder / _TEXTS))
-        scorer = read_fields(folder / cls.FILE, cls, index=read_index(folder / _INDEX), texts=texts)
-        check_index(folder / _INDEX, scorer.index, len(scorer.owners_W), len(scorer.names_D))
+        scorer = read_fields(
+            folder / cls.FILE, cls, index=read_index(folder / _INDEX), texts=texts
+        )
+        check_index(
+            folder / _INDEX, scorer.index, len(scorer.owners_W), len(scorer.names_D)
+        )
         if len(texts) != len(scorer.owners_W):
-            raise CheckpointError(f"{folder / _TEXTS}: has {len(texts)} names, the scorer has {len(scorer.owners_W)}")
+            raise CheckpointError(
+                f"{folder / _TEXTS}: has {len(texts)} names, the scorer has {len(scorer.owners_W)}"
+            )
         return scorer
 
 
@@ -154,12 +187,18 @@ class _Similar(Scored):
 
     @override
     def top(self, k: int) -> SparsePredictions:
-        names_NF, cosines_NF = nearest(self.scorer.index, self.queries_ND, _NAMES_A_LABEL * k)
+        names_NF, cosines_NF = nearest(
+            self.scorer.index, self.queries_ND, _NAMES_A_LABEL * k
+        )
         ids_NK = np.full((len(names_NF), k), -1, np.int32)
         scores_NK = np.zeros((len(names_NF), k), np.float32)
-        for row, (names_F, cosines_F) in enumerate(zip(names_NF, cosines_NF, strict=True)):
+        for row, (names_F, cosines_F) in enumerate(
+            zip(names_NF, cosines_NF, strict=True)
+        ):
             owners_F = self.scorer.owners_W[names_F[(names_F >= 0) & (cosines_F > 0)]]
-            labels, first_places = np.unique(owners_F, return_index=True)  # names are sorted, so the first is the best
+            labels, first_places = np.unique(
+                owners_F, return_index=True
+            )  # names are sorted, so the first is the best
             best = np.argsort(first_places)[:k]
             ids_NK[row, : len(best)] = labels[best]
             scores_NK[row, : len(best)] = cosines_F[first_places[best]]
@@ -168,10 +207,14 @@ class _Similar(Scored):
     @override
     def at(self, label_ids_NK: NDArray[np.int32]) -> NDArray[np.float32]:
         scores_NK = np.zeros(label_ids_NK.shape, np.float32)
-        for row, (ids_K, query_D) in enumerate(zip(label_ids_NK, self.queries_ND, strict=True)):
+        for row, (ids_K, query_D) in enumerate(
+            zip(label_ids_NK, self.queries_ND, strict=True)
+        ):
             is_label_K = ids_K >= 0
             if is_label_K.any():
                 rows, starts = self.scorer.names_of(ids_K[is_label_K])
                 cosines = vectors_at(self.scorer.index, rows) @ query_D
-                scores_NK[row, is_label_K] = np.maximum(np.maximum.reduceat(cosines, starts), 0)
+                scores_NK[row, is_label_K] = np.maximum(
+                    np.maximum.reduceat(cosines, starts), 0
+                )
         return scores_NK

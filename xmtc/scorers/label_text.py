@@ -23,7 +23,13 @@ from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.labels import LabelTable
 from xmtc.data.words import Vocabulary, Words
 from xmtc.errors import DataError
-from xmtc.scorers.base import Contribution, Features, LabelNames, Training, field_weights
+from xmtc.scorers.base import (
+    Contribution,
+    Features,
+    LabelNames,
+    Training,
+    field_weights,
+)
 from xmtc.scorers.config import LabelTextConfig
 from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.word_weights import WordWeights
@@ -34,7 +40,9 @@ Embed = Callable[[Sequence[str]], Floats]
 """Computes pooled states (W, D) of texts."""
 
 
-def names_of_labels(labels: LabelTable, vocabulary: Vocabulary, embed: Embed | None = None) -> LabelNames:
+def names_of_labels(
+    labels: LabelTable, vocabulary: Vocabulary, embed: Embed | None = None
+) -> LabelNames:
     """Collect every name of every label, or the label itself if it has none.
 
     Args:
@@ -44,13 +52,20 @@ def names_of_labels(labels: LabelTable, vocabulary: Vocabulary, embed: Embed | N
     """
     texts = []
     owners = []
-    for label_id, (label, name) in enumerate(zip(labels.labels, labels.names, strict=True)):
+    for label_id, (label, name) in enumerate(
+        zip(labels.labels, labels.names, strict=True)
+    ):
         alternatives = labels.alternatives[label_id] if labels.alternatives else ()
         names = (name or label, *alternatives)
         texts += names
         owners += [label_id] * len(names)
     owners_W = np.array(owners, np.int64)
-    return LabelNames(texts, owners_W, label_words(texts, vocabulary), None if embed is None else embed(texts))
+    return LabelNames(
+        texts,
+        owners_W,
+        label_words(texts, vocabulary),
+        None if embed is None else embed(texts),
+    )
 
 
 def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
@@ -79,7 +94,9 @@ def label_words(texts: Sequence[str], vocabulary: Vocabulary) -> Matrix:
         columns += term_ids
         values += (squares_V[term_ids] / total**_POWER).tolist()
     shape = (len(texts), len(vocabulary))
-    return sparse.csr_array((np.array(values, np.float32), (rows, columns)), shape=shape)
+    return sparse.csr_array(
+        (np.array(values, np.float32), (rows, columns)), shape=shape
+    )
 
 
 @dataclass(frozen=True)
@@ -107,8 +124,15 @@ class LabelText(WordWeights):
     def fit(cls, training: Training, settings: LabelTextConfig) -> Self:
         names = training.names
         if names is None:
-            raise DataError(f"{settings.kind} needs names or descriptions of labels, but there are none: leave it out")
-        fields_F = field_weights(settings.fields, settings.kind, training.features.words.vocabulary, category=0)
+            raise DataError(
+                f"{settings.kind} needs names or descriptions of labels, but there are none: leave it out"
+            )
+        fields_F = field_weights(
+            settings.fields,
+            settings.kind,
+            training.features.words.vocabulary,
+            category=0,
+        )
         return cls(sparse.csr_array(names.words_WV.T.tocsr()), fields_F, names.owners_W)
 
     @override
@@ -124,15 +148,25 @@ class LabelText(WordWeights):
         """Which names become one label."""
         order = np.argsort(self.owners_W, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(self.owners_W))[:-1])
-        several = {label: names for label, names in enumerate(members) if len(names) > 1}
-        return Regrouping(len(self.owners_W), np.array([names[0] for names in members]), several)
+        several = {
+            label: names for label, names in enumerate(members) if len(names) > 1
+        }
+        return Regrouping(
+            len(self.owners_W), np.array([names[0] for names in members]), several
+        )
 
     @override
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+    def contributions(
+        self, features: Features, labels: Sequence[int]
+    ) -> list[list[Contribution]]:
         """Finds the words of each label's best name."""
-        names_of_labels = [np.flatnonzero(self.owners_W == label).tolist() for label in labels]
+        names_of_labels = [
+            np.flatnonzero(self.owners_W == label).tolist() for label in labels
+        ]
         all_names = [name for names in names_of_labels for name in names]
-        reasons_of_name = dict(zip(all_names, super().contributions(features, all_names), strict=True))
+        reasons_of_name = dict(
+            zip(all_names, super().contributions(features, all_names), strict=True)
+        )
 
         def score(name: int) -> float:
             return sum(reason.value for reason in reasons_of_name[name])
@@ -148,7 +182,9 @@ class LabelText(WordWeights):
         read_T = np.where(is_read_T, counts_NC.data, 0)
         document_T = np.repeat(np.arange(len(words)), np.diff(counts_NC.indptr))
         # The same term in several fields of a document is one group, whose occurrences are summed.
-        _, group_T = np.unique(document_T * terms + counts_NC.indices % terms, return_inverse=True)
+        _, group_T = np.unique(
+            document_T * terms + counts_NC.indices % terms, return_inverse=True
+        )
         occurrences_T = np.bincount(group_T, read_T)[group_T]
         shares_T = (read_T / np.maximum(occurrences_T, 1)).astype(np.float32)
         parts = (shares_T, counts_NC.indices, counts_NC.indptr)
@@ -159,7 +195,9 @@ class LabelText(WordWeights):
     @override
     def extended(self, new: LabelNames) -> Self:
         owners_W = np.concatenate([self.owners_W, self.labels + new.owners_W])
-        weights_VW = sparse.csr_array(sparse.hstack([self.weights_WL, new.words_WV.T], "csr"))
+        weights_VW = sparse.csr_array(
+            sparse.hstack([self.weights_WL, new.words_WV.T], "csr")
+        )
         return replace(self, weights_WL=weights_VW, owners_W=owners_W)
 
     @override

@@ -23,7 +23,14 @@ from typing_extensions import override
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.distributed.collectives import all_reduce_sum, rank_and_world_size
 from xmtc.errors import DataError
-from xmtc.scorers.base import DenseScored, Features, Scored, SparseScored, Training, field_weights
+from xmtc.scorers.base import (
+    DenseScored,
+    Features,
+    Scored,
+    SparseScored,
+    Training,
+    field_weights,
+)
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.gram import gram, kernel
 from xmtc.scorers.word_weights import WordWeights, gathered
@@ -55,10 +62,13 @@ class Linear(WordWeights):
         if settings.weighting == "log_odds":
             scale_V = _log_odds(words_NV, training.labels_NL)
             words_NV = _scaled(words_NV, scale_V)
-        solved = solve_labels(training.labels_NL, factorise(words_NV, settings.penalty), settings.prune)
+        solved = solve_labels(
+            training.labels_NL, factorise(words_NV, settings.penalty), settings.prune
+        )
         weights_LV = _scaled(gathered(solved), scale_V)
         weights_LC = sparse.csr_array(
-            (weights_LV.data, used_V[weights_LV.indices], weights_LV.indptr), (weights_LV.shape[0], words_NC.shape[1])
+            (weights_LV.data, used_V[weights_LV.indices], weights_LV.indptr),
+            (weights_LV.shape[0], words_NC.shape[1]),
         )
         return cls(sparse.csr_array(weights_LC.T.tocsr()), fields_F)
 
@@ -100,7 +110,9 @@ def _log_odds(words_NV: Matrix, labels_NL: Matrix) -> Floats:
         size_C = labels_NC.sum(axis=0)
         inside_VC = (together_VC + 1) / (size_C + 2)
         outside_VC = (frequency_V1 - together_VC + 1) / (documents - size_C + 2)
-        scale_V = np.maximum(scale_V, np.abs(np.log(inside_VC / outside_VC)).max(axis=1))
+        scale_V = np.maximum(
+            scale_V, np.abs(np.log(inside_VC / outside_VC)).max(axis=1)
+        )
     square = np.square(words_NV.data * scale_V[words_NV.indices]).sum() / documents
     return (scale_V / np.sqrt(square or 1.0)).astype(np.float32)
 
@@ -123,7 +135,12 @@ class Factor:
         """Compute weights (V, C) of a chunk of labels."""
         labels = labels_NC.astype(np.float32)
         targets = labels if self.dual else self.words_NV.T @ labels
-        solved = linalg.cho_solve((self.lower_MM, True), targets.toarray(), overwrite_b=True, check_finite=False)
+        solved = linalg.cho_solve(
+            (self.lower_MM, True),
+            targets.toarray(),
+            overwrite_b=True,
+            check_finite=False,
+        )
         return self.words_NV.T @ solved if self.dual else solved
 
 
@@ -148,7 +165,9 @@ def factorise(words_NV: Matrix, penalty: float) -> Factor:
         product_MM = all_reduce_sum(torch.from_numpy(gram(words_NV[share]))).numpy()
     product_MM[np.diag_indices(len(product_MM))] += np.float32(penalty)
     try:  # in place: the transpose of a symmetric matrix is the same one in the order that LAPACK wants
-        lower_MM = linalg.cholesky(product_MM.T, lower=True, overwrite_a=True, check_finite=False)
+        lower_MM = linalg.cholesky(
+            product_MM.T, lower=True, overwrite_a=True, check_finite=False
+        )
     except linalg.LinAlgError as error:
         raise DataError(
             f"the linear scorer's penalty {penalty} is too small to be solved in single precision ({error}): raise "
@@ -157,7 +176,9 @@ def factorise(words_NV: Matrix, penalty: float) -> Factor:
     return Factor(words_NV, lower_MM, dual)
 
 
-def solve_labels(labels_NL: Matrix, factor: Factor, prune: float) -> Iterator[tuple[int, Matrix]]:
+def solve_labels(
+    labels_NL: Matrix, factor: Factor, prune: float
+) -> Iterator[tuple[int, Matrix]]:
     """Solve this rank's share of the labels, chunk by chunk: yield the first label, and pruned weights (C, V).
 
     Args:
@@ -167,8 +188,13 @@ def solve_labels(labels_NL: Matrix, factor: Factor, prune: float) -> Iterator[tu
     """
     by_label = sparse.csc_array(labels_NL)
     rank, size = rank_and_world_size()  # ranks take chunks in turn
-    for start in range(rank * LABELS_AT_ONCE, labels_NL.shape[1], size * LABELS_AT_ONCE):
-        yield start, pruned(factor.weights(by_label[:, start : start + LABELS_AT_ONCE]), prune)
+    for start in range(
+        rank * LABELS_AT_ONCE, labels_NL.shape[1], size * LABELS_AT_ONCE
+    ):
+        yield (
+            start,
+            pruned(factor.weights(by_label[:, start : start + LABELS_AT_ONCE]), prune),
+        )
 
 
 def pruned(weights_VC: Floats, share: float) -> Matrix:

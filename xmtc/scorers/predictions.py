@@ -46,8 +46,13 @@ class SparsePredictions:
     scores_NK: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        if self.label_ids_NK.shape != self.scores_NK.shape or self.label_ids_NK.ndim != 2:
-            shapes = f"label ids {self.label_ids_NK.shape}, scores {self.scores_NK.shape}"
+        if (
+            self.label_ids_NK.shape != self.scores_NK.shape
+            or self.label_ids_NK.ndim != 2
+        ):
+            shapes = (
+                f"label ids {self.label_ids_NK.shape}, scores {self.scores_NK.shape}"
+            )
             raise DataError(f"predictions: {shapes}; the two must be equal, (N, K)")
 
     def __len__(self) -> int:
@@ -80,7 +85,9 @@ class SparsePredictions:
         unjudged_keys = rows.astype(np.int64) * labels + columns
         keys_NK = np.arange(len(self))[:, None] * labels + self.label_ids_NK
         drop_NK = (self.label_ids_NK < 0) | np.isin(keys_NK, unjudged_keys)
-        return SparsePredictions(np.where(drop_NK, -1, self.label_ids_NK), self.scores_NK).sorted_by(drop_NK)
+        return SparsePredictions(
+            np.where(drop_NK, -1, self.label_ids_NK), self.scores_NK
+        ).sorted_by(drop_NK)
 
     def sorted_by(self, keys_NK: NDArray[Any]) -> "SparsePredictions":
         """Order each row by ascending keys."""
@@ -89,7 +96,12 @@ class SparsePredictions:
         scores_NK = np.take_along_axis(self.scores_NK, order_NK, 1)
         return SparsePredictions(ids_NK, scores_NK)
 
-    def check(self, labels: int, doc_ids: Sequence[str] | None = None, source: str = "predictions") -> None:
+    def check(
+        self,
+        labels: int,
+        doc_ids: Sequence[str] | None = None,
+        source: str = "predictions",
+    ) -> None:
         """Refuse label ids beyond `labels`, scores that are no probabilities or not descending, repeated labels.
 
         Args:
@@ -106,11 +118,17 @@ class SparsePredictions:
             if problem is not None:
                 row_of_block, description = problem
                 row = start + row_of_block
-                document = f"row {row}" if doc_ids is None else f"document {quoted_cell(doc_ids[row])}"
+                document = (
+                    f"row {row}"
+                    if doc_ids is None
+                    else f"document {quoted_cell(doc_ids[row])}"
+                )
                 raise DataError(f"{source}: {document} has {description}")
 
 
-def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: int) -> tuple[int, str] | None:
+def _problem(
+    ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: int
+) -> tuple[int, str] | None:
     """Find the first bad row and its problem; None if there is none."""
     used = ids_BK >= 0
     ordered = np.sort(ids_BK, axis=1)
@@ -120,7 +138,8 @@ def _problem(ids_BK: NDArray[np.int32], scores_BK: NDArray[np.float32], labels: 
         f"a label id outside 0…{labels - 1}": (ids_BK >= labels) | (ids_BK < -1),
         "a score outside 0…1: give probabilities": used & ~is_probability,
         "scores that are not best first": rises,
-        "the same label twice": (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0),
+        "the same label twice": (ordered[:, 1:] == ordered[:, :-1])
+        & (ordered[:, 1:] >= 0),
         "a prediction behind padding": used[:, 1:] & ~used[:, :-1],
     }
     for description, is_wrong in problems.items():
@@ -164,7 +183,9 @@ def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
         stop = min(start + block, documents)
         ends = gold.indptr[start : stop + 1]
         offsets = np.arange(stop - start, dtype=np.int64) * width
-        gold_positions = np.repeat(offsets, np.diff(ends)) + gold.indices[ends[0] : ends[-1]]
+        gold_positions = (
+            np.repeat(offsets, np.diff(ends)) + gold.indices[ends[0] : ends[-1]]
+        )
         predicted_positions = label_ids_NK[start:stop] + offsets[:, None]
         scratch[gold_positions] = True
         np.take(scratch, predicted_positions, out=hits_NK[start:stop], mode="wrap")
@@ -172,7 +193,9 @@ def match(label_ids_NK: NDArray[np.int32], gold: Gold) -> NDArray[np.bool_]:
     return hits_NK
 
 
-def as_matrix(predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labels: int) -> sparse.csr_array:
+def as_matrix(
+    predictions: SparsePredictions, chosen_NK: NDArray[np.bool_], labels: int
+) -> sparse.csr_array:
     """Convert the chosen predictions to a float32 matrix of ones (N, L)."""
     indptr = np.zeros(len(predictions) + 1, np.int64)
     np.cumsum(np.count_nonzero(chosen_NK, axis=1), out=indptr[1:])

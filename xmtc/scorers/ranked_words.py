@@ -48,17 +48,33 @@ class RankedWords(WordWeights):
         words = training.features.words
         fields_F = field_weights(settings.fields, settings.kind, words.vocabulary)
         words_NC = words.apart(fields_F)
-        ranking = rank_presence(Presence.of(words_NC), training.labels_NL, MutualInformation(), settings.words)
+        ranking = rank_presence(
+            Presence.of(words_NC),
+            training.labels_NL,
+            MutualInformation(),
+            settings.words,
+        )
         by_column = sparse.csc_array(words_NC)
         by_label = sparse.csc_array(training.labels_NL)
         rank, size = rank_and_world_size()
-        starts = range(rank * LABELS_AT_ONCE, len(ranking.counts), size * LABELS_AT_ONCE)
-        thunks = (partial(_solve, by_column, by_label, ranking, start, settings.penalty) for start in starts)
+        starts = range(
+            rank * LABELS_AT_ONCE, len(ranking.counts), size * LABELS_AT_ONCE
+        )
+        thunks = (
+            partial(_solve, by_column, by_label, ranking, start, settings.penalty)
+            for start in starts
+        )
         weights_LC = gathered(zip(starts, in_threads(thunks, cpu_count()), strict=True))
         return cls(sparse.csr_array(weights_LC.T.tocsr()), fields_F)
 
 
-def _solve(words_NC: Matrix, labels_NL: Matrix, ranking: TokenRanking, start: int, penalty: float) -> Matrix:
+def _solve(
+    words_NC: Matrix,
+    labels_NL: Matrix,
+    ranking: TokenRanking,
+    start: int,
+    penalty: float,
+) -> Matrix:
     """Solve some labels: sparse weights (labels, C). Both matrices are stored by column."""
     rows = slice(start, min(start + LABELS_AT_ONCE, len(ranking.counts)))
     weights = [np.zeros(0, np.float32)]
@@ -67,7 +83,9 @@ def _solve(words_NC: Matrix, labels_NL: Matrix, ranking: TokenRanking, start: in
         information_K = ranking.scores_LK[label, :count]
         scale_K = np.sqrt(information_K / ranking.scores_LK[label, 0])
         columns_NK = sparse.csr_array(words_NC[:, ranking.token_ids_LK[label, :count]])
-        having_label = labels_NL.indices[labels_NL.indptr[label] : labels_NL.indptr[label + 1]]
+        having_label = labels_NL.indices[
+            labels_NL.indptr[label] : labels_NL.indptr[label + 1]
+        ]
         weights.append(scale_K * _ridge(columns_NK, scale_K, having_label, penalty))
     columns = ranking.token_ids_LK[rows]
     row_starts = np.cumsum([0, *ranking.counts[rows]])
@@ -75,16 +93,27 @@ def _solve(words_NC: Matrix, labels_NL: Matrix, ranking: TokenRanking, start: in
     return sparse.csr_array(parts, shape=(len(columns), words_NC.shape[1]))
 
 
-def _ridge(columns_NK: Matrix, scale_K: Floats, having_label: NDArray[np.integer], penalty: float) -> Floats:
+def _ridge(
+    columns_NK: Matrix,
+    scale_K: Floats,
+    having_label: NDArray[np.integer],
+    penalty: float,
+) -> Floats:
     """Regress the label of these documents on scaled columns: u (K,)."""
     gram_KK = np.diag(np.full(len(scale_K), penalty, np.float32))
-    with_words = np.flatnonzero(np.diff(columns_NK.indptr))  # the rows of other documents are empty
+    with_words = np.flatnonzero(
+        np.diff(columns_NK.indptr)
+    )  # the rows of other documents are empty
     for start in range(0, len(with_words), _DOCUMENTS_AT_ONCE):
         block = with_words[start : start + _DOCUMENTS_AT_ONCE]
         block_BK = columns_NK[block].toarray() * scale_K
         gram_KK += block_BK.T @ block_BK
     target_K = np.asarray(columns_NK[having_label].sum(axis=0), np.float32) * scale_K
     try:
-        return linalg.solve(gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False).astype(np.float32)
+        return linalg.solve(
+            gram_KK, target_K, assume_a="pos", overwrite_a=True, check_finite=False
+        ).astype(np.float32)
     except linalg.LinAlgError as error:
-        raise DataError(f"ranked_words: the penalty {penalty} is too small for single precision: raise it") from error
+        raise DataError(
+            f"ranked_words: the penalty {penalty} is too small for single precision: raise it"
+        ) from error

@@ -70,10 +70,14 @@ class Regrouping:
         order = np.argsort(places, kind="stable")
         places = places[order]
         values = entries.data[remains_E][order]
-        starts = np.flatnonzero(np.diff(places, prepend=-1))  # where the values of another place begin
+        starts = np.flatnonzero(
+            np.diff(places, prepend=-1)
+        )  # where the values of another place begin
         coordinates = (places[starts] // len(self), places[starts] % len(self))
         shape = (int(matrix.shape[0]), len(self))
-        return sparse.csr_array((combine.reduceat(values, starts), coordinates), shape=shape)
+        return sparse.csr_array(
+            (combine.reduceat(values, starts), coordinates), shape=shape
+        )
 
     def summed(self, counts_L: NDArray[np.int64]) -> NDArray[np.int64]:
         """Convert counts to (M,); those of merged labels are added."""

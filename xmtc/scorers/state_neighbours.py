@@ -17,7 +17,14 @@ from xmtc.data.tensor_files import read_fields
 from xmtc.errors import DataError
 from xmtc.scorers.base import Features, Training
 from xmtc.scorers.config import StateNeighboursConfig
-from xmtc.scorers.vectors import centred_index, check_index, nearest, read_index, unit_rows, write_index
+from xmtc.scorers.vectors import (
+    centred_index,
+    check_index,
+    nearest,
+    read_index,
+    unit_rows,
+    write_index,
+)
 from xmtc.scorers.votes import Votes
 
 _SHARPNESS = 20.0
@@ -47,8 +54,14 @@ class StateNeighbours(Votes):
     def fit(cls, training: Training, settings: StateNeighboursConfig) -> Self:
         states_ND = training.features.states_ND
         if states_ND is None:
-            raise DataError("state_neighbours needs pooled states, but there are none: leave it out")
-        return cls(training.labels_NL.astype(np.float32), settings.neighbours, *centred_index(states_ND))
+            raise DataError(
+                "state_neighbours needs pooled states, but there are none: leave it out"
+            )
+        return cls(
+            training.labels_NL.astype(np.float32),
+            settings.neighbours,
+            *centred_index(states_ND),
+        )
 
     @override
     def nearest(self, features: Features) -> tuple[NDArray[np.int64], Floats]:
@@ -74,5 +87,7 @@ class StateNeighbours(Votes):
     @override
     def load(cls, folder: Path) -> Self:
         scorer = read_fields(folder / cls.FILE, cls, index=read_index(folder / _INDEX))
-        check_index(folder / _INDEX, scorer.index, scorer.labels_NL.shape[0], len(scorer.mean_D))
+        check_index(
+            folder / _INDEX, scorer.index, scorer.labels_NL.shape[0], len(scorer.mean_D)
+        )
         return scorer

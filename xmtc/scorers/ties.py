@@ -18,7 +18,11 @@ EQUAL = 1e-5
 
 
 def first_of_each(
-    query_P: NDArray[np.integer], id_P: NDArray[np.integer], similarity_P: NDArray[np.floating], queries: int, k: int
+    query_P: NDArray[np.integer],
+    id_P: NDArray[np.integer],
+    similarity_P: NDArray[np.floating],
+    queries: int,
+    k: int,
 ) -> tuple[NDArray[np.int64], Floats]:
     """Choose each query's k most similar candidates; of equally similar ones, those with the lower ids.
 
@@ -38,7 +42,9 @@ def first_of_each(
     similarity_P = similarity_P[order_P]
     # A new level begins with each query, and where a similarity is clearly lower than the one before.
     begins_P = np.ones(len(query_P), np.bool_)
-    begins_P[1:] = (query_P[1:] != query_P[:-1]) | (similarity_P[:-1] - similarity_P[1:] >= EQUAL)
+    begins_P[1:] = (query_P[1:] != query_P[:-1]) | (
+        similarity_P[:-1] - similarity_P[1:] >= EQUAL
+    )
     level_P = np.cumsum(begins_P)
     order_P = np.lexsort((id_P, level_P))
     starts_B = np.searchsorted(query_P, np.arange(queries))

@@ -25,7 +25,15 @@ from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.tensor_files import read_tensors, write_tensors
 from xmtc.errors import CheckpointError, ConfigError, TrainingError
 from xmtc.files import reading
-from xmtc.scorers.base import Features, LabelNames, Scorer, SparseScored, Training, field_weights, with_empty_columns
+from xmtc.scorers.base import (
+    Features,
+    LabelNames,
+    Scorer,
+    SparseScored,
+    Training,
+    field_weights,
+    with_empty_columns,
+)
 from xmtc.scorers.config import TreeConfig
 from xmtc.scorers.regrouping import Regrouping
 
@@ -74,20 +82,33 @@ class Tree(Scorer):
         """
         omikuji = _omikuji()
         parameters = omikuji.Model.default_hyper_param()
-        for key, value in {**_SHAPES[settings.shape], "n_trees": settings.trees}.items():
+        for key, value in {
+            **_SHAPES[settings.shape],
+            "n_trees": settings.trees,
+        }.items():
             setattr(parameters, key, value)
         words, labels_NL = training.features.words, training.labels_NL
         fields_F = field_weights(settings.fields, settings.kind, words.vocabulary)
         words_NC = _with_bare(words.apart(fields_F))
         with tempfile.NamedTemporaryFile(suffix=".txt") as file, _quiet():
-            file.write(f"{len(training)} {words_NC.shape[1]} {labels_NL.shape[1]}\n".encode())
-            dump_svmlight_file(_narrow(words_NC), _narrow(labels_NL), file, zero_based=True, multilabel=True)
+            file.write(
+                f"{len(training)} {words_NC.shape[1]} {labels_NL.shape[1]}\n".encode()
+            )
+            dump_svmlight_file(
+                _narrow(words_NC),
+                _narrow(labels_NL),
+                file,
+                zero_based=True,
+                multilabel=True,
+            )
             file.flush()
             try:
                 model = omikuji.Model.train_on_data(file.name, parameters, cpu_count())
             except RuntimeError as error:
                 reason = str(error).splitlines()[0][:200]
-                raise TrainingError(f"the scorer `tree`: omikuji cannot train ({reason}); leave it out") from error
+                raise TrainingError(
+                    f"the scorer `tree`: omikuji cannot train ({reason}); leave it out"
+                ) from error
         return cls(model, int(labels_NL.shape[1]), fields_F)
 
     @override
@@ -98,7 +119,9 @@ class Tree(Scorer):
         values_of_rows: list[float] = []
         starts = [0]
         for row in range(len(features)):
-            for label, value in self.model.predict(_pairs(words_NC, row), beam_size=_BEAM, top_k=_FOUND):
+            for label, value in self.model.predict(
+                _pairs(words_NC, row), beam_size=_BEAM, top_k=_FOUND
+            ):
                 columns_of_rows.append(label)
                 values_of_rows.append(value)
             starts.append(len(columns_of_rows))
@@ -106,11 +129,15 @@ class Tree(Scorer):
         values = np.array(values_of_rows, np.float32)
         shape = (len(features), len(self.new_ids) or self.size)
         if len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]:
-            raise CheckpointError("the scorer `tree`: its trees have other labels; export the model again")
+            raise CheckpointError(
+                "the scorer `tree`: its trees have other labels; export the model again"
+            )
         scores_NL = sparse.csr_array((values, columns, starts), shape=shape)
         scores_NL.sort_indices()
         if self.new_ids:
-            kept = np.flatnonzero(np.array(self.new_ids) >= 0)  # both ids ascend: removal keeps the order
+            kept = np.flatnonzero(
+                np.array(self.new_ids) >= 0
+            )  # both ids ascend: removal keeps the order
             scores_NL = with_empty_columns(scores_NL[:, kept], self.size - len(kept))
         return SparseScored(scores_NL)
 
@@ -149,14 +176,21 @@ class Tree(Scorer):
         """
         found = read_tensors(folder / cls.FILE, ("labels", "fields"))
         labels, *new_ids = found["labels"].tolist()
-        with reading(folder / _FOLDER, CheckpointError, "copy it again", "missing or damaged"), _quiet():
+        with (
+            reading(
+                folder / _FOLDER, CheckpointError, "copy it again", "missing or damaged"
+            ),
+            _quiet(),
+        ):
             model = _omikuji().Model.load(str(folder / _FOLDER))
         return cls(model, labels, found["fields"], tuple(new_ids))
 
 
 def _with_bare(words_NC: Matrix) -> Matrix:
     """Add a column of documents without a known word: omikuji reads no document without a feature."""
-    bare_N1 = sparse.csr_array((np.diff(words_NC.indptr) == 0).astype(np.float32)[:, None])
+    bare_N1 = sparse.csr_array(
+        (np.diff(words_NC.indptr) == 0).astype(np.float32)[:, None]
+    )
     return sparse.hstack([words_NC, bare_N1], format="csr")
 
 
@@ -168,14 +202,18 @@ def _narrow(matrix: Matrix) -> sparse.csr_matrix:
 
 def _pairs(words_NC: Matrix, row: int) -> list[tuple[int, float]]:
     part = slice(words_NC.indptr[row], words_NC.indptr[row + 1])
-    return list(zip(words_NC.indices[part].tolist(), words_NC.data[part].tolist(), strict=True))
+    return list(
+        zip(words_NC.indices[part].tolist(), words_NC.data[part].tolist(), strict=True)
+    )
 
 
 def _omikuji() -> Any:
     try:
         import omikuji
     except ImportError as error:
-        raise ConfigError("the scorer `tree` needs omikuji: pip install 'xmtc[trees]'") from error
+        raise ConfigError(
+            "the scorer `tree` needs omikuji: pip install 'xmtc[trees]'"
+        ) from error
     return omikuji
 
 

@@ -28,7 +28,9 @@ _FLAT_HEADER = struct.Struct("<4siqqqBiQ")
 _FLAT = b"IxFI"
 _LISTS = (b"IwFl", b"IwSq")
 _UNTYPED: Any = faiss  # its stubs do not know the class
-_UNTYPED.cvar.distance_compute_blas_threshold = 1  # products of matrices also for few queries: a third of the time
+_UNTYPED.cvar.distance_compute_blas_threshold = (
+    1  # products of matrices also for few queries: a third of the time
+)
 
 
 def centred_index(vectors_ND: NDArray[np.floating]) -> tuple[Any, Floats]:
@@ -51,7 +53,9 @@ def index_of(vectors_ND: Floats) -> Any:
         index: Any = faiss.IndexFlatIP(width)
     else:
         lists = max(1, min(round(4 * number**0.5), number // _VECTORS_A_LIST))
-        index = faiss.index_factory(width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(
+            width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT
+        )
         step = max(1, number // (_VECTORS_A_LIST * index.nlist))
         index.train(np.ascontiguousarray(vectors_ND[::step]))
     index.add(vectors_ND)
@@ -66,7 +70,9 @@ def nearest(index: Any, queries_BD: Floats, k: int) -> tuple[NDArray[np.int64], 
     """
     parameters = None
     if isinstance(index, faiss.IndexIVF):
-        parameters = _UNTYPED.SearchParametersIVF(nprobe=min(LISTS_SEARCHED, index.nlist))
+        parameters = _UNTYPED.SearchParametersIVF(
+            nprobe=min(LISTS_SEARCHED, index.nlist)
+        )
     k = min(k, index.ntotal)
     searched = min(k + _MORE, index.ntotal)
     products_BS, rows_BS = index.search(queries_BD, searched, params=parameters)
@@ -74,7 +80,9 @@ def nearest(index: Any, queries_BD: Floats, k: int) -> tuple[NDArray[np.int64], 
         searched = min(4 * searched, index.ntotal)
         products_BS, rows_BS = index.search(queries_BD, searched, params=parameters)
     if rows_BS.max(initial=-1) >= index.ntotal:
-        raise CheckpointError(f"an index of {index.ntotal} vectors gives row {rows_BS.max()}; {COPY}")
+        raise CheckpointError(
+            f"an index of {index.ntotal} vectors gives row {rows_BS.max()}; {COPY}"
+        )
     query_P, place_P = np.nonzero(rows_BS >= 0)
     at = query_P, place_P
     return first_of_each(query_P, rows_BS[at], products_BS[at], len(queries_BD), k)
@@ -83,12 +91,17 @@ def nearest(index: Any, queries_BD: Floats, k: int) -> tuple[NDArray[np.int64], 
 def _may_go_on(rows_BS: NDArray[np.int64], products_BS: Floats, k: int) -> bool:
     """Whether the last vector found for a query is about as near as the last one wanted, so that others may be, too."""
     full_B = rows_BS[:, -1] >= 0
-    return bool((full_B & (products_BS[:, k - 1] - products_BS[:, -1] < 2 * EQUAL)).any())
+    return bool(
+        (full_B & (products_BS[:, k - 1] - products_BS[:, -1] < 2 * EQUAL)).any()
+    )
 
 
 def vectors_at(index: Any, rows: NDArray[np.int64]) -> Floats:
     """Return some of the vectors (N, D)."""
-    if isinstance(index, faiss.IndexIVF) and index.direct_map.type == _UNTYPED.DirectMap.NoMap:
+    if (
+        isinstance(index, faiss.IndexIVF)
+        and index.direct_map.type == _UNTYPED.DirectMap.NoMap
+    ):
         index.make_direct_map()
     return index.reconstruct_batch(rows)
 
@@ -104,7 +117,11 @@ def _check_header(path: Path) -> None:
     _, width, number, _, _, trained, metric, values = _FLAT_HEADER.unpack(header)
     whole = path.stat().st_size == _FLAT_HEADER.size + 4 * values
     if not (
-        whole and trained == 1 and metric == faiss.METRIC_INNER_PRODUCT and number >= 0 and values == width * number
+        whole
+        and trained == 1
+        and metric == faiss.METRIC_INNER_PRODUCT
+        and number >= 0
+        and values == width * number
     ):
         raise ValueError("its sizes do not fit each other")
 
@@ -119,7 +136,9 @@ def write_index(path: Path, index: Any) -> None:
         with replacing_file(path) as partial:
             faiss.write_index(index, str(partial))
     except RuntimeError as error:
-        raise StorageError(f"{path}: cannot be written: {error}; free disk space, or choose another folder") from error
+        raise StorageError(
+            f"{path}: cannot be written: {error}; free disk space, or choose another folder"
+        ) from error
 
 
 def check_index(path: Path, index: Any, number: int, width: int) -> None:

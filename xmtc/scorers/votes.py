@@ -16,7 +16,14 @@ from scipy import sparse
 from typing_extensions import override
 
 from xmtc.data.arrays import Floats, Matrix
-from xmtc.scorers.base import Contribution, Features, LabelNames, Scorer, SparseScored, with_empty_columns
+from xmtc.scorers.base import (
+    Contribution,
+    Features,
+    LabelNames,
+    Scorer,
+    SparseScored,
+    with_empty_columns,
+)
 from xmtc.scorers.regrouping import Regrouping
 
 
@@ -48,7 +55,9 @@ class Votes(Scorer):
     @property
     @override
     def train_counts(self) -> NDArray[np.int64]:
-        return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(np.int64)
+        return np.bincount(self.labels_NL.indices, minlength=self.labels).astype(
+            np.int64
+        )
 
     @override
     def score(self, features: Features) -> SparseScored:
@@ -57,20 +66,29 @@ class Votes(Scorer):
         queries, places = np.nonzero(shares_BK)
         coordinates = (queries, voters_BK[queries, places])
         shape = (len(voters_BK), int(self.labels_NL.shape[0]))
-        voters_BN = sparse.csr_array((shares_BK[queries, places], coordinates), shape=shape)
+        voters_BN = sparse.csr_array(
+            (shares_BK[queries, places], coordinates), shape=shape
+        )
         scores_BL = sparse.csr_array(voters_BN @ self.labels_NL)
         scores_BL.sort_indices()
         return SparseScored(scores_BL)
 
     @override
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+    def contributions(
+        self, features: Features, labels: Sequence[int]
+    ) -> list[list[Contribution]]:
         """Finds the neighbours that have a label, and the share of each in the votes."""
         (voters_K,), (shares_K,) = self._voters(features)
         has_label_KS = self.labels_NL[voters_K][:, labels].toarray() != 0
         reasons = []
         for has_label_K in has_label_KS.T:
             places = np.flatnonzero(has_label_K & (shares_K > 0))
-            reasons.append([Contribution("document", int(voters_K[at]), float(shares_K[at])) for at in places])
+            reasons.append(
+                [
+                    Contribution("document", int(voters_K[at]), float(shares_K[at]))
+                    for at in places
+                ]
+            )
         return reasons
 
     def _voters(self, features: Features) -> tuple[NDArray[np.int64], Floats]:

@@ -52,8 +52,15 @@ class WordNeighbours(Votes):
     @override
     def fit(cls, training: Training, settings: WordNeighboursConfig) -> Self:
         words = training.features.words
-        fields_F = field_weights(settings.fields, settings.kind, words.vocabulary, category=0)
-        return cls(training.labels_NL.astype(np.float32), settings.neighbours, words.together(fields_F), fields_F)
+        fields_F = field_weights(
+            settings.fields, settings.kind, words.vocabulary, category=0
+        )
+        return cls(
+            training.labels_NL.astype(np.float32),
+            settings.neighbours,
+            words.together(fields_F),
+            fields_F,
+        )
 
     @cached_property
     def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Matrix]:
@@ -78,7 +85,10 @@ class WordNeighbours(Votes):
         return first_of_each(query_P, document_P, cosine_P, len(rough_BN), k)
 
     def _cosines(
-        self, words_BV: Matrix, query_P: NDArray[np.integer], document_P: NDArray[np.integer]
+        self,
+        words_BV: Matrix,
+        query_P: NDArray[np.integer],
+        document_P: NDArray[np.integer],
     ) -> NDArray[np.float64]:
         """Compute cosines of pairs, each alone and in the order of its terms, so that no other pair changes a bit."""
         cosine_P = np.empty(len(query_P))

@@ -15,7 +15,15 @@ from xmtc.data.array_contract import Array, Arrays, SparseMatrix
 from xmtc.data.arrays import Floats, Matrix
 from xmtc.data.words import Words
 from xmtc.distributed.collectives import all_gather_object
-from xmtc.scorers.base import Contribution, Features, LabelNames, Scored, Scorer, SparseScored, with_empty_columns
+from xmtc.scorers.base import (
+    Contribution,
+    Features,
+    LabelNames,
+    Scored,
+    Scorer,
+    SparseScored,
+    with_empty_columns,
+)
 from xmtc.scorers.regrouping import Regrouping
 
 
@@ -66,15 +74,28 @@ class WordWeights(Scorer):
         return SparseScored(self.products(features))
 
     @override
-    def contributions(self, features: Features, labels: Sequence[int]) -> list[list[Contribution]]:
+    def contributions(
+        self, features: Features, labels: Sequence[int]
+    ) -> list[list[Contribution]]:
         values_1C = self.values(features.words)
         # A slice of these rows is cheap; a slice of the labels' columns would read all weights.
-        weights_TS = self.weights_WL[values_1C.indices % self.weights_WL.shape[0]][:, labels].toarray()
+        weights_TS = self.weights_WL[values_1C.indices % self.weights_WL.shape[0]][
+            :, labels
+        ].toarray()
         reasons = []
         for weights_T in weights_TS.T:
             shares_T = values_1C.data * weights_T
-            greatest = np.argsort(-np.abs(shares_T), kind="stable")[: np.count_nonzero(shares_T)]
-            reasons.append([Contribution("term", int(values_1C.indices[at]), float(shares_T[at])) for at in greatest])
+            greatest = np.argsort(-np.abs(shares_T), kind="stable")[
+                : np.count_nonzero(shares_T)
+            ]
+            reasons.append(
+                [
+                    Contribution(
+                        "term", int(values_1C.indices[at]), float(shares_T[at])
+                    )
+                    for at in greatest
+                ]
+            )
         return reasons
 
     @override

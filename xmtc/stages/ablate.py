@@ -82,7 +82,9 @@ def configuration_of(run: Path) -> RunConfig:
     """
     files = RunDirectory(run)
     if not files.metrics("dev").is_file() or not files.config.is_file():
-        raise DataError(f"{run}: no finished run there (config.yaml and eval/dev/metrics.json); train it to the end")
+        raise DataError(
+            f"{run}: no finished run there (config.yaml and eval/dev/metrics.json); train it to the end"
+        )
     here = [
         f"name={json.dumps(run.resolve().name)}",
         f"track.directory={json.dumps(str(run.resolve().parent))}",
@@ -104,7 +106,9 @@ def ablate(config: RunConfig, paths: RunPaths) -> AblationResult:
     """
     count = len(config.model.scorers) + config.model.head.scores
     if not config.model.scorers or count < 2:
-        raise ConfigError(f"{paths.root}: a model of one scorer has none that could be left out")
+        raise ConfigError(
+            f"{paths.root}: a model of one scorer has none that could be left out"
+        )
     worker = build_worker(config, paths, split=False)
     with denormals_as_zero():
         load_model(worker)
@@ -120,7 +124,9 @@ class _Measuring:
     def __init__(self, worker: Worker, ablation: Ablation) -> None:
         self._worker = worker
         self._ablation = ablation
-        self._metrics = _COMPARED_ONE_LABEL if worker.config.data.one_label else _COMPARED
+        self._metrics = (
+            _COMPARED_ONE_LABEL if worker.config.data.one_label else _COMPARED
+        )
         self._fused = self._evaluation(ablation.fusion_of(ablation.ensemble.names))
 
     def result(self) -> AblationResult:
@@ -130,15 +136,25 @@ class _Measuring:
         arms = ablation.left_out()
         contributions = []
         without: dict[str, Any] = {}
-        with self._worker.progress.task("leave out scorers", len(arms), "fusions") as task:
-            for name, evaluation in zip(arms, self._evaluations(list(arms.values())), strict=True):
-                contributions.append(self._contribution(name, evaluation, costs.get(name)))
+        with self._worker.progress.task(
+            "leave out scorers", len(arms), "fusions"
+        ) as task:
+            for name, evaluation in zip(
+                arms, self._evaluations(list(arms.values())), strict=True
+            ):
+                contributions.append(
+                    self._contribution(name, evaluation, costs.get(name))
+                )
                 without[name] = shown_metrics(evaluation.metrics)
                 task.advance(1)
         self._write(without)
-        contributions.sort(key=lambda contribution: contribution.adds[self._metrics[0]], reverse=True)
+        contributions.sort(
+            key=lambda contribution: contribution.adds[self._metrics[0]], reverse=True
+        )
         left_out, together = self._leave_out_together(contributions, costs)
-        return AblationResult(contributions, costs.get(ENCODER), left_out, together, self._metrics)
+        return AblationResult(
+            contributions, costs.get(ENCODER), left_out, together, self._metrics
+        )
 
     def _leave_out_together(
         self, contributions: Sequence[Contribution], costs: Mapping[str, float]
@@ -151,15 +167,21 @@ class _Measuring:
                 candidates.append(contribution.name)
         candidates = candidates[: len(names) - 1]
         while candidates:
-            arm = self._ablation.fusion_of([name for name in names if name not in candidates])
+            arm = self._ablation.fusion_of(
+                [name for name in names if name not in candidates]
+            )
             total = sum(costs.get(name, 0.0) for name in candidates)
-            together = self._contribution(" and ".join(candidates), self._evaluation(arm), total)
+            together = self._contribution(
+                " and ".join(candidates), self._evaluation(arm), total
+            )
             if together.adds_nothing:
                 return candidates, together
             candidates.pop()
         return [], None
 
-    def _contribution(self, name: str, without: Evaluation, milliseconds: float | None) -> Contribution:
+    def _contribution(
+        self, name: str, without: Evaluation, milliseconds: float | None
+    ) -> Contribution:
         """Compare the fusion of all scorers with one without some."""
         assert self._fused.replicates is not None, "resamples were drawn"
         assert without.replicates is not None, "resamples were drawn"
@@ -167,7 +189,9 @@ class _Measuring:
         intervals = {}
         for metric in self._metrics:
             adds[metric] = self._fused.metrics[metric] - without.metrics[metric]
-            intervals[metric] = paired_difference(self._fused.replicates, without.replicates, metric)
+            intervals[metric] = paired_difference(
+                self._fused.replicates, without.replicates, metric
+            )
         return Contribution(name, adds, intervals, milliseconds)
 
     def _evaluation(self, arm: Arm) -> Evaluation:
@@ -181,13 +205,24 @@ class _Measuring:
         gold_NL = worker.dev.label_matrix()
         evaluations = []
         for logits_NK in self._ablation.cross_fit.logits(arms):
-            best = self._ablation.candidates(logits_NK).top(worker.config.evaluate.top_k)
-            evaluations.append(quick_evaluation(worker, best, gold_NL, calibrated=True, resamples=_RESAMPLES))
+            best = self._ablation.candidates(logits_NK).top(
+                worker.config.evaluate.top_k
+            )
+            evaluations.append(
+                quick_evaluation(
+                    worker, best, gold_NL, calibrated=True, resamples=_RESAMPLES
+                )
+            )
         return evaluations
 
     def _write(self, without: Mapping[str, Any]) -> None:
         """Add the fusions without each scorer to what the report shows."""
         path = self._worker.paths.evaluation("dev") / layout.SCORERS
         content = read_json(path) if path.is_file() else {}
-        fused = {"names": self._ablation.ensemble.names, "fused": shown_metrics(self._fused.metrics)}
-        write_json(path, {"alone": {}} | content | fused | {"without": without}, indent=2)
+        fused = {
+            "names": self._ablation.ensemble.names,
+            "fused": shown_metrics(self._fused.metrics),
+        }
+        write_json(
+            path, {"alone": {}} | content | fused | {"without": without}, indent=2
+        )

@@ -23,21 +23,45 @@ def print_ablation(config: RunConfig, result: AblationResult) -> None:
         config: configuration of the run.
         result: what was measured.
     """
-    columns = ["scorer", *(f"adds {_TITLES[metric]}, points" for metric in result.metrics), "ms per document"]
+    columns = [
+        "scorer",
+        *(f"adds {_TITLES[metric]}, points" for metric in result.metrics),
+        "ms per document",
+    ]
     rows = [_row(contribution, result.metrics) for contribution in result.contributions]
     caption = "on dev, with 95 % bootstrap intervals of paired differences"
-    Console().print(terminal_table(columns, rows, right=columns[1:], title="What each scorer adds", caption=caption))
+    Console().print(
+        terminal_table(
+            columns,
+            rows,
+            right=columns[1:],
+            title="What each scorer adds",
+            caption=caption,
+        )
+    )
     if result.encoder_ms is not None:
-        print(f"encoding takes {result.encoder_ms:.2f} ms of a document, once for the head and all scorers of states")
+        print(
+            f"encoding takes {result.encoder_ms:.2f} ms of a document, once for the head and all scorers of states"
+        )
     if result.together is None:
-        print("every scorer adds something, or stands in for another that would: leave none out")
+        print(
+            "every scorer adds something, or stands in for another that would: leave none out"
+        )
         return
-    changes = " and ".join(_change(result.together, metric) for metric in result.metrics)
-    print(f"without {result.together.name}, the others lose nothing that dev would show: {changes}")
-    print(f"that saves {result.together.milliseconds or 0:.2f} ms of a document. The configuration without:")
+    changes = " and ".join(
+        _change(result.together, metric) for metric in result.metrics
+    )
+    print(
+        f"without {result.together.name}, the others lose nothing that dev would show: {changes}"
+    )
+    print(
+        f"that saves {result.together.milliseconds or 0:.2f} ms of a document. The configuration without:"
+    )
     print(configuration_without(config, result.left_out))
     if HEAD in result.left_out:
-        print("(without a head nothing trains: leave the sections plant and finetune out, too)")
+        print(
+            "(without a head nothing trains: leave the sections plant and finetune out, too)"
+        )
 
 
 def _row(contribution: Contribution, metrics: Sequence[str]) -> list[str]:
@@ -46,7 +70,9 @@ def _row(contribution: Contribution, metrics: Sequence[str]) -> list[str]:
     for metric in metrics:
         interval = contribution.intervals[metric]
         points = 100 * contribution.adds[metric]
-        cells.append(f"{points:+.2f} [{100 * interval.low:+.2f}, {100 * interval.high:+.2f}]")
+        cells.append(
+            f"{points:+.2f} [{100 * interval.low:+.2f}, {100 * interval.high:+.2f}]"
+        )
     cost = contribution.milliseconds
     return [*cells, "–" if cost is None else f"{cost:.2f}"]
 
@@ -63,13 +89,17 @@ def _change(together: Contribution, metric: str) -> str:
 def configuration_without(config: RunConfig, left_out: Sequence[str]) -> str:
     """Write the `model` section's keys that leave scorers out, as YAML."""
     scorers = []
-    for name, settings in zip(names_of(config.model.scorers), config.model.scorers, strict=True):
+    for name, settings in zip(
+        names_of(config.model.scorers), config.model.scorers, strict=True
+    ):
         if name not in left_out:
             scorers.append(_beyond_defaults(settings))
     model: dict[str, Any] = {"scorers": scorers}
     if HEAD in left_out:
         model["head"] = {"kind": "none"}
-    return yaml.safe_dump({"model": model}, sort_keys=False, default_flow_style=None, width=110).rstrip()
+    return yaml.safe_dump(
+        {"model": model}, sort_keys=False, default_flow_style=None, width=110
+    ).rstrip()
 
 
 def _beyond_defaults(settings: Any) -> dict[str, Any]:

@@ -42,7 +42,9 @@ class Ablation:
 
     def candidates(self, logits_NK: NDArray[np.float64]) -> SparsePredictions:
         """Return what the logits give."""
-        return candidates_of(self.cross_fit.pairs, logits_NK, exclusive=self.worker.config.data.one_label)
+        return candidates_of(
+            self.cross_fit.pairs, logits_NK, exclusive=self.worker.config.data.one_label
+        )
 
     def write(self, logits_NK: NDArray[np.float64]) -> None:
         """Print the metrics of all scorers, and write JSON: metrics of all (`fused`), and of each alone (`alone`).
@@ -55,16 +57,24 @@ class Ablation:
         """
         names = self.ensemble.names
         fused = self.measured(self.candidates(logits_NK))
-        shown = ", ".join(f"{metric} {fused[metric]:.3f}" for metric in METRICS if metric in fused)
+        shown = ", ".join(
+            f"{metric} {fused[metric]:.3f}" for metric in METRICS if metric in fused
+        )
         print_line(f"dev, all scorers: {shown}")
         arms = [self.alone(name) for name in names]
         alone: dict[str, Any] = {}
-        with self.worker.progress.task("each scorer alone", len(arms), "fusions") as task:
-            for name, logits_of_one_NK in zip(names, self.cross_fit.logits(arms), strict=True):
+        with self.worker.progress.task(
+            "each scorer alone", len(arms), "fusions"
+        ) as task:
+            for name, logits_of_one_NK in zip(
+                names, self.cross_fit.logits(arms), strict=True
+            ):
                 alone[name] = self.measured(self.candidates(logits_of_one_NK))
                 task.advance(1)
         content = {"names": names, "fused": fused, "alone": alone}
-        write_json(self.worker.paths.evaluation("dev") / layout.SCORERS, content, indent=2)
+        write_json(
+            self.worker.paths.evaluation("dev") / layout.SCORERS, content, indent=2
+        )
 
     def alone(self, name: str) -> Arm:
         """Return the fusion that only calibrates one scorer."""
@@ -90,20 +100,28 @@ class Ablation:
         assert self.ensemble.fusion is not None, "the fusion is not fitted"
         return self.ensemble.fusion.combination.kind
 
-    def _arm(self, kind: CombinationKind, names: Sequence[str], *, co_occurrence: bool) -> Arm:
+    def _arm(
+        self, kind: CombinationKind, names: Sequence[str], *, co_occurrence: bool
+    ) -> Arm:
         config = self.ensemble.config
-        config = replace(config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence)
+        config = replace(
+            config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence
+        )
         places = [self.ensemble.names.index(name) for name in names]
         return Arm(names, places, config)
 
     def measured(self, candidates: SparsePredictions) -> dict[str, Any]:
         """Return the metrics of dev that the report shows of a fusion."""
         best = candidates.top(self.worker.config.evaluate.top_k)
-        metrics = quick_metrics(self.worker, best, self.worker.dev.label_matrix(), calibrated=True)
+        metrics = quick_metrics(
+            self.worker, best, self.worker.dev.label_matrix(), calibrated=True
+        )
         return shown_metrics(metrics)
 
 
 def shown_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Select the metrics of a fusion that the report shows, with macro-F1 of each bin of labels."""
     shown = {name: metrics[name] for name in METRICS if metrics.get(name) is not None}
-    return shown | {"bins": {name: values["macro_f1"] for name, values in metrics["bins"].items()}}
+    return shown | {
+        "bins": {name: values["macro_f1"] for name, values in metrics["bins"].items()}
+    }

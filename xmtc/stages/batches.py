@@ -24,13 +24,21 @@ class CorpusBatches:
         hidden: caches of the untrained encoder's outputs.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, overlap: int, seed: int, hidden: HiddenStates) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        overlap: int,
+        seed: int,
+        hidden: HiddenStates,
+    ) -> None:
         self.tokenizer = tokenizer
         self.overlap = overlap
         self.seed = seed
         self.hidden = hidden
 
-    def collator(self, split: Split, *, cached: bool = False, crop: int | None = None) -> Collator:
+    def collator(
+        self, split: Split, *, cached: bool = False, crop: int | None = None
+    ) -> Collator:
         """Make the collator of a split; with `cached`, batches contain cached outputs of the untrained encoder.
 
         With `crop`, they contain random spans of at most so many tokens.
@@ -38,13 +46,24 @@ class CorpusBatches:
         Collective with `cached`.
         """
         window = self.hidden.classifier.encoder.window
-        collate = partial(Collator, split, self.tokenizer, window=window, overlap=self.overlap, crop=crop)
+        collate = partial(
+            Collator,
+            split,
+            self.tokenizer,
+            window=window,
+            overlap=self.overlap,
+            crop=crop,
+        )
         if not cached:
             return collate()
         return self.hidden.collator(split, collate, self.share(split, ENCODE_TOKENS))
 
     def share(
-        self, split: Split, tokens: int, documents: int | None = None, most: int | None = None
+        self,
+        split: Split,
+        tokens: int,
+        documents: int | None = None,
+        most: int | None = None,
     ) -> Sequence[MicroBatch]:
         """Return this rank's share of a pass over a split, equally many on every rank.
 
@@ -59,7 +78,9 @@ class CorpusBatches:
         lengths_N = split.lengths
         rows = np.arange(len(lengths_N))
         if documents is not None and documents < len(rows):
-            rows = np.sort(np.random.default_rng(self.seed).permutation(len(rows))[:documents])
+            rows = np.sort(
+                np.random.default_rng(self.seed).permutation(len(rows))[:documents]
+            )
         most = most or len(rows)
         parts = []
         for places in evaluation_batches(lengths_N[rows], tokens):
@@ -68,7 +89,10 @@ class CorpusBatches:
                 parts.append(rows_of_batch[start : start + most])
         rank = self.hidden.strategy.rank
         world = self.hidden.strategy.world_size
-        batches = [MicroBatch(part, np.ones(len(part), np.float32)) for part in parts[rank::world]]
+        batches = [
+            MicroBatch(part, np.ones(len(part), np.float32))
+            for part in parts[rank::world]
+        ]
         most_of_a_rank = math.ceil(len(parts) / world)
         if len(batches) < most_of_a_rank:
             batches.append(MicroBatch(parts[0], np.zeros(len(parts[0]), np.float32)))
@@ -98,7 +122,11 @@ class CorpusBatches:
         micro_batches = self.share(split, tokens, documents)[skip:]
         device = self.hidden.strategy.device
         total = sum(len(micro_batch.documents) for micro_batch in micro_batches)
-        with self.hidden.progress.task(title, total=total) if title else nullcontext() as task:
+        with (
+            self.hidden.progress.task(title, total=total)
+            if title
+            else nullcontext() as task
+        ):
             for micro_batch in micro_batches:
                 yield micro_batch, collate(micro_batch).to(device)
                 if task is not None:

@@ -32,7 +32,9 @@ _BATCH = 256
 """Texts that the previous model labels at once."""
 
 
-def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpus) -> None:
+def compare_with_initial_model(
+    config: RunConfig, paths: RunPaths, corpus: Corpus
+) -> None:
     """Evaluate both models on the same documents and labels, for the report; do nothing without `init_from`.
 
     The documents are those of each evaluated split, except training documents of the previous model, if they are known:
@@ -43,7 +45,11 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
         DataError: a document of the split is no longer in the source, or has another text.
     """
     compared = paths.against_initial_model("after").evaluated()
-    names = [name for name in paths.evaluated() if name in corpus.splits and name not in compared]
+    names = [
+        name
+        for name in paths.evaluated()
+        if name in corpus.splits and name not in compared
+    ]
     if paths.initial_model is None or not names:
         return
     model = Model.from_pretrained(paths.initial_model)
@@ -53,22 +59,42 @@ def compare_with_initial_model(config: RunConfig, paths: RunPaths, corpus: Corpu
 
 
 def _compare_split(
-    config: RunConfig, paths: RunPaths, corpus: Corpus, model: Model, known_L: NDArray[np.bool_], split: Split
+    config: RunConfig,
+    paths: RunPaths,
+    corpus: Corpus,
+    model: Model,
+    known_L: NDArray[np.bool_],
+    split: Split,
 ) -> None:
     """Evaluate both models on one split, and write both evaluations."""
-    learnt = set() if model.scorer.ensemble is None else set(model.scorer.ensemble.doc_ids)
-    rows_N = _rows(split, learnt, known_L, single=corpus.manifest.task == "single_label")
+    learnt = (
+        set() if model.scorer.ensemble is None else set(model.scorer.ensemble.doc_ids)
+    )
+    rows_N = _rows(
+        split, learnt, known_L, single=corpus.manifest.task == "single_label"
+    )
     if not len(rows_N):
-        print_line(f"init_from: no document of {split.name} is left for comparing the models")
+        print_line(
+            f"init_from: no document of {split.name} is left for comparing the models"
+        )
         return
     doc_ids = split.doc_ids()
-    before = _predicted(model, config, corpus.labels, known_L, split.text_hashes()[rows_N])
-    stored = read_predictions(paths.predictions(split.name), corpus.labels.labels, doc_ids, config.evaluate.top_k)
+    before = _predicted(
+        model, config, corpus.labels, known_L, split.text_hashes()[rows_N]
+    )
+    stored = read_predictions(
+        paths.predictions(split.name),
+        corpus.labels.labels,
+        doc_ids,
+        config.evaluate.top_k,
+    )
     after = stored.take(rows_N).only(known_L)
     gold = split.label_matrix()[rows_N]
     gold.data &= known_L[gold.indices]
     gold.eliminate_zeros()
-    documents = EvaluatedDocuments([doc_ids[row] for row in rows_N], split.lengths[rows_N])
+    documents = EvaluatedDocuments(
+        [doc_ids[row] for row in rows_N], split.lengths[rows_N]
+    )
     old_evaluation, old_decisions = _measure(config, corpus, documents, before, gold)
     new_evaluation, new_decisions = _measure(config, corpus, documents, after, gold)
     new_evaluation.details["flips"] = flips(
@@ -79,11 +105,17 @@ def _compare_split(
         gold,
         judged_N=np.ones(len(rows_N), np.bool_),
     )
-    write_evaluation(paths.against_initial_model("before").evaluation(split.name), old_evaluation)
-    write_evaluation(paths.against_initial_model("after").evaluation(split.name), new_evaluation)
+    write_evaluation(
+        paths.against_initial_model("before").evaluation(split.name), old_evaluation
+    )
+    write_evaluation(
+        paths.against_initial_model("after").evaluation(split.name), new_evaluation
+    )
 
 
-def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool) -> NDArray[np.int64]:
+def _rows(
+    split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single: bool
+) -> NDArray[np.int64]:
     """Select the documents to compare on. If each has exactly one label, both models must know it."""
     if not known_L.any():
         return np.empty(0, np.int64)
@@ -94,13 +126,19 @@ def _rows(split: Split, learnt: set[str], known_L: NDArray[np.bool_], *, single:
 
 
 def _measure(
-    config: RunConfig, corpus: Corpus, documents: EvaluatedDocuments, predictions: SparsePredictions, gold: Gold
+    config: RunConfig,
+    corpus: Corpus,
+    documents: EvaluatedDocuments,
+    predictions: SparsePredictions,
+    gold: Gold,
 ) -> tuple[Evaluation, Decisions]:
     """Compute metrics of predictions, and make decisions, with a decision tuned on the same documents."""
     labels = corpus.labels
     decision = None
     if corpus.manifest.task != "single_label":
-        decision = outcomes_of(predictions, gold).tuned(config.evaluate.decision, labels.train_counts)
+        decision = outcomes_of(predictions, gold).tuned(
+            config.evaluate.decision, labels.train_counts
+        )
     evaluation = evaluate(
         predictions,
         gold,
@@ -110,12 +148,18 @@ def _measure(
         decision=decision,
         documents=documents,
     )
-    chosen_NK = (decision or BEST).chosen(predictions.label_ids_NK, predictions.scores_NK)
+    chosen_NK = (decision or BEST).chosen(
+        predictions.label_ids_NK, predictions.scores_NK
+    )
     return evaluation, (predictions, chosen_NK)
 
 
 def _predicted(
-    model: Model, config: RunConfig, labels: LabelTable, known_L: NDArray[np.bool_], hashes_N: NDArray[np.uint64]
+    model: Model,
+    config: RunConfig,
+    labels: LabelTable,
+    known_L: NDArray[np.bool_],
+    hashes_N: NDArray[np.uint64],
 ) -> SparsePredictions:
     """Predict the labels of documents of the source, by the hashes of their texts."""
     place_of_hash: dict[int, int] = {}
@@ -130,8 +174,12 @@ def _predicted(
             task.advance(len(batch))
 
     with Progress().task("score with the previous model", len(missing)) as task:
-        predictions, _ = decided(model.scorer, texts(task), labels, known_L, config.evaluate.top_k)
-    return predictions.take(np.array([place_of_hash[hash_of_text] for hash_of_text in hashes_N.tolist()]))
+        predictions, _ = decided(
+            model.scorer, texts(task), labels, known_L, config.evaluate.top_k
+        )
+    return predictions.take(
+        np.array([place_of_hash[hash_of_text] for hash_of_text in hashes_N.tolist()])
+    )
 
 
 def _texts(config: RunConfig, missing: set[int]) -> Iterator[tuple[int, str]]:

@@ -36,13 +36,21 @@ def evaluate(worker: Worker) -> None:
     """Score dev and test with the best weights, tune the decision on dev, write metrics and the exported model."""
     trained = load_model(worker)
     scored = predictor(worker)
-    splits = [worker.corpus.split(name) for name in ("dev", "test") if name in worker.corpus.splits]
+    splits = [
+        worker.corpus.split(name)
+        for name in ("dev", "test")
+        if name in worker.corpus.splits
+    ]
     outcomes = None
     metrics: dict[str, dict[str, float]] = {}
     dev = None
-    index_of = cache(_index)  # built once, and if possible after the metrics, which take as much memory as the index
+    index_of = cache(
+        _index
+    )  # built once, and if possible after the metrics, which take as much memory as the index
     for split in splits:
-        predictions, outcomes, metrics[split.name] = _evaluate_split(worker, split, scored, outcomes, index_of)
+        predictions, outcomes, metrics[split.name] = _evaluate_split(
+            worker, split, scored, outcomes, index_of
+        )
         if split is splits[0]:
             dev = predictions
             if isinstance(scored, FusedPredictor) and worker.config.evaluate.fit_on_dev:
@@ -51,7 +59,9 @@ def evaluate(worker: Worker) -> None:
     if index is not None and worker.classifier.labels > 1:
         index.recall = _recall(worker, splits[0], index)
     assert dev is not None, "a corpus has dev documents"
-    write = partial(export, worker, trained, scored.ensemble, outcomes, metrics, dev, index)
+    write = partial(
+        export, worker, trained, scored.ensemble, outcomes, metrics, dev, index
+    )
     run_collectively(write, here=worker.is_first)
 
 
@@ -63,7 +73,9 @@ def load_model(worker: Worker) -> dict[str, Tensor]:
     """
     trained = load_best(worker) if worker.config.model.head.scores else {}
     worker.refresh_labels()
-    if worker.config.model.label_text or (worker.texts and may_name(worker.corpus.labels)):
+    if worker.config.model.label_text or (
+        worker.texts and may_name(worker.corpus.labels)
+    ):
         name_unseen_labels(worker.classifier, worker.corpus.labels, worker.embed)
         for name, table in worker.classifier.head.label_tables().items():
             trained[f"head.{name}"] = table.detach()
@@ -91,11 +103,15 @@ def _evaluate_split(
 ) -> tuple[SparsePredictions, Outcomes | None, dict[str, float]]:
     """Score a split and write its evaluation. Return predictions, outcomes, from here if not given, and metrics."""
     predictions, histogram = scored.predict(split)
-    evaluation, outcomes = measure_split(worker, split, predictions, outcomes, histogram)
+    evaluation, outcomes = measure_split(
+        worker, split, predictions, outcomes, histogram
+    )
     if worker.config.evaluate.shortlist is not None:
         index = index_of(worker)
         if index is not None:
-            evaluation.metrics["shortlist_recall@5"] = _recall(worker, split, index).share
+            evaluation.metrics["shortlist_recall@5"] = _recall(
+                worker, split, index
+            ).share
     write = partial(
         write_evaluation,
         worker.paths.evaluation(split.name),
@@ -119,9 +135,13 @@ def _index(worker: Worker) -> LabelIndex | None:
 
 def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     """Measure how many of the best five labels a shortlist contains, on a sample of the split. Collective."""
-    size = worker.config.evaluate.shortlist or min(RECALL_SHORTLIST, worker.classifier.labels // 2)
+    size = worker.config.evaluate.shortlist or min(
+        RECALL_SHORTLIST, worker.classifier.labels // 2
+    )
     shortlist = ShortlistScores(worker.classifier, size, index)
-    cached = split.name == "dev" and not worker.encoder_use.trains  # fine-tuning has cached dev already
+    cached = (
+        split.name == "dev" and not worker.encoder_use.trains
+    )  # fine-tuning has cached dev already
     own_batches = worker.batches.share(split, RECALL_TOKENS, RECALL_DOCUMENTS)
     own_documents = sum(float(micro_batch.weights.sum()) for micro_batch in own_batches)
     worker.classifier.eval()
@@ -129,4 +149,9 @@ def _recall(worker: Worker, split: Split, index: LabelIndex) -> IndexRecall:
     with worker.strategy.autocast():
         own_recall = shortlist.recall((batch for _, batch in batches), BEST)
     total, count = all_reduce_sum_floats([own_recall * own_documents, own_documents])
-    return IndexRecall(share=min(1.0, total / count), best=min(BEST, size), shortlist=size, documents=int(count))
+    return IndexRecall(
+        share=min(1.0, total / count),
+        best=min(BEST, size),
+        shortlist=size,
+        documents=int(count),
+    )

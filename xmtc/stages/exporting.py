@@ -69,7 +69,16 @@ def export(
     if outcomes is not None:
         decision = outcomes.tuned(config.evaluate.decision, labels.train_counts)
     own = profile(worker, decision, ensemble, dev)
-    parts = ModelParts(info, classifier, worker.tokenizer, labels, decision, outcomes, ensemble, profile=own)
+    parts = ModelParts(
+        info,
+        classifier,
+        worker.tokenizer,
+        labels,
+        decision,
+        outcomes,
+        ensemble,
+        profile=own,
+    )
     backbone = config.model.encoder.backbone
     # A large backbone would be loaded again to answer, while other ranks wait.
     finish = write_answers if backbone is None or backbone.lora is None else None

@@ -27,18 +27,26 @@ def finetune(worker: Worker) -> None:
         init_from_documents(worker)
 
     def evaluate() -> dict[str, float]:
-        return _measure(worker, cached=settings.cache_hidden and not classifier.encoder_trainable)
+        return _measure(
+            worker, cached=settings.cache_hidden and not classifier.encoder_trainable
+        )
 
     phases = [_phase(worker, phase) for phase in settings.phases]
-    objective = FinetuneObjective(classifier, settings, evaluate, worker.shard, worker.texts)
+    objective = FinetuneObjective(
+        classifier, settings, evaluate, worker.shard, worker.texts
+    )
     train(worker, Stage.FINETUNE, objective, phases, settings, settings.metric)
 
 
 def load_best(worker: Worker) -> dict[str, Tensor]:
     """Load the weights of the best epoch into the classifier. Return what was trained, by the classifier's names."""
-    objective = nn.ModuleDict({"classifier": worker.classifier})  # which the file's names begin with
+    objective = nn.ModuleDict(
+        {"classifier": worker.classifier}
+    )  # which the file's names begin with
     trained = load_into(objective, worker.paths.best_of(Stage.FINETUNE))
-    return {name.removeprefix("classifier."): tensor for name, tensor in trained.items()}
+    return {
+        name.removeprefix("classifier."): tensor for name, tensor in trained.items()
+    }
 
 
 def _phase(worker: Worker, phase: PhaseConfig) -> Phase:

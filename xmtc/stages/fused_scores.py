@@ -37,7 +37,9 @@ _LOWEST = -30.0
 def load_ensemble(worker: Worker, *, has_head: bool) -> Ensemble:
     """Load the fitted scorers, without a fusion."""
     model = worker.config.model
-    return Ensemble.load(worker.paths.scorers, model.scorers, model.fusion, has_head=has_head)
+    return Ensemble.load(
+        worker.paths.scorers, model.scorers, model.fusion, has_head=has_head
+    )
 
 
 class FusedPredictor:
@@ -69,7 +71,9 @@ class FusedPredictor:
             candidates = self._fit(pairs)
         else:
             assert self.ensemble.fusion is not None, "dev is predicted first"
-            candidates = self.ensemble.fusion.fuse(pairs, exclusive=config.data.one_label)
+            candidates = self.ensemble.fusion.fuse(
+                pairs, exclusive=config.data.one_label
+            )
         predictions = candidates.top(config.evaluate.top_k)
         return predictions, self._histogram(split, predictions)
 
@@ -84,7 +88,9 @@ class FusedPredictor:
         """Fit the fusion on the pairs of dev. Return what fuses some of the scorers on its halves."""
         gold_NL = self.worker.dev.label_matrix()
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
-        return Ablation(self.worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences))
+        return Ablation(
+            self.worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences)
+        )
 
     def pairs(self, split: Split) -> Pairs:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective.
@@ -96,12 +102,16 @@ class FusedPredictor:
         reads_states = ensemble.has_head or ensemble.needs_states
         cached = self._cached and reads_states and split.name != "test"
         shortlist = shortlist_of(worker) if ensemble.has_head else None
-        fused = FusedScores(worker.classifier, ensemble, split.words, shortlist=shortlist)
+        fused = FusedScores(
+            worker.classifier, ensemble, split.words, shortlist=shortlist
+        )
         tokens = worker.config.finetune.tokens_per_micro_batch
         worker.classifier.eval()
 
         def encoded() -> Iterator[Callable[[], tuple[NDArray[np.int64], Pairs]]]:
-            batches = worker.batches.read(split, tokens, cached=cached, title=f"score {split.name}")
+            batches = worker.batches.read(
+                split, tokens, cached=cached, title=f"score {split.name}"
+            )
             for micro_batch, batch in batches:
                 with torch.inference_mode(), worker.strategy.autocast():
                     features, head = fused.features(batch)
@@ -112,14 +122,19 @@ class FusedPredictor:
         ) -> tuple[NDArray[np.int64], Pairs]:
             return rows, ensemble.pairs(features, head)
 
-        threads = max(1, min(torch.get_num_threads(), _LABELS_AT_ONCE // len(worker.corpus.labels)))
+        threads = max(
+            1,
+            min(torch.get_num_threads(), _LABELS_AT_ONCE // len(worker.corpus.labels)),
+        )
         parts = list(in_threads(encoded(), threads))
         gathered = list(chain.from_iterable(all_gather_object(parts)))
         rows = np.concatenate([documents for documents, _ in gathered])
         _, first = np.unique(rows, return_index=True)  # fillers repeat documents
         return Pairs.concatenate([pairs for _, pairs in gathered]).take(first)
 
-    def _histogram(self, split: Split, predictions: SparsePredictions) -> ScoreHistogram | None:
+    def _histogram(
+        self, split: Split, predictions: SparsePredictions
+    ) -> ScoreHistogram | None:
         """Count all scores; labels that are not candidates share the lowest score."""
         histogram = new_histogram(self.worker)
         if histogram is None:

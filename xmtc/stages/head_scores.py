@@ -43,7 +43,9 @@ class HeadPredictor:
         """Predict a split, and count all scores; dev fits the calibration. Collective."""
         worker = self.worker
         histogram = new_histogram(worker)
-        cached = split.name == "dev" and not worker.encoder_use.trains  # fine-tuning has cached dev already
+        cached = (
+            split.name == "dev" and not worker.encoder_use.trains
+        )  # fine-tuning has cached dev already
         _, predictions = score(worker, split, cached=cached, histogram=histogram)
         if split.name == "dev":
             self._calibrate(predictions)
@@ -58,7 +60,10 @@ class HeadPredictor:
         config = worker.config
         if config.evaluate.calibration and config.data.task == "multi_label":
             worker.classifier.calibration = fit_calibration(
-                predictions, worker.dev.label_matrix(), worker.corpus.labels.train_counts, config.evaluate.bins
+                predictions,
+                worker.dev.label_matrix(),
+                worker.corpus.labels.train_counts,
+                config.evaluate.bins,
             )
 
 
@@ -83,19 +88,35 @@ def score(
     labels = len(worker.corpus.labels)
     tokens = config.finetune.tokens_per_micro_batch
     top_k = config.evaluate.top_k
-    best = shortlist_of(worker) if worker.shard.world == 1 else _best_of_all_workers(worker, top_k)
+    best = (
+        shortlist_of(worker)
+        if worker.shard.world == 1
+        else _best_of_all_workers(worker, top_k)
+    )
     collate = worker.batches.collator(split, cached=cached)
-    batches = worker.batches.share(split, tokens, documents, max_documents(labels, best))
+    batches = worker.batches.share(
+        split, tokens, documents, max_documents(labels, best)
+    )
     parts = [batch.documents for batch in batches]
     on_logits = None
     if histogram is not None:
-        on_logits = logit_counter(histogram, batches, split.label_matrix(), split.unjudged_matrix())
-    with worker.progress.task(f"score {split.name}", total=sum(map(len, parts))) as task:
+        on_logits = logit_counter(
+            histogram, batches, split.label_matrix(), split.unjudged_matrix()
+        )
+    with worker.progress.task(
+        f"score {split.name}", total=sum(map(len, parts))
+    ) as task:
         ids_NK, scores_NK = score_split(
             worker.classifier,
             split,
             collate,
-            Scoring(labels, top_k, tokens, config.data.task, config.distributed.precision == "bf16"),
+            Scoring(
+                labels,
+                top_k,
+                tokens,
+                config.data.task,
+                config.distributed.precision == "bf16",
+            ),
             batches=parts,
             progress=task.advance,
             on_logits=on_logits,
@@ -115,7 +136,11 @@ def _best_of_all_workers(worker: Worker, top_k: int) -> ShardScores:
     """Make the merged best labels of all workers; with a shortlist, each worker only scores what its index finds."""
     settings = worker.config.evaluate
     size = settings.shortlist
-    index = None if size is None else LabelIndex(LabelVectors.of(worker.classifier.head), settings.index)
+    index = (
+        None
+        if size is None
+        else LabelIndex(LabelVectors.of(worker.classifier.head), settings.index)
+    )
     return ShardScores(worker.classifier, worker.shard, size or top_k, index)
 
 
@@ -142,7 +167,9 @@ def logit_counter(
         own_B = own_N[rows_B]
         rows = rows_B[own_B]
         own_logits_BL = logits_BL[torch.from_numpy(own_B).to(logits_BL.device)]
-        histogram.update(own_logits_BL, gold[rows], None if unjudged is None else unjudged[rows])
+        histogram.update(
+            own_logits_BL, gold[rows], None if unjudged is None else unjudged[rows]
+        )
 
     return count
 
@@ -150,10 +177,17 @@ def logit_counter(
 def shortlist_of(worker: Worker) -> ShortlistScores | None:
     """Make the shortlist from an index of the current labels; None if all labels are scored."""
     size = worker.config.evaluate.shortlist
-    return None if size is None else ShortlistScores(worker.classifier, size, build_index(worker))
+    return (
+        None
+        if size is None
+        else ShortlistScores(worker.classifier, size, build_index(worker))
+    )
 
 
 def build_index(worker: Worker) -> LabelIndex:
     """Build an index of the current labels."""
     classifier = worker.classifier
-    return LabelIndex(LabelVectors.of(classifier.head, classifier.calibration), worker.config.evaluate.index)
+    return LabelIndex(
+        LabelVectors.of(classifier.head, classifier.calibration),
+        worker.config.evaluate.index,
+    )

@@ -25,7 +25,12 @@ from xmtc.data.config import CacheDtype
 from xmtc.data.corpus import Split
 from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
 from xmtc.data.sampler import MicroBatch
-from xmtc.distributed.collectives import all_gather_object, barrier, broadcast_object, is_leader
+from xmtc.distributed.collectives import (
+    all_gather_object,
+    barrier,
+    broadcast_object,
+    is_leader,
+)
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import ConfigError, Interrupted
 from xmtc.files import locked
@@ -52,7 +57,12 @@ def cache_key(config: RunConfig, corpus: str, start: str | None) -> str:
         start: digest of the model that training continues from, or None.
     """
     encoder = config.model.encoder
-    inputs: list[Any] = [corpus, to_plain(encoder), config.model.overlap, config.distributed.precision]
+    inputs: list[Any] = [
+        corpus,
+        to_plain(encoder),
+        config.model.overlap,
+        config.distributed.precision,
+    ]
     if encoder.weights:
         inputs.append(encoder.weights)
     if start is not None:
@@ -91,7 +101,12 @@ class HiddenStates:
     tokens: bool
     dtype: CacheDtype
 
-    def collator(self, split: Split, collate: Callable[..., Collator], batches: Sequence[MicroBatch]) -> Collator:
+    def collator(
+        self,
+        split: Split,
+        collate: Callable[..., Collator],
+        batches: Sequence[MicroBatch],
+    ) -> Collator:
         """Make the collator whose batches contain stored outputs; all ranks first fill what is missing. Collective.
 
         Args:
@@ -111,19 +126,29 @@ class HiddenStates:
             )
         if self.tokens:
             return collate(hidden=self._filled("hidden", split, collate(), batches))
-        of_tokens = HiddenCache.open(self._folder("hidden", split), self.key)  # another run may have encoded the corpus
-        return collate(fixed=self._filled("pooled", split, collate(hidden=of_tokens), batches))
+        of_tokens = HiddenCache.open(
+            self._folder("hidden", split), self.key
+        )  # another run may have encoded the corpus
+        return collate(
+            fixed=self._filled("pooled", split, collate(hidden=of_tokens), batches)
+        )
 
     def _folder(self, kind: Literal["hidden", "pooled"], split: Split) -> Path:
         return self.corpus / kind / self.key / split.name
 
     def _filled(
-        self, kind: Literal["hidden", "pooled"], split: Split, collate: Collator, batches: Sequence[MicroBatch]
+        self,
+        kind: Literal["hidden", "pooled"],
+        split: Split,
+        collate: Collator,
+        batches: Sequence[MicroBatch],
     ) -> HiddenCache:
         """Open a cache; if it does not exist, all ranks fill it together."""
         folder = self._folder(kind, split)
         is_first = self.strategy.rank == 0
-        with locked(folder) if is_first else nullcontext():  # another run over this corpus may be filling it
+        with (
+            locked(folder) if is_first else nullcontext()
+        ):  # another run over this corpus may be filling it
             exists = is_first and HiddenCache.open(folder, self.key) is not None
             if not broadcast_object(exists):
                 self._fill(folder, split, collate, batches)
@@ -132,7 +157,13 @@ class HiddenStates:
         assert cache is not None  # rank 0 has found or just published it
         return cache
 
-    def _fill(self, folder: Path, split: Split, collate: Collator, batches: Sequence[MicroBatch]) -> None:
+    def _fill(
+        self,
+        folder: Path,
+        split: Split,
+        collate: Collator,
+        batches: Sequence[MicroBatch],
+    ) -> None:
         first = self.strategy.rank == 0
         width = self.classifier.encoder.width
         lengths = self._lengths(split, collate.special_tokens)
@@ -141,14 +172,25 @@ class HiddenStates:
             print_line(f"hidden states of {split.name}: {size:,.0f} MiB on disk")
         else:
             barrier()
-        writer = HiddenCacheWriter(folder, self.key, lengths=lengths, width=width, dtype=self.dtype, create=first)
+        writer = HiddenCacheWriter(
+            folder,
+            self.key,
+            lengths=lengths,
+            width=width,
+            dtype=self.dtype,
+            create=first,
+        )
         if first:
             barrier()
         missing = _missing(batches, writer)
         flushed_s = time.monotonic()
         if first and len(missing) < len(batches):
-            print_line(f"encode {split.name}: {1 - len(missing) / len(batches):.0%} is on disk from an interrupted run")
-        with self.progress.task(f"encode {split.name}", total=sum(len(b.documents) for b in missing)) as task:
+            print_line(
+                f"encode {split.name}: {1 - len(missing) / len(batches):.0%} is on disk from an interrupted run"
+            )
+        with self.progress.task(
+            f"encode {split.name}", total=sum(len(b.documents) for b in missing)
+        ) as task:
             for micro_batch in missing:
                 self._encode(micro_batch, writer, collate)
                 stopping = stop_anywhere()
@@ -156,7 +198,10 @@ class HiddenStates:
                     writer.flush()
                     flushed_s = time.monotonic()
                 if stopping:
-                    raise Interrupted(f"encoding {split.name} stopped; what is encoded is on disk", STOP.number)
+                    raise Interrupted(
+                        f"encoding {split.name} stopped; what is encoded is on disk",
+                        STOP.number,
+                    )
                 task.advance(len(micro_batch.documents))
         writer.flush()
         barrier()
@@ -170,7 +215,9 @@ class HiddenStates:
         return np.full(len(split), FixedPoolings.count, np.int64)
 
     @torch.inference_mode()
-    def _encode(self, micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collator) -> None:
+    def _encode(
+        self, micro_batch: MicroBatch, writer: HiddenCacheWriter, collate: Collator
+    ) -> None:
         batch = collate(micro_batch).to(self.strategy.device)
         self.classifier.eval()
         with self.strategy.autocast():
@@ -185,11 +232,15 @@ class HiddenStates:
         return fixed_BXD, torch.ones(fixed_BXD.shape[:2], dtype=torch.bool)
 
 
-def _missing(batches: Sequence[MicroBatch], writer: HiddenCacheWriter) -> list[MicroBatch]:
+def _missing(
+    batches: Sequence[MicroBatch], writer: HiddenCacheWriter
+) -> list[MicroBatch]:
     """Select the batches to encode, equally many on every rank: encoding may be collective. Collective."""
     is_written = [writer.has(micro_batch.documents) for micro_batch in batches]
     missing = []
-    for micro_batch, written_by_rank in zip(batches, zip(*all_gather_object(is_written), strict=True), strict=True):
+    for micro_batch, written_by_rank in zip(
+        batches, zip(*all_gather_object(is_written), strict=True), strict=True
+    ):
         if not all(written_by_rank):
             missing.append(micro_batch)
     return missing

@@ -55,10 +55,14 @@ class InitialModel:
         Raises:
             ConfigError: the settings of encoder or head do not fit the model.
         """
-        self._load(classifier.encoder, self.classifier.encoder.state_dict(), "model.encoder")
+        self._load(
+            classifier.encoder, self.classifier.encoder.state_dict(), "model.encoder"
+        )
         if classifier.head.settings.scores:
             rows = dict(classifier.head.label_tables())
-            self._load(classifier.head, self.classifier.head.state_dict() | rows, "model.head")
+            self._load(
+                classifier.head, self.classifier.head.state_dict() | rows, "model.head"
+            )
 
     def load_rows(self, head: Head, own: slice) -> None:
         """Load the rows of known labels into `head`, which holds the rows of the labels `own`; other rows stay."""
@@ -70,13 +74,18 @@ class InitialModel:
         theirs = self.classifier.head.label_tables()
         with torch.no_grad():
             for name, table in head.label_tables().items():
-                table[known_K.to(table.device)] = theirs[name].detach()[theirs_K].to(table.device, table.dtype)
+                table[known_K.to(table.device)] = (
+                    theirs[name].detach()[theirs_K].to(table.device, table.dtype)
+                )
 
     def encoder_tensors(self, classifier: Classifier) -> dict[str, Tensor]:
         """Return the whole encoder by the classifier's names, if the model contains one; otherwise nothing."""
         if not (self.folder / ENCODER).is_dir():
             return {}
-        return {f"encoder.{name}": tensor for name, tensor in classifier.encoder.state_dict().items()}
+        return {
+            f"encoder.{name}": tensor
+            for name, tensor in classifier.encoder.state_dict().items()
+        }
 
     def describe(self, vocabulary: str) -> str:
         """Describe which labels are known and which are new, in a line.
@@ -92,7 +101,9 @@ class InitialModel:
             line += f"; warning: {warning}"
         return line
 
-    def _load(self, module: torch.nn.Module, tensors: Mapping[str, Tensor], section: str) -> None:
+    def _load(
+        self, module: torch.nn.Module, tensors: Mapping[str, Tensor], section: str
+    ) -> None:
         try:
             module.load_state_dict(dict(tensors))
         except RuntimeError as error:
@@ -104,7 +115,10 @@ class InitialModel:
 
 
 def open_initial_model(
-    config: RunConfig, paths: RunPaths, tokenizer: PreTrainedTokenizerFast, labels: LabelTable
+    config: RunConfig,
+    paths: RunPaths,
+    tokenizer: PreTrainedTokenizerFast,
+    labels: LabelTable,
 ) -> InitialModel | None:
     """Open the model that a run continues from; None without `model.init_from`.
 
@@ -130,8 +144,14 @@ def other_tokenizer(name: str, folder: Path) -> ConfigError:
     )
 
 
-def _match_labels(name: str, folder: Path, parts: ModelParts, labels: LabelTable) -> InitialModel:
-    known_ids = [label_id for label_id, label in enumerate(labels.labels) if label in parts.labels]
+def _match_labels(
+    name: str, folder: Path, parts: ModelParts, labels: LabelTable
+) -> InitialModel:
+    known_ids = [
+        label_id
+        for label_id, label in enumerate(labels.labels)
+        if label in parts.labels
+    ]
     their_ids = [parts.labels.index(labels.labels[label_id]) for label_id in known_ids]
     return InitialModel(
         name=name,

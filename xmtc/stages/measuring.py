@@ -36,7 +36,9 @@ def measure_split(
     """
     gold = split.label_matrix()
     predictions = predictions.without(split.unjudged_matrix())
-    calibrated = bool(worker.config.model.scorers) or worker.classifier.calibration is not None
+    calibrated = (
+        bool(worker.config.model.scorers) or worker.classifier.calibration is not None
+    )
     labels = worker.corpus.labels
     config = worker.config.evaluate
     compared: Outcomes | HalfOutcomes | None = outcomes
@@ -60,12 +62,18 @@ def measure_split(
     )
     if compared is not None:
         in_use = compared.tuned(config.decision, labels.train_counts)
-        evaluation.details["rules"] = compare_rules(predictions, gold, labels, in_use, compared)
+        evaluation.details["rules"] = compare_rules(
+            predictions, gold, labels, in_use, compared
+        )
     return evaluation, outcomes
 
 
 def quick_metrics(
-    worker: Worker, predictions: SparsePredictions, gold: sparse.csr_array, *, calibrated: bool = False
+    worker: Worker,
+    predictions: SparsePredictions,
+    gold: sparse.csr_array,
+    *,
+    calibrated: bool = False,
 ) -> dict[str, Any]:
     """Compute metrics of some documents without intervals, see `quick_evaluation`."""
     return quick_evaluation(worker, predictions, gold, calibrated=calibrated).metrics
@@ -94,7 +102,9 @@ def quick_evaluation(
     if worker.config.data.task != "single_label":
         outcomes = outcomes_of(predictions, gold, calibrated=calibrated)
         decision = outcomes.tuned(config.decision, labels.train_counts)
-    return evaluate(predictions, gold, labels, len(worker.train), config=config, decision=decision)
+    return evaluate(
+        predictions, gold, labels, len(worker.train), config=config, decision=decision
+    )
 
 
 def numeric_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

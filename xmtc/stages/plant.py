@@ -9,7 +9,11 @@ import torch
 from safetensors.torch import load_model
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_gather_object, all_reduce_sum_floats, broadcast_object
+from xmtc.distributed.collectives import (
+    all_gather_object,
+    all_reduce_sum_floats,
+    broadcast_object,
+)
 from xmtc.distributed.state_files import save_tensors
 from xmtc.distributed.strategy import ParameterGroup
 from xmtc.errors import Interrupted
@@ -102,7 +106,11 @@ class WorkerPasses(Passes):
             store = self._saved_sums(name)
             batches_read = 0
             saved = store.latest()
-            if saved is not None and saved.state == state and saved.world_size == worker.strategy.world_size:
+            if (
+                saved is not None
+                and saved.state == state
+                and saved.world_size == worker.strategy.world_size
+            ):
                 load_model(sums, saved.path / file_name)
                 batches_read = saved.step
             saved_at = time.monotonic()
@@ -112,10 +120,19 @@ class WorkerPasses(Passes):
                 due = broadcast_object((time.monotonic() - saved_at) / 60 >= minutes)
                 stopping = stop_anywhere()
                 if due or stopping:
-                    store.save(batches_read, state, lambda folder: save_tensors(sums.state_dict(), folder / file_name))
+                    store.save(
+                        batches_read,
+                        state,
+                        lambda folder: save_tensors(
+                            sums.state_dict(), folder / file_name
+                        ),
+                    )
                     saved_at = time.monotonic()
                 if stopping:
-                    raise Interrupted(f"{title} stopped after {batches_read} batches, which are saved", STOP.number)
+                    raise Interrupted(
+                        f"{title} stopped after {batches_read} batches, which are saved",
+                        STOP.number,
+                    )
 
         return read
 
@@ -137,7 +154,12 @@ class WorkerPasses(Passes):
             attention = queries  # tensors that all labels share keep the values learnt for known labels
 
         def groups() -> list[ParameterGroup]:
-            return parameter_groups({"head.attention": attention}, PhaseConfig(epochs=epochs), settings, queries)
+            return parameter_groups(
+                {"head.attention": attention},
+                PhaseConfig(epochs=epochs),
+                settings,
+                queries,
+            )
 
         collate = worker.batches.collator(worker.train, cached=settings.cache_hidden)
         phase = Phase(epochs, groups, collate, encodes=not settings.cache_hidden)
@@ -148,7 +170,9 @@ class WorkerPasses(Passes):
         worker = self.worker
         worker.refresh_labels()
         cached = worker.config.plant.cache_hidden
-        rows, predictions = score(worker, worker.dev, cached=cached, documents=DEV_DOCUMENTS)
+        rows, predictions = score(
+            worker, worker.dev, cached=cached, documents=DEV_DOCUMENTS
+        )
         labels_NL = worker.dev.label_matrix()[rows]
         return float(quick_metrics(worker, predictions, labels_NL)["macro_f1"])
 
@@ -161,7 +185,9 @@ class WorkerPasses(Passes):
         for name in PASSES:
             self._saved_sums(name).clear()
 
-    def _batches(self, title: str, *, documents: int | None = None, skip: int = 0) -> Iterator[Batch]:
+    def _batches(
+        self, title: str, *, documents: int | None = None, skip: int = 0
+    ) -> Iterator[Batch]:
         settings = self.worker.config.plant
         read = self.worker.batches.read(
             self.worker.train,
@@ -186,7 +212,10 @@ def _stage_1(worker: Worker) -> PlantObjective:
         total = 0.0
         pairs = 0.0
         read = worker.batches.read(
-            worker.dev, settings.tokens_per_micro_batch, DEV_DOCUMENTS, cached=settings.cache_hidden
+            worker.dev,
+            settings.tokens_per_micro_batch,
+            DEV_DOCUMENTS,
+            cached=settings.cache_hidden,
         )
         for _, batch in read:
             ndcg, counted = objective.ndcg(batch)
@@ -196,7 +225,14 @@ def _stage_1(worker: Worker) -> PlantObjective:
         return {METRIC: total / max(pairs, 1.0)}
 
     vocab_size = len(worker.tokenizer)
-    objective = PlantObjective(worker.classifier, _ranking(worker), settings, vocab_size, evaluate, worker.shard)
+    objective = PlantObjective(
+        worker.classifier,
+        _ranking(worker),
+        settings,
+        vocab_size,
+        evaluate,
+        worker.shard,
+    )
     return objective
 
 
@@ -207,5 +243,7 @@ def _ranking(worker: Worker) -> TokenRanking:
         DataError: `xmtc mig` has replaced it by one of other settings.
     """
     ranking = TokenRanking.load(worker.paths.ranking, worker.shard.own)
-    check_unchanged(worker.paths.root, "token ranking", worker.paths.ranking, ranking.fingerprint)
+    check_unchanged(
+        worker.paths.root, "token ranking", worker.paths.ranking, ranking.fingerprint
+    )
     return ranking

@@ -22,7 +22,12 @@ def prepare_corpus(config: RunConfig, mapper: MapUnordered | None = None) -> Cor
         config: configuration of the run.
         mapper: runs the work on a cluster. Default: on this machine.
     """
-    corpus = prepare(config.data, config.model.encoder.tokenizer_name, map_unordered=mapper, progress=Progress())
+    corpus = prepare(
+        config.data,
+        config.model.encoder.tokenizer_name,
+        map_unordered=mapper,
+        progress=Progress(),
+    )
     for line in overview(corpus):
         logger.info("%s", line)
     for line in corpus_warnings(corpus):
@@ -37,9 +42,13 @@ def fingerprint_of(config: RunConfig) -> str:
 
 def rank_tokens(config: RunConfig, paths: RunPaths, corpus: Corpus) -> TokenRanking:
     """Rank tokens by information gain, or load an existing ranking."""
-    ranking, reused = rank_corpus(corpus, config.mig, paths.ranking, progress=Progress())
+    ranking, reused = rank_corpus(
+        corpus, config.mig, paths.ranking, progress=Progress()
+    )
     if reused:
         print_line("mig: already done, skipped")
     elif ranking.unranked:
-        print_line(f"mig: {ranking.unranked:,} of {len(corpus.labels):,} labels have no informative token in train")
+        print_line(
+            f"mig: {ranking.unranked:,} of {len(corpus.labels):,} labels have no informative token in train"
+        )
     return ranking

@@ -8,14 +8,25 @@ from numpy.typing import NDArray
 from xmtc.artefact.profile import MOST_LABELS, Profile
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import Ensemble
-from xmtc.predict.statistics import kinds_of, of_answers, of_tokens, of_words, token_bits
+from xmtc.predict.statistics import (
+    kinds_of,
+    of_answers,
+    of_tokens,
+    of_words,
+    token_bits,
+)
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.worker import Worker
 
 _DOCUMENTS = 1000
 
 
-def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: SparsePredictions) -> Profile:
+def profile(
+    worker: Worker,
+    decision: Decision,
+    ensemble: Ensemble | None,
+    dev: SparsePredictions,
+) -> Profile:
     """Measure training tokens and a sample of dev documents.
 
     Args:
@@ -36,7 +47,11 @@ def profile(worker: Worker, decision: Decision, ensemble: Ensemble | None, dev: 
     kinds: dict[str, dict[str, int]] = {**kinds_of(worker.tokenizer, ids_N, words)}
     kinds["labels"] = _predicted_labels(worker, decision, dev)
     kinds["languages"] = worker.corpus.manifest.dev_languages
-    return Profile(bits_V, {name: values.astype(np.float32) for name, values in sample.items()}, kinds)
+    return Profile(
+        bits_V,
+        {name: values.astype(np.float32) for name, values in sample.items()},
+        kinds,
+    )
 
 
 def _token_counts(worker: Worker) -> NDArray[np.int64]:
@@ -54,9 +69,13 @@ def _sampled_rows(worker: Worker) -> NDArray[np.int64]:
     return np.sort(shuffled[:_DOCUMENTS])
 
 
-def _predicted_labels(worker: Worker, decision: Decision, dev: SparsePredictions) -> dict[str, int]:
+def _predicted_labels(
+    worker: Worker, decision: Decision, dev: SparsePredictions
+) -> dict[str, int]:
     """Count the documents that get each label; only the most frequent labels."""
     chosen_NK = decision.chosen(dev.label_ids_NK, dev.scores_NK)
     counts = Counter(dev.label_ids_NK[chosen_NK].tolist())
     labels = worker.corpus.labels.labels
-    return {labels[label_id]: count for label_id, count in counts.most_common(MOST_LABELS)}
+    return {
+        labels[label_id]: count for label_id, count in counts.most_common(MOST_LABELS)
+    }

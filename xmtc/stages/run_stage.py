@@ -28,7 +28,11 @@ def _run(stage: Stage, config: RunConfig, paths: RunPaths) -> None:
     assert load_work is not None, f"{stage} needs no worker"
     work = load_work()
     worker = build_worker(config, paths, split=stage in (Stage.PLANT, Stage.FINETUNE))
-    if worker.is_first and worker.initial_model is not None and stage == _first_to_train(worker):
+    if (
+        worker.is_first
+        and worker.initial_model is not None
+        and stage == _first_to_train(worker)
+    ):
         print_line(worker.initial_model.describe(worker.corpus.manifest.vocabulary))
     with denormals_as_zero():
         work(worker)

@@ -36,8 +36,19 @@ T = TypeVar("T")
 def scorers(worker: Worker) -> None:
     """Fit every scorer on train and save them; if a head is to be fused with them, write a first result without it."""
     config = worker.config
-    fitted = _fit(worker, [worker.train], config.model.scorers, cached=worker.encoder_use.caches_states)
-    ensemble = Ensemble(worker.corpus.vocabulary(), fitted, worker.train.doc_ids(), config.model.fusion, has_head=False)
+    fitted = _fit(
+        worker,
+        [worker.train],
+        config.model.scorers,
+        cached=worker.encoder_use.caches_states,
+    )
+    ensemble = Ensemble(
+        worker.corpus.vocabulary(),
+        fitted,
+        worker.train.doc_ids(),
+        config.model.fusion,
+        has_head=False,
+    )
     run_collectively(lambda: ensemble.save(worker.paths.scorers), here=worker.is_first)
     if config.model.head.scores:
         _first_result(worker)
@@ -46,7 +57,11 @@ def scorers(worker: Worker) -> None:
 def refit(worker: Worker) -> None:
     """Fit the scorers that read hidden states again, on those of the trained encoder."""
     load_best(worker)
-    of_states = [settings for settings in worker.config.model.scorers if "states" in settings.needs]
+    of_states = [
+        settings
+        for settings in worker.config.model.scorers
+        if "states" in settings.needs
+    ]
     fitted = _fit(worker, [worker.train], of_states, cached=False)
     ensemble = load_ensemble(worker, has_head=False)
     refitted = replace(ensemble, scorers=ensemble.scorers | fitted)
@@ -62,8 +77,12 @@ def fitted_on_dev_too(worker: Worker, ensemble: Ensemble) -> Ensemble:
     fitted = _fit(worker, splits, config.model.scorers, cached=cached)
     doc_ids = [*worker.train.doc_ids(), *worker.dev.doc_ids()]
     refitted = replace(ensemble, scorers=fitted, doc_ids=doc_ids)
-    run_collectively(lambda: refitted.save(place), here=worker.is_first)  # other ranks did not fit all of them
-    return Ensemble.load(place, config.model.scorers, config.model.fusion, has_head=ensemble.has_head)
+    run_collectively(
+        lambda: refitted.save(place), here=worker.is_first
+    )  # other ranks did not fit all of them
+    return Ensemble.load(
+        place, config.model.scorers, config.model.fusion, has_head=ensemble.has_head
+    )
 
 
 def _first_result(worker: Worker) -> None:
@@ -72,19 +91,37 @@ def _first_result(worker: Worker) -> None:
     quicker = replace(ensemble, config=replace(ensemble.config, kind="linear"))
     fused = FusedPredictor(worker, quicker, cached=worker.encoder_use.caches_states)
     predictions, histogram = fused.predict(worker.dev)
-    evaluation, outcomes = measure_split(worker, worker.dev, predictions, histogram=histogram)
+    evaluation, outcomes = measure_split(
+        worker, worker.dev, predictions, histogram=histogram
+    )
 
     def write() -> None:
         write_evaluation(worker.paths.evaluation("dev"), evaluation)
-        export(worker, {}, fused.ensemble, outcomes, {"dev": numeric_metrics(evaluation.metrics)}, predictions)
-        shown = ", ".join(f"{key} {evaluation.metrics[key]:.4f}" for key in ("ndcg@5", "micro_f1", "macro_f1"))
-        print_line(f"scorers without the head, dev: {shown}; a model of them is in {worker.paths.model}")
+        export(
+            worker,
+            {},
+            fused.ensemble,
+            outcomes,
+            {"dev": numeric_metrics(evaluation.metrics)},
+            predictions,
+        )
+        shown = ", ".join(
+            f"{key} {evaluation.metrics[key]:.4f}"
+            for key in ("ndcg@5", "micro_f1", "macro_f1")
+        )
+        print_line(
+            f"scorers without the head, dev: {shown}; a model of them is in {worker.paths.model}"
+        )
 
     run_collectively(write, here=worker.is_first)
 
 
 def _fit(
-    worker: Worker, splits: Sequence[Split], to_fit: Sequence[ScorerSettings], *, cached: bool
+    worker: Worker,
+    splits: Sequence[Split],
+    to_fit: Sequence[ScorerSettings],
+    *,
+    cached: bool,
 ) -> dict[str, Scorer]:
     """Fit scorers on the documents of some splits, on rank 0; on other ranks, only those whose work is shared.
 
@@ -107,13 +144,23 @@ def _fit(
     return fitted
 
 
-def _training(worker: Worker, splits: Sequence[Split], to_fit: Sequence[ScorerSettings], *, cached: bool) -> Training:
+def _training(
+    worker: Worker,
+    splits: Sequence[Split],
+    to_fit: Sequence[ScorerSettings],
+    *,
+    cached: bool,
+) -> Training:
     """Collect what these scorers are fitted on. Collective if one of them reads states."""
     needs = {need for settings in to_fit for need in settings.needs}
     states_ND = None
     if "states" in needs:
-        states_ND = np.concatenate([_pooled_states(worker, split, cached=cached) for split in splits])
-    embed = (lambda texts: worker.embed(texts).numpy()) if "label_states" in needs else None
+        states_ND = np.concatenate(
+            [_pooled_states(worker, split, cached=cached) for split in splits]
+        )
+    embed = (
+        (lambda texts: worker.embed(texts).numpy()) if "label_states" in needs else None
+    )
     words_of_splits = [split.words() for split in splits]
     counts_NC = _stacked([words.counts_NC for words in words_of_splits])
     words = Words(counts_NC, words_of_splits[0].vocabulary)
@@ -126,18 +173,26 @@ def _stacked(parts: Sequence[Matrix]) -> Matrix:
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
-def _pooled_states(worker: Worker, split: Split, *, cached: bool) -> NDArray[np.float32]:
+def _pooled_states(
+    worker: Worker, split: Split, *, cached: bool
+) -> NDArray[np.float32]:
     """Compute pooled states (N, D) of a split's documents, on every rank. Collective."""
     classifier = worker.classifier.eval()
     states_ND = np.zeros((len(split), classifier.encoder.width), np.float32)
-    batches = worker.batches.read(split, ENCODE_TOKENS, cached=cached, title=f"pool states of {split.name}")
+    batches = worker.batches.read(
+        split, ENCODE_TOKENS, cached=cached, title=f"pool states of {split.name}"
+    )
     rows_of_batches = []
     with torch.inference_mode():
         for micro_batch, batch in batches:
             with worker.strategy.autocast():
-                states_ND[micro_batch.documents] = classifier.pool_mean(batch).cpu().numpy()
+                states_ND[micro_batch.documents] = (
+                    classifier.pool_mean(batch).cpu().numpy()
+                )
             rows_of_batches.append(micro_batch.documents)
     own_rows = np.unique(np.concatenate(rows_of_batches))
-    for rows_of_rank, states_of_rank in all_gather_object((own_rows, states_ND[own_rows])):
+    for rows_of_rank, states_of_rank in all_gather_object(
+        (own_rows, states_ND[own_rows])
+    ):
         states_ND[rows_of_rank] = states_of_rank
     return states_ND

@@ -33,9 +33,17 @@ class ShardScores:
             scored.
     """
 
-    max_documents = sys.maxsize  # ranks must make equally many batches, so large batches are divided in __call__
+    max_documents = (
+        sys.maxsize
+    )  # ranks must make equally many batches, so large batches are divided in __call__
 
-    def __init__(self, classifier: Classifier, shard: LabelShard, size: int, index: LabelIndex | None = None) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        shard: LabelShard,
+        size: int,
+        index: LabelIndex | None = None,
+    ) -> None:
         self._classifier = classifier
         self._shard = shard
         self._index = index
@@ -49,7 +57,9 @@ class ShardScores:
         missing = (0, self.size - ids_GK.shape[1])  # a worker with fewer labels than K
         ids_GK = nn.functional.pad(ids_GK, missing)
         logits_GK = nn.functional.pad(logits_GK, missing, value=-torch.inf)
-        ids_BX, logits_BX = self._shard.exchange_best(ids_GK, logits_GK, len(batch.mask_BT))
+        ids_BX, logits_BX = self._shard.exchange_best(
+            ids_GK, logits_GK, len(batch.mask_BT)
+        )
         best = logits_BX.topk(self.size)
         return ids_BX.gather(1, best.indices), best.values
 
@@ -58,9 +68,13 @@ class ShardScores:
         head = self._shard.head
         if self._index is None and isinstance(head, ScoresByProduct):
             (vectors_GP,) = documents.read
-            return best_products(vectors_GP, head.weights, head.bias, min(self.size, self._shard.rows))
+            return best_products(
+                vectors_GP, head.weights, head.bias, min(self.size, self._shard.rows)
+            )
         width = self._shard.rows if self._index is None else self.size
-        at_once = max(1, _LOGITS // width)  # may differ between ranks: the loop exchanges nothing
+        at_once = max(
+            1, _LOGITS // width
+        )  # may differ between ranks: the loop exchanges nothing
         label_ids = []
         logits = []
         for start in range(0, len(documents.mask_GT), at_once):
@@ -71,14 +85,22 @@ class ShardScores:
             logits.append(logits_BK)
         return torch.cat(label_ids), torch.cat(logits)
 
-    def _best_of_chunk(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def _best_of_chunk(
+        self, read: tuple[Tensor, ...], mask_BT: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Find the best labels of as many documents as fit into memory: ids and logits (B, K)."""
         head = self._shard.head
         if self._index is None:
-            best = head.score(read, mask_BT).float().topk(min(self.size, self._shard.rows))
+            best = (
+                head.score(read, mask_BT).float().topk(min(self.size, self._shard.rows))
+            )
             return best.indices, best.values
         queries = query_vectors(head.vectors(read, mask_BT))
         nearest = self._index.search(queries, self.size, fill=True)
         ids_BK = torch.from_numpy(nearest).to(mask_BT.device)
-        logits_BK = head.score(read, mask_BT, ids_BK).float().masked_fill(ids_BK < 0, -torch.inf)
+        logits_BK = (
+            head.score(read, mask_BT, ids_BK)
+            .float()
+            .masked_fill(ids_BK < 0, -torch.inf)
+        )
         return ids_BK.clamp(min=0), logits_BK

@@ -162,7 +162,9 @@ def entry_of(stage: Stage) -> StageEntry:
     return next(entry for entry in STAGES if entry.stage == stage)
 
 
-def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> dict[str, float]:
+def stage_seconds(
+    config: RunConfig, size: Size, speeds: Speeds, width: int
+) -> dict[str, float]:
     """Estimate the seconds of each stage of a run on an idle machine.
 
     Args:
@@ -172,4 +174,8 @@ def stage_seconds(config: RunConfig, size: Size, speeds: Speeds, width: int) -> 
         width: D, width of the encoder.
     """
     estimate = StageSeconds(config, size, speeds, width)
-    return {str(entry.stage): entry.seconds(estimate) for entry in needed_stages(config) if entry.seconds is not None}
+    return {
+        str(entry.stage): entry.seconds(estimate)
+        for entry in needed_stages(config)
+        if entry.seconds is not None
+    }

@@ -18,7 +18,12 @@ from xmtc.training.weights import BestWeights
 
 
 def train(
-    worker: Worker, stage: Stage, objective: Objective, phases: Sequence[Phase], settings: TrainingConfig, metric: str
+    worker: Worker,
+    stage: Stage,
+    objective: Objective,
+    phases: Sequence[Phase],
+    settings: TrainingConfig,
+    metric: str,
 ) -> None:
     """Run the loop over `phases`, starting from the newest checkpoint if there is one.
 
@@ -31,7 +36,11 @@ def train(
         metric: dev metric that picks the best epoch.
     """
     config, paths, strategy = worker.config, worker.paths, worker.strategy
-    longest = worker.encoder_use.trained_length if stage is Stage.FINETUNE else config.data.max_length
+    longest = (
+        worker.encoder_use.trained_length
+        if stage is Stage.FINETUNE
+        else config.data.max_length
+    )
     sampler = Sampler(
         np.minimum(worker.train.lengths, longest),
         batch_size=settings.batch_size,
@@ -41,14 +50,26 @@ def train(
         world_size=strategy.world_size,
     )
     context = StageContext(stage.value, paths.root, strategy.rank, strategy.device)
-    trained = [p for phase in phases for group in phase.groups() for p in group.parameters]
+    trained = [
+        p for phase in phases for group in phase.groups() for p in group.parameters
+    ]
     about = StageSettings(
-        stage.value, settings.optimizer, metric, settings.patience, config.seed, worker.inputs(stage), config.track
+        stage.value,
+        settings.optimizer,
+        metric,
+        settings.patience,
+        config.seed,
+        worker.inputs(stage),
+        config.track,
     )
-    with Tracker(paths.root, config.track, strategy.rank, settings=to_plain(config)) as tracker:
+    with Tracker(
+        paths.root, config.track, strategy.rank, settings=to_plain(config)
+    ) as tracker:
         services = LoopServices(
             strategy,
-            CheckpointStore(paths.checkpoints_of(stage), config.track.keep_last, paths.mirror),
+            CheckpointStore(
+                paths.checkpoints_of(stage), config.track.keep_last, paths.mirror
+            ),
             tracker,
             BestWeights(paths.best_of(stage), objective, trained),
             [callback.build(context) for callback in settings.callbacks],

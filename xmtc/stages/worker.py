@@ -12,7 +12,13 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.distributed.memory import keep_freed_memory
 from xmtc.distributed.strategy import Strategy
 from xmtc.models.classifier import Classifier
-from xmtc.models.label_rows import TextVectors, embed_texts, init_rows_from_names, label_texts, refresh
+from xmtc.models.label_rows import (
+    TextVectors,
+    embed_texts,
+    init_rows_from_names,
+    label_texts,
+    refresh,
+)
 from xmtc.planting.plan import PlantingPlan, planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunPaths, Stage
@@ -75,9 +81,17 @@ class Worker:
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embed texts with the current encoder, see `embed_texts`. Every rank computes all of them, in equal steps."""
-        lengths = {"max_length": self.config.data.max_length, "overlap": self.config.model.overlap}
-        with self.progress.task("encode names", total=len(texts), unit="names") as task, self.strategy.autocast():
-            return embed_texts(self.classifier, self.tokenizer, texts, advance=task.advance, **lengths)
+        lengths = {
+            "max_length": self.config.data.max_length,
+            "overlap": self.config.model.overlap,
+        }
+        with (
+            self.progress.task("encode names", total=len(texts), unit="names") as task,
+            self.strategy.autocast(),
+        ):
+            return embed_texts(
+                self.classifier, self.tokenizer, texts, advance=task.advance, **lengths
+            )
 
     def inputs(self, stage: Stage) -> str:
         """Return the fingerprint of everything that the result of a stage depends on."""
@@ -87,7 +101,9 @@ class Worker:
 
     def log_odds(self) -> Tensor:
         """Compute ln(p/(1−p)) (R,) of this rank's labels in train, smoothed by half a document, for initial biases."""
-        counts_R = torch.from_numpy(np.asarray(self.corpus.labels.train_counts)[self.shard.own]).float()
+        counts_R = torch.from_numpy(
+            np.asarray(self.corpus.labels.train_counts)[self.shard.own]
+        ).float()
         odds_R = (counts_R + 0.5) / (len(self.train) - counts_R + 0.5)
         return odds_R.log().to(self.strategy.device)
 
@@ -108,10 +124,14 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
 
     torch.manual_seed(config.seed)
     split = split and shares_rows(config, len(corpus.labels), strategy.world_size)
-    classifier = _build_classifier(config, strategy, (len(tokenizer), len(corpus.labels)), split=split)
+    classifier = _build_classifier(
+        config, strategy, (len(tokenizer), len(corpus.labels)), split=split
+    )
     initial_model = open_initial_model(config, paths, tokenizer, corpus.labels)
     if initial_model is not None:
-        check_unchanged(paths.root, "initial model", initial_model.folder, initial_model.digest)
+        check_unchanged(
+            paths.root, "initial model", initial_model.folder, initial_model.digest
+        )
         initial_model.load_shared(classifier)
     classifier.to(strategy.device)
     shard = LabelShard(classifier, split=split)
@@ -119,9 +139,19 @@ def build_worker(config: RunConfig, paths: RunPaths, *, split: bool = True) -> W
         keep_freed_memory()
 
     use = encoder_use(config)
-    key = cache_key(config, corpus.fingerprint, initial_model.digest if initial_model is not None else None)
+    key = cache_key(
+        config,
+        corpus.fingerprint,
+        initial_model.digest if initial_model is not None else None,
+    )
     hidden = HiddenStates(
-        corpus.path, key, classifier, strategy, progress, tokens=use.reads_tokens, dtype=stored_dtype(config)
+        corpus.path,
+        key,
+        classifier,
+        strategy,
+        progress,
+        tokens=use.reads_tokens,
+        dtype=stored_dtype(config),
     )
     worker = Worker(
         config=config,
@@ -152,23 +182,33 @@ def _build_strategy(config: RunConfig) -> Strategy:
     return config.distributed.build_strategy()
 
 
-def _build_classifier(config: RunConfig, strategy: Strategy, sizes: tuple[int, int], *, split: bool) -> Classifier:
+def _build_classifier(
+    config: RunConfig, strategy: Strategy, sizes: tuple[int, int], *, split: bool
+) -> Classifier:
     """Build the model for this many token ids and labels; if `split`, with this rank's label rows."""
     with config.distributed.chosen_strategy().loading(config.distributed.precision):
         if not split:
             return config.model.build(*sizes)
-        return build_shard(config.model, *sizes, config.seed, (strategy.rank, strategy.world_size))
+        return build_shard(
+            config.model, *sizes, config.seed, (strategy.rank, strategy.world_size)
+        )
 
 
 def _label_texts(
-    config: RunConfig, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, classifier: Classifier, shard: LabelShard
+    config: RunConfig,
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerFast,
+    classifier: Classifier,
+    shard: LabelShard,
 ) -> TextVectors | None:
     """Make the label texts for a head that computes rows from texts."""
     longest = config.model.head.label_tokens
     if longest is None:
         return None
     texts = label_texts(corpus.labels)[shard.own]
-    return TextVectors(classifier, tokenizer, texts, max_length=longest, overlap=config.model.overlap)
+    return TextVectors(
+        classifier, tokenizer, texts, max_length=longest, overlap=config.model.overlap
+    )
 
 
 def _initialise_rows(worker: Worker) -> None:
@@ -178,7 +218,9 @@ def _initialise_rows(worker: Worker) -> None:
     """
     classifier, shard = worker.classifier, worker.shard
     if worker.config.model.label_text:
-        init_rows_from_names(classifier, worker.corpus.labels, shard.own, worker.embed, shard.mean_of_all)
+        init_rows_from_names(
+            classifier, worker.corpus.labels, shard.own, worker.embed, shard.mean_of_all
+        )
     with torch.no_grad():
         classifier.head.bias.copy_(worker.log_odds())
     if worker.initial_model is not None:

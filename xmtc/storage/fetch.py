@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def fetch(path: str, storage: StorageConfig | None = None, choose: Callable[[str], bool] | None = None) -> Path:
+def fetch(
+    path: str,
+    storage: StorageConfig | None = None,
+    choose: Callable[[str], bool] | None = None,
+) -> Path:
     """Return a local path for a path or URI: of a file, a folder, or a pattern of files.
 
     Args:
@@ -73,7 +77,9 @@ def remote_parts(settings: Any) -> Iterator[str]:
     if isinstance(settings, str) and is_remote(settings):
         yield settings
     if dataclasses.is_dataclass(settings):
-        settings = tuple(getattr(settings, field.name) for field in dataclasses.fields(settings))
+        settings = tuple(
+            getattr(settings, field.name) for field in dataclasses.fields(settings)
+        )
     if isinstance(settings, tuple):
         for part in settings:
             yield from remote_parts(part)
@@ -86,7 +92,9 @@ def fetch_parts(settings: T, storage: StorageConfig) -> T:
         changed = str(fetch(settings, storage))
     elif dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         names = [field.name for field in dataclasses.fields(settings) if field.init]
-        fetched = {name: fetch_parts(getattr(settings, name), storage) for name in names}
+        fetched = {
+            name: fetch_parts(getattr(settings, name), storage) for name in names
+        }
         changed = dataclasses.replace(settings, **fetched)
     elif isinstance(settings, tuple):
         changed = tuple(fetch_parts(part, storage) for part in settings)

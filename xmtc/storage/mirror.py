@@ -65,8 +65,16 @@ class Mirror:
         if self.remote is None:
             return
         with self._locked() as record:
-            local_stamps = {name: _local_stamp(self.local / name) for name in self._names(folder) if choose(name)}
-            changed = [name for name, stamp in local_stamps.items() if record.get(name, {}).get("local") != stamp]
+            local_stamps = {
+                name: _local_stamp(self.local / name)
+                for name in self._names(folder)
+                if choose(name)
+            }
+            changed = [
+                name
+                for name, stamp in local_stamps.items()
+                if record.get(name, {}).get("local") != stamp
+            ]
             for name, remote_stamp in self._in_order(changed, self._upload):
                 if remote_stamp is not None:
                     record[name] = {"local": local_stamps[name], "remote": remote_stamp}
@@ -97,13 +105,19 @@ class Mirror:
             return
         checksums = sha256 or {}
         with self._locked() as record:
-            remote_stamps = {name: stamp for name, stamp in self.remote.list(folder).items() if not _private(name)}
+            remote_stamps = {
+                name: stamp
+                for name, stamp in self.remote.list(folder).items()
+                if not _private(name)
+            }
             outdated: list[str] = []
             for name in filter(choose, remote_stamps):
                 is_changed = record.get(name, {}).get("remote") != remote_stamps[name]
                 if is_changed or not (self.local / name).is_file():
                     outdated.append(name)
-            for name, local_stamp in self._in_order(outdated, lambda name: self._download(name, checksums.get(name))):
+            for name, local_stamp in self._in_order(
+                outdated, lambda name: self._download(name, checksums.get(name))
+            ):
                 record[name] = {"local": local_stamp, "remote": remote_stamps[name]}
                 self._save(record)
             if exact:
@@ -112,7 +126,11 @@ class Mirror:
                         (self.local / name).unlink()
             # What somebody deleted there is forgotten, so that the next push uploads it again.
             self._save(
-                {name: entry for name, entry in record.items() if name in remote_stamps or not _below(name, folder)}
+                {
+                    name: entry
+                    for name, entry in record.items()
+                    if name in remote_stamps or not _below(name, folder)
+                }
             )
 
     def remove(self, folder: str) -> None:
@@ -122,7 +140,13 @@ class Mirror:
         with self._locked() as record:
             for name in sorted(self.remote.list(folder), key=_order, reverse=True):
                 self.remote.remove(name)
-            self._save({name: entry for name, entry in record.items() if not _below(name, folder)})
+            self._save(
+                {
+                    name: entry
+                    for name, entry in record.items()
+                    if not _below(name, folder)
+                }
+            )
 
     def changed_elsewhere(self, name: str) -> bool:
         """Whether the remote file is another version than the one that was last copied."""
@@ -144,10 +168,14 @@ class Mirror:
                 complete.append(path.parent.name)
         return sorted(complete)
 
-    def _in_order(self, names: Iterable[str], copy: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+    def _in_order(
+        self, names: Iterable[str], copy: Callable[[str], T]
+    ) -> Iterator[tuple[str, T]]:
         """Copy several files in parallel, manifests after all others; yield each name with the result of its copy."""
         with ThreadPoolExecutor(_PARALLEL_COPIES) as pool:
-            for _, same_rank in groupby(sorted(names, key=_order), key=lambda name: _order(name)[0]):
+            for _, same_rank in groupby(
+                sorted(names, key=_order), key=lambda name: _order(name)[0]
+            ):
                 group = list(same_rank)
                 yield from zip(group, pool.map(copy, group), strict=True)
 
@@ -176,7 +204,11 @@ class Mirror:
         top = self.local / folder
         if not top.is_dir():
             return []
-        names = [path.relative_to(self.local).as_posix() for path in top.rglob("*") if path.is_file()]
+        names = [
+            path.relative_to(self.local).as_posix()
+            for path in top.rglob("*")
+            if path.is_file()
+        ]
         return [name for name in names if not _private(name)]
 
     @contextmanager
@@ -195,13 +227,17 @@ class Mirror:
         path = self._record_path
         if not path.exists():
             return {}
-        with reading(path, StorageError, "delete it: what is at the URI is copied again"):
+        with reading(
+            path, StorageError, "delete it: what is at the URI is copied again"
+        ):
             record = json.loads(path.read_text(encoding="utf-8"))
             return record["files"] if record["uri"] == self.remote.uri else {}
 
     def _save(self, record: Copied) -> None:
         assert self.remote is not None
-        write_text(self._record_path, json.dumps({"uri": self.remote.uri, "files": record}))
+        write_text(
+            self._record_path, json.dumps({"uri": self.remote.uri, "files": record})
+        )
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -216,7 +252,10 @@ def _below(name: str, folder: str) -> bool:
 
 
 def _private(name: str) -> bool:
-    return any(part.startswith(".") or part.endswith((".tmp", ".part")) for part in name.split("/"))
+    return any(
+        part.startswith(".") or part.endswith((".tmp", ".part"))
+        for part in name.split("/")
+    )
 
 
 def _local_stamp(path: Path) -> Stamp:

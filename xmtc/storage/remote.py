@@ -33,14 +33,40 @@ _LASTING_ERRORS = (
 _LASTING_NAMES = ("ParamValidationError",)
 # Web servers answer 405 or 501 to what they never do, and 401 or 403 to whom they refuse.
 _LASTING_STATUS = (401, 403, 405, 501)
-_CREDENTIALS_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
+_CREDENTIALS_NAMES = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "DefaultCredentialsError",
+)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 # A file appears there only when it is complete; elsewhere it is written under another name and renamed.
-_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
+_OBJECT_STORES = {
+    "s3",
+    "s3a",
+    "gs",
+    "gcs",
+    "abfs",
+    "abfss",
+    "az",
+    "adl",
+    "oci",
+    "oss",
+    "memory",
+}
 _PROOF = ".writable"
 # What distinguishes versions of a file, best first.
-_VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "modified")
+_VERSION_KEYS = (
+    "ETag",
+    "etag",
+    "generation",
+    "md5Hash",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "modified",
+)
 
 
 class Remote:
@@ -61,14 +87,24 @@ class Remote:
         scheme = uri.split("://", 1)[0]
         local = on_this_machine(self.uri)
         address = self.uri if local is None else f"file://{local}"
-        options: dict[str, Any] = {"auto_mkdir": True} if scheme in ("file", "local") else {}
+        options: dict[str, Any] = (
+            {"auto_mkdir": True} if scheme in ("file", "local") else {}
+        )
         try:
             self._fs, root = url_to_fs(address, **options)
         except (ImportError, ValueError) as error:
-            extra = f"pip install 'xmtc[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else "install fsspec's package for it"
+            extra = (
+                f"pip install 'xmtc[{_EXTRAS[scheme]}]'"
+                if scheme in _EXTRAS
+                else "install fsspec's package for it"
+            )
             raise ConfigError(f"{uri}: {error}; {extra}") from error
-        except Exception as error:  # the library has no error class; some look there at once
-            raise StorageError(f"{uri}: {_words(error)}; check the address, and that it can be reached") from error
+        except (
+            Exception
+        ) as error:  # the library has no error class; some look there at once
+            raise StorageError(
+                f"{uri}: {_words(error)}; check the address, and that it can be reached"
+            ) from error
         self._root = str(root).rstrip("/")
         self._whole_files = scheme in _OBJECT_STORES
 
@@ -95,15 +131,27 @@ class Remote:
     def is_file(self) -> bool:
         """Whether the URI itself is a file."""
         # fsspec's own `isfile` says no also where nobody answers
-        return self._with_retries("looking at", "", lambda: self._info("")["type"] == "file", absent=lambda: False)
+        return self._with_retries(
+            "looking at",
+            "",
+            lambda: self._info("")["type"] == "file",
+            absent=lambda: False,
+        )
 
     def stamp(self, name: str = "") -> Stamp | None:
         """Return what identifies the version of a file; None if there is no file."""
-        return self._with_retries("looking at", name, lambda: _stamp(self._info(name)), absent=lambda: None)
+        return self._with_retries(
+            "looking at", name, lambda: _stamp(self._info(name)), absent=lambda: None
+        )
 
     def read(self, name: str) -> bytes | None:
         """Read the content of a small file; None if there is no file."""
-        return self._with_retries("reading", name, lambda: self._fs.cat_file(self._path(name)), absent=lambda: None)
+        return self._with_retries(
+            "reading",
+            name,
+            lambda: self._fs.cat_file(self._path(name)),
+            absent=lambda: None,
+        )
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file; it appears there when it is complete."""
@@ -137,11 +185,18 @@ class Remote:
 
     def download(self, name: str, path: Path) -> None:
         """Copy the file `name` to a local path, whose folder exists."""
-        self._with_retries("reading", name, lambda: self._fs.get_file(self._path(name), str(path)))
+        self._with_retries(
+            "reading", name, lambda: self._fs.get_file(self._path(name), str(path))
+        )
 
     def remove(self, name: str) -> None:
         """Delete a file; a missing one is not an error."""
-        self._with_retries("deleting", name, lambda: self._fs.rm_file(self._path(name)), absent=lambda: None)
+        self._with_retries(
+            "deleting",
+            name,
+            lambda: self._fs.rm_file(self._path(name)),
+            absent=lambda: None,
+        )
 
     def _info(self, name: str) -> dict[str, Any]:
         self._fs.invalidate_cache()
@@ -150,7 +205,13 @@ class Remote:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _with_retries(self, doing: str, name: str, action: Callable[[], T], absent: Callable[[], T] | None = None) -> T:
+    def _with_retries(
+        self,
+        doing: str,
+        name: str,
+        action: Callable[[], T],
+        absent: Callable[[], T] | None = None,
+    ) -> T:
         """Run `action` until it succeeds or the time is up; return `absent()` if there is no file.
 
         Raises:
@@ -161,7 +222,9 @@ class Remote:
         for attempt in itertools.count():
             try:
                 return action()
-            except Exception as raised:  # the library has no error class that all clients share
+            except (
+                Exception
+            ) as raised:  # the library has no error class that all clients share
                 error = _cause(raised)
                 if absent is not None and isinstance(error, FileNotFoundError):
                     return absent()
@@ -177,7 +240,9 @@ class Remote:
                         "storage.retry_minutes sets how long xmtc retries"
                     ) from error
                 if attempt == 0:
-                    logger.warning("%s: %s failed (%s); trying again", place, doing, _words(error))
+                    logger.warning(
+                        "%s: %s failed (%s); trying again", place, doing, _words(error)
+                    )
                 time.sleep(pause)
         raise AssertionError("the loop ends by return or raise")
 
@@ -186,7 +251,10 @@ class Remote:
             raise StorageError(
                 f"{place}: {doing} failed: the disk of the local copy is full; make room there, or set storage.cache"
             ) from error
-        lasting = type(error).__name__ in _LASTING_NAMES or getattr(error, "status", None) in _LASTING_STATUS
+        lasting = (
+            type(error).__name__ in _LASTING_NAMES
+            or getattr(error, "status", None) in _LASTING_STATUS
+        )
         if lasting or is_denied(error) or isinstance(error, _LASTING_ERRORS):
             raise StorageError(
                 f"{place}: {doing} failed ({_words(error)}); check that bucket and folder exist, and that the client's "
@@ -201,7 +269,10 @@ def is_denied(error: BaseException | None) -> bool:
     # gcsfs: 403 is an OSError, 401 its own error; "Invalid Credentials" is a token that could not be renewed just now.
     if isinstance(error, OSError) and str(error).startswith("Forbidden:"):
         return True
-    return getattr(error, "code", None) in (401, 403) and "Invalid Credentials" not in str(error)
+    return getattr(error, "code", None) in (
+        401,
+        403,
+    ) and "Invalid Credentials" not in str(error)
 
 
 def _cause(error: Exception) -> BaseException:

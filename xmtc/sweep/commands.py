@@ -12,7 +12,12 @@ from xmtc.commands.options import ConfigFile, Overrides
 @command(panel="Train")
 def sweep(
     config: ConfigFile,
-    grid: Annotated[Path, typer.Argument(metavar="GRID", help="YAML file with grid, draws, seeds and metrics.")],
+    grid: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GRID", help="YAML file with grid, draws, seeds and metrics."
+        ),
+    ],
     overrides: Overrides = None,
 ) -> None:
     """Train a grid of configurations and seeds, and compare them. Skips finished runs."""

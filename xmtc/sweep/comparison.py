@@ -46,7 +46,9 @@ class CellResult:
     failed: dict[int, str]
 
 
-def summarise(cell: Cell, metric_names: Sequence[str], failures: Mapping[str, str]) -> CellResult:
+def summarise(
+    cell: Cell, metric_names: Sequence[str], failures: Mapping[str, str]
+) -> CellResult:
     """Compute means and costs of the finished runs of a cell.
 
     Args:
@@ -59,7 +61,9 @@ def summarise(cell: Cell, metric_names: Sequence[str], failures: Mapping[str, st
     means: dict[str, float] = {}
     intervals: dict[str, list[float]] = {}
     for name in metric_names:
-        values = [metrics[name] for metrics in metrics_by_run if metrics.get(name) is not None]
+        values = [
+            metrics[name] for metrics in metrics_by_run if metrics.get(name) is not None
+        ]
         if not values or len(values) < len(finished):
             continue
         means[name] = statistics.mean(values)
@@ -67,14 +71,20 @@ def summarise(cell: Cell, metric_names: Sequence[str], failures: Mapping[str, st
         if interval is None and len(cell.runs) == 1:
             interval = metrics_by_run[0].get("ci95", {}).get(name)
         intervals[name] = interval or []
-    seconds = [run_seconds for run_seconds in map(train_seconds, finished) if run_seconds is not None]
+    seconds = [
+        run_seconds
+        for run_seconds in map(train_seconds, finished)
+        if run_seconds is not None
+    ]
     return CellResult(
         values=cell.values,
         runs=[str(paths.root) for paths in finished],
         metrics=means,
         ci95=intervals,
         train_s=statistics.mean(seconds) if seconds else None,
-        failed={run.seed: failures[run.name] for run in cell.runs if run.name in failures},
+        failed={
+            run.seed: failures[run.name] for run in cell.runs if run.name in failures
+        },
     )
 
 
@@ -87,7 +97,9 @@ def student_interval(values: Sequence[float]) -> list[float] | None:
     return [float(mean - reach), float(mean + reach)]
 
 
-def write_comparison(output: Path, results: Sequence[CellResult], settings: SweepConfig) -> None:
+def write_comparison(
+    output: Path, results: Sequence[CellResult], settings: SweepConfig
+) -> None:
     """Write the table as JSON and Markdown, best cell first, and a report of the best cells' first runs."""
     ordered = sorted(results, key=lambda result: _rank(result, settings.metrics[0]))
     output.mkdir(parents=True, exist_ok=True)
@@ -115,9 +127,15 @@ def _rank(result: CellResult, metric_name: str) -> float:
 def _markdown(results: Sequence[CellResult], settings: SweepConfig) -> str:
     """Write the table, a sentence that explains it, and a line for each run that failed."""
     columns = [*settings.keys, *settings.metrics, "training, s", "runs", "first run"]
-    table = markdown_table(columns, [_row(result, settings.metrics) for result in results])
+    table = markdown_table(
+        columns, [_row(result, settings.metrics) for result in results]
+    )
     several_seeds = len(settings.seeds) > 1
-    spread = "over seeds (Student's t)" if several_seeds else "over documents (bootstrap), of one seed"
+    spread = (
+        "over seeds (Student's t)"
+        if several_seeds
+        else "over documents (bootstrap), of one seed"
+    )
     lines = [table, f"Metrics of dev in percent, means with 95 % intervals {spread}."]
     for result in results:
         for seed, reason in result.failed.items():
@@ -128,10 +146,15 @@ def _markdown(results: Sequence[CellResult], settings: SweepConfig) -> str:
 def _row(result: CellResult, metric_names: Sequence[str]) -> list[str]:
     """Write the cells of a row: values, metrics with intervals, cost, runs that finished, the first run's name."""
     values = [json.dumps(value) for value in result.values.values()]
-    metrics = [percent(result.metrics.get(name), result.ci95.get(name) or None) for name in metric_names]
+    metrics = [
+        percent(result.metrics.get(name), result.ci95.get(name) or None)
+        for name in metric_names
+    ]
     seconds = "–" if result.train_s is None else f"{result.train_s:,.0f}"
     finished = f"{len(result.runs)} of {len(result.runs) + len(result.failed)}"
-    first_run = Path(result.runs[0]).name if result.runs else "–"  # the report calls the cell so, too
+    first_run = (
+        Path(result.runs[0]).name if result.runs else "–"
+    )  # the report calls the cell so, too
     return [*values, *metrics, seconds, finished, first_run]
 
 
@@ -143,4 +166,6 @@ def _metrics_of_dev(paths: RunPaths) -> dict[str, Any]:
 
 def train_seconds(paths: RunPaths) -> float | None:
     """Return the seconds of fine-tuning, see `seconds_of`; None before it is done, or without a head."""
-    return seconds_of(Stage.FINETUNE, read_run(paths.root), read_metrics(paths.metrics_log))
+    return seconds_of(
+        Stage.FINETUNE, read_run(paths.root), read_metrics(paths.metrics_log)
+    )

@@ -32,16 +32,24 @@ class DrawConfig:
 
     def __post_init__(self) -> None:
         """Refuse none or several kinds of drawing, empty choices, and ranges without numbers."""
-        kinds = [name for name in ("choice", "uniform", "loguniform") if getattr(self, name) is not None]
+        kinds = [
+            name
+            for name in ("choice", "uniform", "loguniform")
+            if getattr(self, name) is not None
+        ]
         if len(kinds) != 1:
             raise ValueError("give exactly one of choice, uniform and loguniform")
         if self.choice == []:
             raise ValueError("choice: has no values; give at least one")
         limits = self.uniform or self.loguniform
         if limits is not None and not limits[0] < limits[1]:
-            raise ValueError(f"{kinds[0]}: {limits}: the first number must be less than the second")
+            raise ValueError(
+                f"{kinds[0]}: {limits}: the first number must be less than the second"
+            )
         if self.loguniform is not None and self.loguniform[0] <= 0:
-            raise ValueError(f"loguniform: {self.loguniform}: both numbers must be greater than 0")
+            raise ValueError(
+                f"loguniform: {self.loguniform}: both numbers must be greater than 0"
+            )
 
     def place(self, key: str, index: int) -> float:
         """Draw a number between 0 and 1 that depends on the key and the number of the draw only.
@@ -74,9 +82,13 @@ class SweepConfig:
     of the grid is tried with each draw."""
     draws: Annotated[int, Field(ge=1)] = 8
     """How many times values are drawn, if there are keys to draw."""
-    seeds: Annotated[list[Seed], Field(min_length=1)] = field(default_factory=lambda: [1])
+    seeds: Annotated[list[Seed], Field(min_length=1)] = field(
+        default_factory=lambda: [1]
+    )
     """Each cell is trained once with each."""
-    metrics: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: ["micro_f1", "macro_f1"])
+    metrics: Annotated[list[str], Field(min_length=1)] = field(
+        default_factory=lambda: ["micro_f1", "macro_f1"]
+    )
     """Of dev's `metrics.json`, compared; the first one orders the table."""
 
     @property
@@ -95,7 +107,9 @@ class SweepConfig:
         for key in self.draw:
             _check_key("draw", key)
             if key in self.grid:
-                raise ValueError(f"draw: {key} is in the grid too; take it out of one of them")
+                raise ValueError(
+                    f"draw: {key} is in the grid too; take it out of one of them"
+                )
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: {self.seeds}: one is given twice; take it out")
 
@@ -104,6 +118,10 @@ def _check_key(section: str, key: str) -> None:
     """Refuse a key that the sweep sets, or a section that contains one."""
     for own_key in SET_BY_SWEEP:
         if own_key == key:
-            raise ValueError(f"{section}: {key} is set by the sweep; take it out (seeds go under `seeds`)")
+            raise ValueError(
+                f"{section}: {key} is set by the sweep; take it out (seeds go under `seeds`)"
+            )
         if own_key.startswith(f"{key}."):
-            raise ValueError(f"{section}: {key} holds {own_key}, which the sweep sets; give its other keys one by one")
+            raise ValueError(
+                f"{section}: {key} holds {own_key}, which the sweep sets; give its other keys one by one"
+            )

@@ -62,12 +62,16 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> Plan:
     base = load_config(RunConfig, config_file, overrides)
     for override in overrides:
         if override.partition("=")[0] in ("seed", *settings.keys):
-            raise ConfigError(f"{override}: {grid_file} sets this key in every run; change it there")
+            raise ConfigError(
+                f"{override}: {grid_file} sets this key in every run; change it there"
+            )
     tree = read_tree(SweepConfig, grid_file).value
     cells_by_hash: dict[str, Cell] = {}
     for nodes in combinations(settings, tree):
         values = {key: node.plain() for key, node in nodes.items()}
-        cell = _make_cell(config_file, grid_file, overrides, base, nodes, settings.seeds)
+        cell = _make_cell(
+            config_file, grid_file, overrides, base, nodes, settings.seeds
+        )
         same_cell = cells_by_hash.setdefault(_hash_without_name(cell.runs[0]), cell)
         if same_cell is not cell and not settings.draw:
             raise ConfigError(
@@ -85,7 +89,9 @@ def plan(config_file: Path, grid_file: Path, overrides: Sequence[str]) -> Plan:
     return sweep_plan
 
 
-def combinations(settings: SweepConfig, tree: Mapping[str, Node]) -> Iterator[dict[str, Node]]:
+def combinations(
+    settings: SweepConfig, tree: Mapping[str, Node]
+) -> Iterator[dict[str, Node]]:
     """Find every choice of one value per key of the grid, each with every draw; the last key changes fastest.
 
     Args:
@@ -96,7 +102,10 @@ def combinations(settings: SweepConfig, tree: Mapping[str, Node]) -> Iterator[di
     draws = range(settings.draws) if settings.draw else [0]
     for chosen in product(*grid.values()):
         for index in draws:
-            drawn = {key: _drawn(settings, tree["draw"].value[key], key, index) for key in settings.draw}
+            drawn = {
+                key: _drawn(settings, tree["draw"].value[key], key, index)
+                for key in settings.draw
+            }
             yield {**dict(zip(grid, chosen, strict=True)), **drawn}
 
 
@@ -111,7 +120,12 @@ def _drawn(settings: SweepConfig, node: Node, key: str, index: int) -> Node:
 
 
 def _make_cell(
-    config_file: Path, grid_file: Path, overrides: Sequence[str], base: RunConfig, nodes: Values, seeds: Sequence[int]
+    config_file: Path,
+    grid_file: Path,
+    overrides: Sequence[str],
+    base: RunConfig,
+    nodes: Values,
+    seeds: Sequence[int],
 ) -> Cell:
     """Make a cell, and check the first of its runs: the others differ by their seeds only."""
     values = {key: node.plain() for key, node in nodes.items()}
@@ -131,7 +145,11 @@ def _hash_without_name(run: RunConfig) -> str:
 def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
     """Refuse a metric that runs of one of the tasks do not have, or that does not say which run is better."""
     for task in tasks:
-        names = [candidate.name for candidate in metrics_of(task) if candidate.higher_is_better is not None]
+        names = [
+            candidate.name
+            for candidate in metrics_of(task)
+            if candidate.higher_is_better is not None
+        ]
         if metric.value not in names:
             raise ConfigError(
                 f"{metric.place}: metrics: {shown(metric.value)}: no metric that compares {task} runs; "
@@ -140,7 +158,11 @@ def _check_metric(metric: Node, tasks: Sequence[str]) -> None:
 
 
 def make_runs(
-    config_file: Path, overrides: Sequence[str], base: RunConfig, nodes: Values, seeds: Sequence[int]
+    config_file: Path,
+    overrides: Sequence[str],
+    base: RunConfig,
+    nodes: Values,
+    seeds: Sequence[int],
 ) -> list[RunConfig]:
     """Make the runs of a cell, named by a hash of its values, so that a grid can grow without renaming trained runs.
 

@@ -10,7 +10,9 @@ from xmtc.sweep.plan import plan
 from xmtc.sweep.train import Train, train_all
 
 
-def sweep(config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train) -> int:
+def sweep(
+    config_file: Path, grid_file: Path, overrides: Sequence[str], train: Train
+) -> int:
     """Train every cell and seed and write `sweep.json`, `sweep.md` and `report.html`.
 
     A run that fails is named, and the others continue; the same command retries it.

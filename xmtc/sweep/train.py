@@ -17,14 +17,20 @@ Outcome = tuple[str, str | None]
 """Name of a run, and why it failed; None if it did not."""
 
 
-def train_all(runs: Sequence[RunConfig], base: RunConfig, train: Train) -> dict[str, str]:
+def train_all(
+    runs: Sequence[RunConfig], base: RunConfig, train: Train
+) -> dict[str, str]:
     """Train runs: side by side on the cluster that `base` joins, as many as it holds; otherwise one after the other.
 
     Returns:
         Name of each run that failed → why.
     """
     attempt = functools.partial(_attempt, train)
-    outcomes = _side_by_side(attempt, runs, base) if base.distributed.joins_cluster else map(attempt, runs)
+    outcomes = (
+        _side_by_side(attempt, runs, base)
+        if base.distributed.joins_cluster
+        else map(attempt, runs)
+    )
     failures = {}
     for name, reason in outcomes:
         if reason is None:
@@ -69,5 +75,11 @@ def _side_by_side(
     in_one_process = all(run.distributed.max_workers == 0 for run in runs)
     needs = TaskResources(cpus=max(cpus), gpus=max(gpus), reserved=in_one_process)
     return map_tasks(
-        attempt, runs, needs, lost=lambda run, error: (run.name, f"its process died: {error}".splitlines()[0])
+        attempt,
+        runs,
+        needs,
+        lost=lambda run, error: (
+            run.name,
+            f"its process died: {error}".splitlines()[0],
+        ),
     )

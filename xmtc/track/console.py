@@ -47,7 +47,9 @@ def printable(text: str) -> str:
 
 def print_line(text: str, console: Console | None = None) -> None:
     """Print one line unchanged: no markup and no wrapping, so that a log has one line per fact."""
-    (console or shared_console()).print(printable(text), markup=False, highlight=False, soft_wrap=True)
+    (console or shared_console()).print(
+        printable(text), markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def terminal_table(
@@ -67,11 +69,19 @@ def terminal_table(
         title: shown above the table.
         caption: shown beneath the table.
     """
-    table = Table(title=_shown(title, "table.title"), caption=_shown(caption, "table.caption"), title_justify="left")
+    table = Table(
+        title=_shown(title, "table.title"),
+        caption=_shown(caption, "table.caption"),
+        title_justify="left",
+    )
     for name in columns:
-        table.add_column(_shown(name) or "", justify="right" if name in right else "left")
+        table.add_column(
+            _shown(name) or "", justify="right" if name in right else "left"
+        )
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row))
+        table.add_row(
+            *(cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row)
+        )
     return table
 
 
@@ -88,15 +98,29 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def step_line(stage: str, step: int, total: int | None, metrics: Mapping[str, float], eta_s: float | None) -> str:
+def step_line(
+    stage: str,
+    step: int,
+    total: int | None,
+    metrics: Mapping[str, float],
+    eta_s: float | None,
+) -> str:
     """Write `finetune 120/500 (24 %) | loss 0.1234 | lr 1.00e-04 | … | ETA 1:23`; without a loss, the metrics."""
     position = f"{stage} {step:,}"
     if total is not None:
         position += f"/{total:,} ({step / max(total, 1):.0%})"
-    parts = [template.format(metrics[name]) for name, template in _STEP_METRICS if name in metrics]
+    parts = [
+        template.format(metrics[name])
+        for name, template in _STEP_METRICS
+        if name in metrics
+    ]
     if "train/loss" not in metrics:
         step_metrics = {name for name, _ in _STEP_METRICS}
-        other_parts = [f"{name} {value:.4f}" for name, value in metrics.items() if name not in step_metrics]
+        other_parts = [
+            f"{name} {value:.4f}"
+            for name, value in metrics.items()
+            if name not in step_metrics
+        ]
         parts = other_parts[:_MAX_OTHER_METRICS] + parts
     if eta_s is not None:
         parts.append(f"ETA {duration(eta_s)}")

@@ -27,7 +27,15 @@ _INTERVAL_S = 10.0  # at least, between the lines of a task in a log
 class ConsoleTask(AbstractContextManager["ConsoleTask"]):
     """One piece of work. Use it as a context manager, or call `close` at the end."""
 
-    def __init__(self, owner: "Progress", description: str, total: int | None, unit: str, done: int, lines: bool):
+    def __init__(
+        self,
+        owner: "Progress",
+        description: str,
+        total: int | None,
+        unit: str,
+        done: int,
+        lines: bool,
+    ):
         self.description = description
         self.total = total
         self.unit = unit
@@ -38,7 +46,11 @@ class ConsoleTask(AbstractContextManager["ConsoleTask"]):
         self._closed = False
         self.started_s = owner.clock()
         self.printed_s = self.started_s
-        self.bar = owner.bars.add_task(description, total=total, completed=done, unit=unit) if owner.bars else None
+        self.bar = (
+            owner.bars.add_task(description, total=total, completed=done, unit=unit)
+            if owner.bars
+            else None
+        )
 
     def advance(self, amount: int = 1) -> None:
         """Count `amount` more units as done."""
@@ -56,7 +68,10 @@ class ConsoleTask(AbstractContextManager["ConsoleTask"]):
         now = self._owner.clock()
         self.printed_s = now
         if self._lines:
-            print_line(progress_line(self, now - self.started_s, final=final), self._owner.console)
+            print_line(
+                progress_line(self, now - self.started_s, final=final),
+                self._owner.console,
+            )
 
     def close(self) -> None:
         """End the task, whether it is complete or not; in a log, print the closing line."""
@@ -84,7 +99,11 @@ class Progress:
     """
 
     def __init__(
-        self, *, enabled: bool = True, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        enabled: bool = True,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self.enabled = enabled
         self.clock = clock
@@ -93,7 +112,13 @@ class Progress:
         self._open = 0
 
     def task(
-        self, description: str, total: int | None = None, unit: str = "documents", *, done: int = 0, lines: bool = True
+        self,
+        description: str,
+        total: int | None = None,
+        unit: str = "documents",
+        *,
+        done: int = 0,
+        lines: bool = True,
     ) -> ConsoleTask:
         """Start a task.
 
@@ -105,7 +130,9 @@ class Progress:
             lines: False if other lines tell of the progress in a log, as the step lines of training do.
         """
         # bars need a terminal, or a notebook where there are widgets
-        drawn = self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
+        drawn = self.console.is_terminal or (
+            self.console.is_jupyter and find_spec("ipywidgets") is not None
+        )
         if self._open == 0 and self.enabled and drawn:
             self.bars = _bars(self.console)
             self.bars.start()

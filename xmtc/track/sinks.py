@@ -61,7 +61,9 @@ class TensorBoardSink:
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Write scalars."""
         for name, value in metrics.items():
-            self._writers[stage].add_scalar(portable_name(name), value, global_step=step)
+            self._writers[stage].add_scalar(
+                portable_name(name), value, global_step=step
+            )
 
     def close(self) -> None:
         """Close the event files."""
@@ -113,8 +115,14 @@ class MlflowSink:
             self._client.update_run(run_id, status="RUNNING")
             return run_id
         experiment = self._client.get_experiment_by_name(_PROJECT)
-        experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(_PROJECT)
-        run_id = self._client.create_run(experiment_id, run_name=run.directory.name).info.run_id
+        experiment_id = (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(_PROJECT)
+        )
+        run_id = self._client.create_run(
+            experiment_id, run_name=run.directory.name
+        ).info.run_id
         for key, value in flattened(run.settings):
             self._client.log_param(run_id, key, str(value))
         write_text(file, run_id + "\n")
@@ -129,7 +137,9 @@ class MlflowSink:
         now_ms = int(time.time() * 1000)
         values: list[Any] = []
         for name, value in metrics.items():
-            values.append(metric_class(portable_name(f"{stage}/{name}"), value, now_ms, step))
+            values.append(
+                metric_class(portable_name(f"{stage}/{name}"), value, now_ms, step)
+            )
         self._client.log_batch(self._run_id, metrics=values)
 
     def close(self) -> None:
@@ -182,6 +192,8 @@ class MlflowConfig:
         return MlflowSink(self, run)
 
 
-SinkConfig = Annotated[TensorBoardConfig | WandbConfig | MlflowConfig, Discriminator("kind")]
+SinkConfig = Annotated[
+    TensorBoardConfig | WandbConfig | MlflowConfig, Discriminator("kind")
+]
 Sink = TensorBoardSink | WandbSink | MlflowSink
 """Receives the metrics of rank 0. Steps count from 1 in every stage, so a sink keeps the stages apart."""

@@ -91,7 +91,9 @@ class Throughput:
         """Compute the rate of each device, and its share of the published one."""
         if not self._work.operations_per_token:
             return {}
-        tflop_per_s = tokens_per_s * self._work.operations_per_token / self._work.workers / _TERA
+        tflop_per_s = (
+            tokens_per_s * self._work.operations_per_token / self._work.workers / _TERA
+        )
         rates = {"perf/tflop_per_s": tflop_per_s}
         if self._work.tflop_per_s is not None:
             rates["perf/mfu"] = tflop_per_s / self._work.tflop_per_s
@@ -100,8 +102,12 @@ class Throughput:
 
 def memory_peaks(device: torch.device | None = None) -> dict[str, float]:
     """Measure `mem/peak_gib`, this process's peak resident memory, and on a CUDA device `mem/cuda_peak_gib`."""
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss counts KiB on Linux, bytes on macOS
-    peaks = {"mem/peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB}
+    unit = (
+        1 if sys.platform == "darwin" else 1024
+    )  # ru_maxrss counts KiB on Linux, bytes on macOS
+    peaks = {
+        "mem/peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB
+    }
     if device is not None and device.type == "cuda":
         peaks["mem/cuda_peak_gib"] = torch.cuda.max_memory_allocated(device) / _GIB
     return peaks

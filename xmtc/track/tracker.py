@@ -27,7 +27,9 @@ class MetricsLog:
 
     def __init__(self, path: Path):
         self.path = path
-        self.last_time_s = max((float(record["time_s"]) for record in read_metrics(path)), default=0.0)
+        self.last_time_s = max(
+            (float(record["time_s"]) for record in read_metrics(path)), default=0.0
+        )
         self._rewrite(lambda record: True)
         self._file = path.open("a", encoding="utf-8")
 
@@ -54,7 +56,11 @@ class MetricsLog:
 
     def _rewrite(self, keep: Callable[[dict[str, Any]], bool]) -> None:
         """Keep the records that `keep` accepts, and no torn last line; the file is replaced whole."""
-        lines = [json.dumps(record) + "\n" for record in read_metrics(self.path) if keep(record)]
+        lines = [
+            json.dumps(record) + "\n"
+            for record in read_metrics(self.path)
+            if keep(record)
+        ]
         write_text(self.path, "".join(lines))
 
 
@@ -73,14 +79,23 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not a JSON record; take the line out") from error
-        if not isinstance(record, dict) or not {"stage", "step", "time_s"} <= record.keys():
-            raise DataError(f"{path}:{number}: a record needs stage, step and time_s; take the line out")
+            raise DataError(
+                f"{path}:{number}: not a JSON record; take the line out"
+            ) from error
+        if (
+            not isinstance(record, dict)
+            or not {"stage", "step", "time_s"} <= record.keys()
+        ):
+            raise DataError(
+                f"{path}:{number}: a record needs stage, step and time_s; take the line out"
+            )
         records.append(record)
     return records
 
 
-def check_sinks(run_dir: Path, config: TrackConfig, settings: Mapping[str, Any]) -> None:
+def check_sinks(
+    run_dir: Path, config: TrackConfig, settings: Mapping[str, Any]
+) -> None:
     """Open every sink and close it, while nothing is lost if one cannot be opened.
 
     Raises:
@@ -154,18 +169,25 @@ class Tracker(AbstractContextManager["Tracker"]):
         run = RunInfo(run_dir, redacted(dict(settings or {})))
         self._sinks: list[tuple[str, Sink]] = []
         for sink in config.sinks:
-            self._works(sink.kind, lambda sink=sink: self._sinks.append((sink.kind, sink.open(run))))
+            self._works(
+                sink.kind,
+                lambda sink=sink: self._sinks.append((sink.kind, sink.open(run))),
+            )
         self._log = MetricsLog(run_dir / METRICS_LOG)
         self._zero_s = clock() - self._log.last_time_s
 
-    def start_stage(self, stage: str, total_steps: int | None = None, resumed_step: int = 0) -> None:
+    def start_stage(
+        self, stage: str, total_steps: int | None = None, resumed_step: int = 0
+    ) -> None:
         """Begin a stage (`resumed_step` 0), or continue it and drop what was logged after `resumed_step`."""
         if not self._active:
             return
         self._stages[stage] = _StageProgress(total_steps, resumed_step, self._clock())
         self._close_bar()
         # Only on a terminal; in a log, step lines show the progress.
-        self._bar = self._progress.task(stage, total_steps, "steps", done=resumed_step, lines=False)
+        self._bar = self._progress.task(
+            stage, total_steps, "steps", done=resumed_step, lines=False
+        )
         self._log.drop(stage, resumed_step)
         self._tell(lambda sink: sink.start_stage(stage, resumed_step))
 
@@ -173,7 +195,9 @@ class Tracker(AbstractContextManager["Tracker"]):
         """Whether `step` (from 1) is one to log: every `log_every_steps`-th, and the first."""
         return step == 1 or step % self.config.log_every_steps == 0
 
-    def log(self, stage: str, step: int, metrics: Mapping[str, float], *, line: bool = True) -> None:
+    def log(
+        self, stage: str, step: int, metrics: Mapping[str, float], *, line: bool = True
+    ) -> None:
         """Record the metrics of a step, named `group/name`; `line=False` leaves the console out.
 
         A value that is not finite is written as null, which JSON can hold, and does not go to the sinks.
@@ -182,22 +206,34 @@ class Tracker(AbstractContextManager["Tracker"]):
             return
         if stage not in self._stages:
             self.start_stage(stage)
-        finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
-        record = {"stage": stage, "step": step, "time_s": round(self._clock() - self._zero_s, 3)}
+        finite = {
+            name: float(value)
+            for name, value in metrics.items()
+            if math.isfinite(value)
+        }
+        record = {
+            "stage": stage,
+            "step": step,
+            "time_s": round(self._clock() - self._zero_s, 3),
+        }
         self._log.append({**record, **{name: finite.get(name) for name in metrics}})
         self._tell(lambda sink: sink.log(stage, step, finite))
         if self._bar is not None:
             self._bar.reach(step)
         if line:
             progress = self._stages[stage]
-            text = step_line(stage, step, progress.total_steps, metrics, self._eta_s(progress, step))
+            text = step_line(
+                stage, step, progress.total_steps, metrics, self._eta_s(progress, step)
+            )
             print_line(text, self._console)
 
     def _eta_s(self, progress: _StageProgress, step: int) -> float | None:
         """Estimate the seconds until the end of a stage; None if nobody can know."""
         if progress.total_steps is None or step <= progress.first_step:
             return None
-        seconds_per_step = (self._clock() - progress.started_s) / (step - progress.first_step)
+        seconds_per_step = (self._clock() - progress.started_s) / (
+            step - progress.first_step
+        )
         return seconds_per_step * (progress.total_steps - step)
 
     def _tell(self, call: Callable[[Sink], object]) -> None:
@@ -213,7 +249,10 @@ class Tracker(AbstractContextManager["Tracker"]):
         failure = _failure(kind, call)
         if failure is None:
             return True
-        print_line(f"warning: {failure}; the run goes on without it, and {METRICS_LOG} has all metrics", self._console)
+        print_line(
+            f"warning: {failure}; the run goes on without it, and {METRICS_LOG} has all metrics",
+            self._console,
+        )
         return False
 
     def _close_bar(self) -> None:

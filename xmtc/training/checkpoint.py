@@ -29,7 +29,14 @@ from xmtc.distributed.collectives import (
 )
 from xmtc.distributed.state_files import FIX
 from xmtc.errors import CheckpointError, XmtcError
-from xmtc.files import TEMPORARY, file_sha256, flush, publish_directory, read_json, reading
+from xmtc.files import (
+    TEMPORARY,
+    file_sha256,
+    flush,
+    publish_directory,
+    read_json,
+    reading,
+)
 from xmtc.storage.mirror import Mirror
 from xmtc.training.layout import of_a_checkpoint
 
@@ -90,7 +97,9 @@ class _Copy:
             except BaseException as error:  # raised again by `wait`
                 self._failure = error
 
-        self._thread = threading.Thread(target=work, daemon=True, name="copy checkpoint")
+        self._thread = threading.Thread(
+            target=work, daemon=True, name="copy checkpoint"
+        )
         self._thread.start()
 
     def wait(self) -> None:
@@ -110,7 +119,9 @@ class CheckpointStore:
         mirror: remote copy of the run directory or of a parent; a checkpoint is saved once its remote copy is complete.
     """
 
-    def __init__(self, directory: Path, keep_last: int = 2, mirror: Mirror | None = None) -> None:
+    def __init__(
+        self, directory: Path, keep_last: int = 2, mirror: Mirror | None = None
+    ) -> None:
         self._directory = directory
         self._keep_last = keep_last
         self._mirror = mirror or Mirror(directory, None)
@@ -120,7 +131,11 @@ class CheckpointStore:
     @cached_property
     def _is_leader(self) -> bool:
         """Whether this rank cleans up the directory. The first call is collective."""
-        return self._is_first if self._mirror.remote is None else is_leader(self._directory)
+        return (
+            self._is_first
+            if self._mirror.remote is None
+            else is_leader(self._directory)
+        )
 
     @cached_property
     def _leaders(self) -> int:
@@ -153,14 +168,18 @@ class CheckpointStore:
                 checkpoints are unchanged.
             StorageError: it is saved here, but could not be copied to the remote directory.
         """
-        json.dumps(state)  # on every rank, so that a state that JSON cannot hold fails on all of them
+        json.dumps(
+            state
+        )  # on every rank, so that a state that JSON cannot hold fails on all of them
         temporary = self._directory / f"{_TEMPORARY}{step:08d}"
         final = self._directory / f"step_{step:08d}"
 
         def explain(failures: list[str]) -> XmtcError:
             return CheckpointError(self._explain(failures, bytes_needed))
 
-        run_collectively(lambda: self._start(temporary, bytes_needed), explain, here=self._is_leader)
+        run_collectively(
+            lambda: self._start(temporary, bytes_needed), explain, here=self._is_leader
+        )
         try:
             run_collectively(lambda: write(temporary), explain)
             self._publish(temporary, final, {"step": step, "state": state}, explain)
@@ -187,7 +206,9 @@ class CheckpointStore:
 
         A copy that failed counts, so that nobody finishes it, which raises, before the next checkpoint is safe here.
         """
-        return self._copy is not None and (self._copy.is_running or self._copy.has_failed)
+        return self._copy is not None and (
+            self._copy.is_running or self._copy.has_failed
+        )
 
     @property
     def has_open_copy(self) -> bool:
@@ -215,7 +236,11 @@ class CheckpointStore:
         run_collectively(copy.wait, here=self._is_leader)
         if self._leaders > 1:
             run_collectively(lambda: self._push_rest(final), here=self._is_first)
-        self._prune(copy.step, lambda failures: CheckpointError(self._explain(failures, 0)), saved_since)
+        self._prune(
+            copy.step,
+            lambda failures: CheckpointError(self._explain(failures, 0)),
+            saved_since,
+        )
         return time.monotonic() - copy.began
 
     def clear(self) -> None:
@@ -255,22 +280,43 @@ class CheckpointStore:
         Raises:
             StorageError: the remote file cannot be deleted.
         """
-        run_collectively(lambda: self._mirror.remove(self._name(path)), here=self._is_first)
+        run_collectively(
+            lambda: self._mirror.remove(self._name(path)), here=self._is_first
+        )
         run_collectively(lambda: path.unlink(missing_ok=True), here=self._is_leader)
 
     def _publish(
-        self, temporary: Path, final: Path, content: dict[str, Any], explain: Callable[[list[str]], XmtcError]
+        self,
+        temporary: Path,
+        final: Path,
+        content: dict[str, Any],
+        explain: Callable[[list[str]], XmtcError],
     ) -> None:
         """Describe, verify and rename the files that all ranks have written."""
         own: dict[str, Any] = {}
-        run_collectively(lambda: own.update(_describe(temporary)), explain, here=self._is_leader)
-        files = {name: info for part in all_gather_object(own) for name, info in part.items()}
-        manifest = {"format": _FORMAT, "world_size": rank_and_world_size()[1], **content, "files": files}
-        run_collectively(lambda: _finish(temporary, final, manifest, own), explain, here=self._is_leader)
+        run_collectively(
+            lambda: own.update(_describe(temporary)), explain, here=self._is_leader
+        )
+        files = {
+            name: info for part in all_gather_object(own) for name, info in part.items()
+        }
+        manifest = {
+            "format": _FORMAT,
+            "world_size": rank_and_world_size()[1],
+            **content,
+            "files": files,
+        }
+        run_collectively(
+            lambda: _finish(temporary, final, manifest, own),
+            explain,
+            here=self._is_leader,
+        )
 
     def _push(self, final: Path, *, complete: bool) -> None:
         """Copy this node's files of a checkpoint to the remote directory, if `complete` with all that makes it one."""
-        self._mirror.push(self._name(final), lambda name: not name.endswith(f"/{_MANIFEST}"))
+        self._mirror.push(
+            self._name(final), lambda name: not name.endswith(f"/{_MANIFEST}")
+        )
         if complete:
             self._push_rest(final)
 
@@ -308,9 +354,17 @@ class CheckpointStore:
 
     def _saved(self) -> list[Path]:
         """List the checkpoint directories, local or remote, oldest first."""
-        local = [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
+        local = (
+            [path.name for path in self._directory.iterdir()]
+            if self._directory.is_dir()
+            else []
+        )
         names = {*local, *self._mirror.folders(self._name(self._directory))}
-        return [self._directory / name for name in sorted(names) if re.fullmatch(r"step_\d{8,}", name)]
+        return [
+            self._directory / name
+            for name in sorted(names)
+            if re.fullmatch(r"step_\d{8,}", name)
+        ]
 
     def _start(self, temporary: Path, bytes_needed: int) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -326,7 +380,12 @@ class CheckpointStore:
             for path in self._directory.glob(pattern):
                 shutil.rmtree(path)
 
-    def _prune(self, step: int, explain: Callable[[list[str]], XmtcError], saved_since: Path | None = None) -> None:
+    def _prune(
+        self,
+        step: int,
+        explain: Callable[[list[str]], XmtcError],
+        saved_since: Path | None = None,
+    ) -> None:
         """Keep the newest `keep_last` checkpoints up to `step`, and one that has been saved since.
 
         Other later ones are damaged: the run resumed before them.
@@ -352,7 +411,11 @@ class CheckpointStore:
         run_collectively(prune_here, explain, here=self._is_leader)
 
     def _explain(self, failures: list[str], bytes_needed: int) -> str:
-        existing = next(p for p in (self._directory, *self._directory.absolute().parents) if p.is_dir())
+        existing = next(
+            p
+            for p in (self._directory, *self._directory.absolute().parents)
+            if p.is_dir()
+        )
         free = shutil.disk_usage(existing).free
         return (
             f"checkpoint in {self._directory} could not be written ({'; '.join(failures)}): {free:,} bytes are free, "
@@ -371,10 +434,17 @@ def verify(path: Path) -> Checkpoint:
     with reading(path / _MANIFEST, CheckpointError, FIX):
         manifest = read_json(path / _MANIFEST)
         if manifest["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: format {manifest['format']}, but this version reads format {_FORMAT}")
+            raise CheckpointError(
+                f"{path}: format {manifest['format']}, but this version reads format {_FORMAT}"
+            )
         for name, expected in manifest["files"].items():
             _verify_file(path / name, expected["bytes"], expected["sha256"])
-        return Checkpoint(path, int(manifest["step"]), dict(manifest["state"]), int(manifest["world_size"]))
+        return Checkpoint(
+            path,
+            int(manifest["step"]),
+            dict(manifest["state"]),
+            int(manifest["world_size"]),
+        )
 
 
 def _verify_file(path: Path, size: int, sha256: str) -> None:
@@ -383,18 +453,30 @@ def _verify_file(path: Path, size: int, sha256: str) -> None:
         if found != size:
             raise CheckpointError(f"{path} has {found:,} bytes instead of {size:,}")
         if file_sha256(path) != sha256:
-            raise CheckpointError(f"{path} is damaged: its SHA-256 differs from the manifest's")
+            raise CheckpointError(
+                f"{path} is damaged: its SHA-256 differs from the manifest's"
+            )
 
 
 def _describe(temporary: Path) -> dict[str, Any]:
     """Compute size and hash of every file, by name."""
-    names = sorted(p.relative_to(temporary).as_posix() for p in temporary.rglob("*") if p.is_file())
+    names = sorted(
+        p.relative_to(temporary).as_posix() for p in temporary.rglob("*") if p.is_file()
+    )
     for name in names:
         flush(temporary / name)
-    return {n: {"bytes": (temporary / n).stat().st_size, "sha256": file_sha256(temporary / n)} for n in names}
+    return {
+        n: {
+            "bytes": (temporary / n).stat().st_size,
+            "sha256": file_sha256(temporary / n),
+        }
+        for n in names
+    }
 
 
-def _finish(temporary: Path, final: Path, manifest: dict[str, Any], own: dict[str, Any]) -> None:
+def _finish(
+    temporary: Path, final: Path, manifest: dict[str, Any], own: dict[str, Any]
+) -> None:
     """Read back this node's files (`own`), then publish them with the manifest of all files."""
     (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     flush(temporary / _MANIFEST)

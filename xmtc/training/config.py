@@ -37,7 +37,11 @@ class OptimizerConfig:
         """
         rise = min(1.0, (step + 1) / max(1, round(WARMUP_SHARE * total)))
         progress = min(1.0, step / max(1, total))
-        shape = 1 - progress if self.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+        shape = (
+            1 - progress
+            if self.schedule == "linear"
+            else (1 + math.cos(math.pi * progress)) / 2
+        )
         return rise * (FINAL_SHARE + (1 - FINAL_SHARE) * shape)
 
 
@@ -60,9 +64,13 @@ class PhaseConfig:
 
     def __post_init__(self) -> None:
         """Refuse learning rates of an encoder that does not train."""
-        found = ", ".join(keys_beyond_defaults(self, ("encoder_learning_rate", "layer_decay")))
+        found = ", ".join(
+            keys_beyond_defaults(self, ("encoder_learning_rate", "layer_decay"))
+        )
         if found and self.encoder_layers == 0:
-            raise ValueError(f"{found}: no effect with encoder_layers: 0; set it to -1, or leave out {found}")
+            raise ValueError(
+                f"{found}: no effect with encoder_layers: 0; set it to -1, or leave out {found}"
+            )
 
 
 @config
@@ -95,7 +103,10 @@ class TrainingConfig:
 class FinetuneConfig(TrainingConfig):
     """Stage 2: fine-tuning with gradual unfreezing (docs/explanation/method.md)."""
 
-    phases: tuple[PhaseConfig, ...] = (PhaseConfig(epochs=3), PhaseConfig(epochs=5, encoder_layers=-1))
+    phases: tuple[PhaseConfig, ...] = (
+        PhaseConfig(epochs=3),
+        PhaseConfig(epochs=5, encoder_layers=-1),
+    )
     """Phases, in order: the head first, then the encoder from the top down."""
     loss: LossConfig = AsymmetricFocalConfig()
     """Classification loss."""
@@ -116,27 +127,46 @@ class FinetuneConfig(TrainingConfig):
     @property
     def trains_encoder(self) -> bool:
         """Whether the encoder may change, which would invalidate hidden states on disk."""
-        return not self.cache_hidden or any(phase.encoder_layers != 0 for phase in self.phases)
+        return not self.cache_hidden or any(
+            phase.encoder_layers != 0 for phase in self.phases
+        )
 
     def __post_init__(self) -> None:
         """Refuse phases that freeze what an earlier one trained, and settings that exclude each other."""
         super().__post_init__()
-        depths = [float("inf") if p.encoder_layers < 0 else p.encoder_layers for p in self.phases]
+        depths = [
+            float("inf") if p.encoder_layers < 0 else p.encoder_layers
+            for p in self.phases
+        ]
         if depths != sorted(depths):
-            raise ValueError("encoder_layers must not shrink from one phase to the next")
+            raise ValueError(
+                "encoder_layers must not shrink from one phase to the next"
+            )
         if not depths:
             raise ValueError("at least one phase is needed")
         if self.sampled_labels and self.mining:
-            raise ValueError("mining draws labels itself (mining.uniform); leave sampled_labels out")
+            raise ValueError(
+                "mining draws labels itself (mining.uniform); leave sampled_labels out"
+            )
         if self.crop and 0 in depths:
-            raise ValueError("crop: a phase with encoder_layers: 0 reads states of whole documents; leave crop out")
+            raise ValueError(
+                "crop: a phase with encoder_layers: 0 reads states of whole documents; leave crop out"
+            )
         some, refusal = self.samples_labels, self.loss.refuses_sampled_labels
         if some and refusal:
-            raise ValueError(f"{some}: {refusal}; use another loss, or leave {some} out")
+            raise ValueError(
+                f"{some}: {refusal}; use another loss, or leave {some} out"
+            )
         if self.label_optimizer and (refusal := self.loss.refuses_label_shards):
             raise ValueError(f"label_optimizer: {refusal}; leave it out")
 
     @property
     def samples_labels(self) -> str | None:
         """Name of the setting that limits a micro-batch to the logits of some labels; None if it has all."""
-        return "sampled_labels" if self.sampled_labels else "mining" if self.mining else None
+        return (
+            "sampled_labels"
+            if self.sampled_labels
+            else "mining"
+            if self.mining
+            else None
+        )

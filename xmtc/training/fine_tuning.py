@@ -42,8 +42,14 @@ class FinetuneObjective(Objective):
         self.shard = shard
         self.texts = texts
         device = next(classifier.parameters()).device
-        self.miner = Miner(settings.mining, self._label_vectors, device) if settings.mining else None
-        self.label_loss = build_label_loss(settings, classifier.head, shard, texts, self.miner)
+        self.miner = (
+            Miner(settings.mining, self._label_vectors, device)
+            if settings.mining
+            else None
+        )
+        self.label_loss = build_label_loss(
+            settings, classifier.head, shard, texts, self.miner
+        )
 
     @override
     def before_step(self, step: int) -> None:

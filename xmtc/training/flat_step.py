@@ -65,14 +65,18 @@ class FlatStep(DeferredGradient):
 
     def note(self, pooled_BP: Tensor, targets: Targets, scale: Tensor) -> None:
         """Record a micro-batch whose loss has the weight `scale`."""
-        self._pending.append(_Pending(pooled_BP.detach(), targets.on_host, targets.weight_B * scale))
+        self._pending.append(
+            _Pending(pooled_BP.detach(), targets.on_host, targets.weight_B * scale)
+        )
 
     @override
     def finite(self) -> Tensor:
         """Derivatives of binary losses are finite if the document vectors are."""
         if not self._pending:
             return torch.ones((), dtype=torch.bool, device=self.shards[1].device)
-        return torch.stack([micro_batch.pooled_BP.isfinite().all() for micro_batch in self._pending]).all()
+        return torch.stack(
+            [micro_batch.pooled_BP.isfinite().all() for micro_batch in self._pending]
+        ).all()
 
     @override
     def discard(self) -> None:
@@ -108,7 +112,9 @@ class FlatStep(DeferredGradient):
         logits_BC = F.linear(pooled_BP, rows_CP).float()
         return logits_BC.add_(bias.detach()[part])
 
-    def loss_and_gradient(self, pooled_BP: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+    def loss_and_gradient(
+        self, pooled_BP: Tensor, targets: Targets
+    ) -> tuple[Tensor, Tensor]:
         """Compute the summed loss and its gradient (B, P) in float32."""
         rows = self.shards[0].detach()
         weight_B1 = targets.weight_B[:, None]
@@ -128,7 +134,9 @@ class FlatStep(DeferredGradient):
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, pooled_BP: Tensor, bias_L: Tensor, step: FlatStep, targets: Targets) -> Tensor:
+    def forward(
+        ctx: Any, pooled_BP: Tensor, bias_L: Tensor, step: FlatStep, targets: Targets
+    ) -> Tensor:
         del bias_L  # an input only so that the loss requires a gradient even if the document vectors do not
         loss, gradient_BP = step.loss_and_gradient(pooled_BP, targets)
         ctx.save_for_backward(pooled_BP, gradient_BP)

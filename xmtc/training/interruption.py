@@ -49,7 +49,11 @@ class StopRequest:
             yield
             return
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        watched = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # as by `nohup`
+        watched = [
+            number
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ]  # as by `nohup`
         previous = {number: signal.signal(number, self._note) for number in watched}
         try:
             yield

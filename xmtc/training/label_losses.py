@@ -38,7 +38,9 @@ class AllLabels:
 
     def __call__(self, documents: GatheredDocuments, seed: int) -> LossOutput:
         """Compute the loss of all labels."""
-        logits_GR = without_unjudged(self.head.score(documents.read, documents.mask_GT), documents.targets)
+        logits_GR = without_unjudged(
+            self.head.score(documents.read, documents.mask_GT), documents.targets
+        )
         generator = torch.Generator(device=logits_GR.device).manual_seed(seed)
         return self.loss(logits_GR, documents.targets, generator=generator)
 
@@ -58,8 +60,14 @@ class SampledLabels:
         columns_P = sample.columns_P.to(logits_GS.device, non_blocking=True)
         importance_S = sample.importance_S.to(logits_GS.device, non_blocking=True)
         targets = replace(documents.targets, columns_P=columns_P, original=None)
-        targets = _among_sampled(targets, sample.labels_S.to(logits_GS.device, non_blocking=True))
-        return self.loss(without_unjudged(logits_GS, targets), targets, importance_BC=importance_S.expand_as(logits_GS))
+        targets = _among_sampled(
+            targets, sample.labels_S.to(logits_GS.device, non_blocking=True)
+        )
+        return self.loss(
+            without_unjudged(logits_GS, targets),
+            targets,
+            importance_BC=importance_S.expand_as(logits_GS),
+        )
 
     def logits(self, documents: GatheredDocuments, labels_S: Tensor) -> Tensor:
         """Compute the logits (G, S) of the sampled labels, which are on the CPU."""
@@ -71,9 +79,15 @@ def _among_sampled(targets: Targets, labels_S: Tensor) -> Targets:
     """Number unjudged labels by their columns among sampled ones, which are sorted; leave out those not sampled."""
     if targets.unjudged_rows_J is None or targets.unjudged_columns_J is None:
         return targets
-    columns_J = torch.searchsorted(labels_S, targets.unjudged_columns_J).clamp_(max=len(labels_S) - 1)
+    columns_J = torch.searchsorted(labels_S, targets.unjudged_columns_J).clamp_(
+        max=len(labels_S) - 1
+    )
     sampled_J = labels_S[columns_J] == targets.unjudged_columns_J
-    return replace(targets, unjudged_rows_J=targets.unjudged_rows_J[sampled_J], unjudged_columns_J=columns_J[sampled_J])
+    return replace(
+        targets,
+        unjudged_rows_J=targets.unjudged_rows_J[sampled_J],
+        unjudged_columns_J=columns_J[sampled_J],
+    )
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,11 @@ class SampledTexts(SampledLabels):
 
 
 def build_label_loss(
-    settings: FinetuneConfig, head: Head, shard: LabelShard, texts: TextVectors | None, miner: Miner | None
+    settings: FinetuneConfig,
+    head: Head,
+    shard: LabelShard,
+    texts: TextVectors | None,
+    miner: Miner | None,
 ) -> LabelLoss:
     """Build the loss that the settings ask for.
 
@@ -116,7 +134,15 @@ def build_label_loss(
     if sampler is not None:
         return SampledLabels(loss, head, sampler)
     has_row_optimizer = settings.label_optimizer is not None
-    by_chunks = has_row_optimizer and settings.samples_labels is None and settings.loss.separable
-    if by_chunks and isinstance(head, ScoresByProduct) and isinstance(head.weights, RowShard):
+    by_chunks = (
+        has_row_optimizer
+        and settings.samples_labels is None
+        and settings.loss.separable
+    )
+    if (
+        by_chunks
+        and isinstance(head, ScoresByProduct)
+        and isinstance(head.weights, RowShard)
+    ):
         return FlatStep(cast(BinaryLoss, loss), head.weights, cast(RowShard, head.bias))
     return AllLabels(loss, head)

@@ -58,13 +58,17 @@ class UniformSampler:
         self.shard = shard
         self.warned = False
 
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+    def __call__(
+        self, documents: GatheredDocuments, generator: torch.Generator
+    ) -> LabelSample:
         """Choose the labels."""
         positives_P = documents.targets.on_host.columns_P
         rows = self.shard.rows
         certain_C = positives_P.unique()
         share = self.shard.share(self.sampled)
-        if share <= len(certain_C) < rows and not self.warned:  # nothing represents the labels of other documents
+        if (
+            share <= len(certain_C) < rows and not self.warned
+        ):  # nothing represents the labels of other documents
             self.warned = True
             logger.warning(
                 "finetune.sampled_labels: %d, of which this worker draws %d, not more than its %d labels of a batch: "
@@ -88,13 +92,17 @@ class MinedSampler:
         shard: these rows.
     """
 
-    def __init__(self, miner: Miner, settings: MiningConfig, head: Head, shard: LabelShard) -> None:
+    def __init__(
+        self, miner: Miner, settings: MiningConfig, head: Head, shard: LabelShard
+    ) -> None:
         self.miner = miner
         self.settings = settings
         self.head = head
         self.shard = shard
 
-    def __call__(self, documents: GatheredDocuments, generator: torch.Generator) -> LabelSample:
+    def __call__(
+        self, documents: GatheredDocuments, generator: torch.Generator
+    ) -> LabelSample:
         """Choose the labels."""
         positives_P = documents.targets.on_host.columns_P
         uniform = self.shard.share(self.settings.uniform)
@@ -116,20 +124,30 @@ class MinedSampler:
         return torch.from_numpy(mined_M)
 
     @torch.no_grad()
-    def _scores(self, documents: GatheredDocuments, candidates_GK: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _scores(
+        self, documents: GatheredDocuments, candidates_GK: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         """Compute the head's logits (G, K) of labels that an index found."""
-        labels_GK = torch.from_numpy(candidates_GK).to(documents.mask_GT.device, non_blocking=True)
+        labels_GK = torch.from_numpy(candidates_GK).to(
+            documents.mask_GT.device, non_blocking=True
+        )
         logits_GK = self.head.score(documents.read, documents.mask_GT, labels_GK)
         return logits_GK.float().cpu().numpy()
 
     def _among_best(self, scores_GK: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Mark the candidates that are among the best of all workers' indexes. Collective."""
-        scores = torch.from_numpy(scores_GK).to(self.head.bias.device, non_blocking=True)
+        scores = torch.from_numpy(scores_GK).to(
+            self.head.bias.device, non_blocking=True
+        )
         return self.shard.among_best(scores, self.settings.candidates).cpu().numpy()
 
 
 def draw_labels(
-    labels_P: Tensor, certain_C: Tensor, labels: int, uniform: int, generator: torch.Generator
+    labels_P: Tensor,
+    certain_C: Tensor,
+    labels: int,
+    uniform: int,
+    generator: torch.Generator,
 ) -> LabelSample:
     """Take all certain labels, and draw `uniform` others without replacement that represent the rest.
 

@@ -22,7 +22,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
-from xmtc.distributed.collectives import all_gather_object, all_reduce_max_ints, all_reduce_sum, rank_and_world_size
+from xmtc.distributed.collectives import (
+    all_gather_object,
+    all_reduce_max_ints,
+    all_reduce_sum,
+    rank_and_world_size,
+)
 from xmtc.distributed.row_shards import RowShard, share_of
 from xmtc.losses.base import OtherLabels, Targets
 from xmtc.models.classifier import Classifier
@@ -103,10 +108,14 @@ class LabelShard:
         if self.world == 1:
             return GatheredDocuments(read, batch.mask_BT, targets)
         device = batch.mask_BT.device
-        shapes, targets_of_ranks = zip(*all_gather_object((batch.mask_BT.shape, targets.on_host)), strict=True)
+        shapes, targets_of_ranks = zip(
+            *all_gather_object((batch.mask_BT.shape, targets.on_host)), strict=True
+        )
         documents = max(shape[0] for shape in shapes)
         tokens = max(shape[1] for shape in shapes)
-        read_G = _AllGather.apply(*(_padded(tensor, documents, tokens) for tensor in read))
+        read_G = _AllGather.apply(
+            *(_padded(tensor, documents, tokens) for tensor in read)
+        )
         mask_GT = _all_gather(_padded_mask(batch.mask_BT, documents, tokens))
         own = self._own_targets(targets_of_ranks, documents).to(device)
         return GatheredDocuments(read_G, mask_GT, own)  # pyright: ignore[reportArgumentType]
@@ -138,7 +147,9 @@ class LabelShard:
         rank, _ = rank_and_world_size()
         own_width = scores_GK.shape[1]
         (width,) = all_reduce_max_ints([own_width])
-        padded_GK = nn.functional.pad(scores_GK, (0, width - own_width), value=-torch.inf)
+        padded_GK = nn.functional.pad(
+            scores_GK, (0, width - own_width), value=-torch.inf
+        )
         all_GX = torch.cat(_all_gather(padded_GK).chunk(self.world), 1)
         best = all_GX.topk(min(count, all_GX.shape[1]))
         is_best_GX = torch.zeros_like(all_GX, dtype=torch.bool)
@@ -146,7 +157,9 @@ class LabelShard:
         own_GK = is_best_GX[:, rank * width : rank * width + own_width]
         return own_GK & (scores_GK > -torch.inf)
 
-    def exchange_best(self, ids_GK: Tensor, logits_GK: Tensor, documents: int) -> tuple[Tensor, Tensor]:
+    def exchange_best(
+        self, ids_GK: Tensor, logits_GK: Tensor, documents: int
+    ) -> tuple[Tensor, Tensor]:
         """Collect all workers' best labels of this worker's documents. Collective.
 
         Args:
@@ -176,23 +189,36 @@ class LabelShard:
         most_positives = max(targets.max_positives or 0 for targets in of_ranks)
         others = OtherLabels(self.labels, self.among_best)
         own_targets = Targets(
-            rows_X[own_X], columns_X[own_X], torch.cat(weights), min(most_positives, self.rows), others
+            rows_X[own_X],
+            columns_X[own_X],
+            torch.cat(weights),
+            min(most_positives, self.rows),
+            others,
         )
         return self._with_own_unjudged(own_targets, of_ranks, documents)
 
-    def _with_own_unjudged(self, targets: Targets, of_ranks: Sequence[Targets], documents: int) -> Targets:
+    def _with_own_unjudged(
+        self, targets: Targets, of_ranks: Sequence[Targets], documents: int
+    ) -> Targets:
         """Add this worker's labels that nobody judged, of the documents of all workers."""
         rows: list[Tensor] = []
         columns: list[Tensor] = []
         for rank, of_rank in enumerate(of_ranks):
-            if of_rank.unjudged_rows_J is not None and of_rank.unjudged_columns_J is not None:
+            if (
+                of_rank.unjudged_rows_J is not None
+                and of_rank.unjudged_columns_J is not None
+            ):
                 rows.append(of_rank.unjudged_rows_J + documents * rank)
                 columns.append(of_rank.unjudged_columns_J - self.first)
         if not rows:
             return targets
         columns_X = torch.cat(columns)
         own_X = (columns_X >= 0) & (columns_X < self.rows)
-        return replace(targets, unjudged_rows_J=torch.cat(rows)[own_X], unjudged_columns_J=columns_X[own_X])
+        return replace(
+            targets,
+            unjudged_rows_J=torch.cat(rows)[own_X],
+            unjudged_columns_J=columns_X[own_X],
+        )
 
 
 def targets_of(batch: Batch) -> Targets:
@@ -217,7 +243,9 @@ def targets_of(batch: Batch) -> Targets:
     )
 
 
-def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]) -> Classifier:
+def build_shard(
+    model: ModelConfig, vocab_size: int, labels: int, seed: int, ranks: tuple[int, int]
+) -> Classifier:
     """Build the model with one rank's rows of the label tables, on the CPU, without ever building a whole table.
 
     A row's initial values depend only on the seed and the label, not on the number of workers.
@@ -243,7 +271,9 @@ def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ran
             low = max(first, start)
             high = min(end, start + len(table))
             if low < high:
-                own_rows[name][low - first : high - first] = table.detach()[low - start : high - start]
+                own_rows[name][low - first : high - first] = table.detach()[
+                    low - start : high - start
+                ]
     for name, rows in own_rows.items():
         setattr(head, name, RowShard.placed(rows, first, labels, trains[name]))
     classifier.labels = labels
@@ -251,7 +281,9 @@ def build_shard(model: ModelConfig, vocab_size: int, labels: int, seed: int, ran
     return classifier
 
 
-def _blocks(model: ModelConfig, head: Head, width: int, labels: int, seed: int) -> Iterator[tuple[int, Head]]:
+def _blocks(
+    model: ModelConfig, head: Head, width: int, labels: int, seed: int
+) -> Iterator[tuple[int, Head]]:
     """Yield heads that each hold the rows of a block of labels, with the block's first label. The first is `head`."""
     yield 0, head
     for start in range(BLOCK, labels, BLOCK):
@@ -271,7 +303,9 @@ class _AllGather(torch.autograd.Function):
         _, world = rank_and_world_size()
         totals = []
         for gradient_G in gradients:
-            wide_G = at_least_fp32(gradient_G).contiguous()  # bfloat16 would lose digits with every rank
+            wide_G = at_least_fp32(
+                gradient_G
+            ).contiguous()  # bfloat16 would lose digits with every rank
             total_B = wide_G.new_empty(len(wide_G) // world, *wide_G.shape[1:])
             dist.reduce_scatter_tensor(total_B, wide_G)
             totals.append(total_B.to(gradient_G.dtype))

@@ -38,7 +38,9 @@ SHOWN_METRICS = ("p@1", "micro_f1", "macro_f1")
 SHOWN_SINGLE_LABEL = ("accuracy", "macro_f1")
 MAX_GRAD_NORM = 1.0  # larger gradients are scaled down to this global L2 norm
 FIRST_CHECKPOINT_MINUTES = 1.0  # so that no run that is taken away has none
-MAX_SKIPPED_STEPS = 10  # consecutive steps with a non-finite loss or gradient before training stops
+MAX_SKIPPED_STEPS = (
+    10  # consecutive steps with a non-finite loss or gradient before training stops
+)
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,21 @@ class Loop:
         settings: StageSettings,
         services: LoopServices,
     ) -> None:
-        self.objective, self.sampler, self.phases, self.settings = objective, sampler, list(phases), settings
-        self.strategy, self.store, self.tracker = services.strategy, services.store, services.tracker
+        self.objective, self.sampler, self.phases, self.settings = (
+            objective,
+            sampler,
+            list(phases),
+            settings,
+        )
+        self.strategy, self.store, self.tracker = (
+            services.strategy,
+            services.store,
+            services.tracker,
+        )
         self.best, self.callbacks = services.best, services.callbacks
-        self.total_steps = sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
+        self.total_steps = (
+            sum(phase.epochs for phase in phases) * sampler.steps_per_epoch
+        )
         self.peak_rates: list[float] = []
         self.has_checkpoint = False
         self.work = Work()
@@ -116,14 +129,23 @@ class Loop:
         """
         checkpoint = self._newest()
         self.has_checkpoint = checkpoint is not None
-        position = Position(**checkpoint.state) if checkpoint else Position(inputs=self.settings.inputs)
+        position = (
+            Position(**checkpoint.state)
+            if checkpoint
+            else Position(inputs=self.settings.inputs)
+        )
         if position.best is None:
             self.store.discard(self.best.path)
         self.tracker.start_stage(self.settings.name, self.total_steps, position.step)
         with STOP.watching():
             for index in range(position.phase, len(self.phases)):
                 if index > position.phase:
-                    position.phase, position.epoch, position.consumed, position.phase_step = index, 0, 0, 0
+                    (
+                        position.phase,
+                        position.epoch,
+                        position.consumed,
+                        position.phase_step,
+                    ) = index, 0, 0, 0
                 if not self._finished(position):
                     self._run_phase(position, checkpoint)
                 checkpoint = None
@@ -145,9 +167,13 @@ class Loop:
         if checkpoint is None:
             return None
         if checkpoint.state.get("inputs") != self.settings.inputs:
-            self._print(f"starting from scratch: {checkpoint.path} was made from other data or weights")
+            self._print(
+                f"starting from scratch: {checkpoint.path} was made from other data or weights"
+            )
             return None
-        self._print(f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}")
+        self._print(
+            f"resuming after step {checkpoint.step}/{self.total_steps} from {checkpoint.path}"
+        )
         return checkpoint
 
     def _run_phase(self, position: Position, checkpoint: Checkpoint | None) -> None:
@@ -155,10 +181,14 @@ class Loop:
         groups = phase.groups()
         names = ", ".join(group.name for group in groups)
         count = sum(p.numel() for group in groups for p in group.parameters)
-        self._print(f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}")
+        self._print(
+            f"phase {position.phase + 1}/{len(self.phases)} trains {count:,} parameters: {names}"
+        )
         self.peak_rates = [group.learning_rate for group in groups]
         wanted = {id(parameter) for group in groups for parameter in group.parameters}
-        trained = {name: p for name, p in self.objective.named_parameters() if id(p) in wanted}
+        trained = {
+            name: p for name, p in self.objective.named_parameters() if id(p) in wanted
+        }
         self.work = self._work(phase, wanted)
         module = self.strategy.prepare(self.objective, groups)
         for callback in self.callbacks:
@@ -176,7 +206,9 @@ class Loop:
         if not phase.encodes:
             return Work()
         return Work(
-            operations_per_token=training_operations(self.objective.classifier.encoder, trained),
+            operations_per_token=training_operations(
+                self.objective.classifier.encoder, trained
+            ),
             workers=self.strategy.world_size,
             tflop_per_s=rate_of_device(self.strategy.device),
         )
@@ -197,23 +229,39 @@ class Loop:
             if self.tracker.due(position.step):
                 self._log(result, position, meter)
             ended = position.phase_step % self.sampler.steps_per_epoch == 0
-            if result.stop or (result.save and not ended):  # the end of an epoch saves after the evaluation on dev
+            if result.stop or (
+                result.save and not ended
+            ):  # the end of an epoch saves after the evaluation on dev
                 self._save(position)
             elif not result.copying:
                 self._finish_copy()
             if result.stop:
                 raise self._interrupt(position)
 
-    def _batches(self, phase: Phase, position: Position) -> Iterator[tuple[Step, Iterator[Batch]]]:
+    def _batches(
+        self, phase: Phase, position: Position
+    ) -> Iterator[tuple[Step, Iterator[Batch]]]:
         """Yield the remaining steps of the epoch with their micro-batches, which a background thread collates ahead."""
         steps = list(self.sampler.epoch(position.epochs_done, position.consumed))
-        places = (((at, i), one) for at, s in enumerate(steps, position.step) for i, one in enumerate(s.micro_batches))
-        collated = prefetch((partial(phase.collate, one, self._seed(*place)) for place, one in places), depth=4)
+        places = (
+            ((at, i), one)
+            for at, s in enumerate(steps, position.step)
+            for i, one in enumerate(s.micro_batches)
+        )
+        collated = prefetch(
+            (partial(phase.collate, one, self._seed(*place)) for place, one in places),
+            depth=4,
+        )
         for step in steps:
             yield step, (next(collated) for _ in step.micro_batches)
 
     def _step(
-        self, module: nn.Module, step: Step, batches: Iterator[Batch], position: Position, meter: Throughput
+        self,
+        module: nn.Module,
+        step: Step,
+        batches: Iterator[Batch],
+        position: Position,
+        meter: Throughput,
     ) -> _StepResult:
         """Run one optimizer step."""
         self.objective.before_step(position.step)
@@ -221,7 +269,9 @@ class Loop:
         self.strategy.set_learning_rates([rate * factor for rate in self.peak_rates])
         torch.manual_seed(self._seed(position.step))
         own_tokens = 0
-        outputs: list[Tensor] = []  # on the device: reading a number would synchronise in every micro-batch
+        outputs: list[
+            Tensor
+        ] = []  # on the device: reading a number would synchronise in every micro-batch
         last = len(step.micro_batches) - 1
         for index, batch in enumerate(meter.watch(batches)):
             own_tokens += int((batch.mask_BT.sum(1) * batch.weight_B).sum())
@@ -230,8 +280,12 @@ class Loop:
                 with self.strategy.autocast():
                     output = module(batch, self._seed(position.step, index))
                 self.strategy.backward(output.sum / step.documents)
-            outputs.append(torch.stack([output.sum.detach(), output.count.to(output.sum.dtype)]))
-        own_loss, own_documents = (sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True))
+            outputs.append(
+                torch.stack([output.sum.detach(), output.count.to(output.sum.dtype)])
+            )
+        own_loss, own_documents = (
+            sum(values) for values in zip(*torch.stack(outputs).tolist(), strict=True)
+        )
         norm = self.strategy.step(MAX_GRAD_NORM)
         # One rank's wish to save or stop is that of all ranks, so that none waits for a rank that has stopped.
         wishes = (
@@ -243,7 +297,9 @@ class Loop:
             [own_loss, own_documents, own_tokens, *wishes]
         )
         meter.add(documents=int(documents), tokens=int(tokens))
-        return _StepResult(loss / documents, norm, save=save > 0, stop=stop > 0, copying=copying > 0)
+        return _StepResult(
+            loss / documents, norm, save=save > 0, stop=stop > 0, copying=copying > 0
+        )
 
     def _factor(self, position: Position, steps_ago: int = 0) -> float:
         total = self.phases[position.phase].epochs * self.sampler.steps_per_epoch
@@ -273,12 +329,23 @@ class Loop:
         position.epoch, position.consumed = position.epoch + 1, 0
         position.epochs_done += 1
         metrics = self._evaluate(position)
-        self.tracker.log(self.settings.name, position.step, {f"dev/{k}": v for k, v in metrics.items()}, line=False)
+        self.tracker.log(
+            self.settings.name,
+            position.step,
+            {f"dev/{k}": v for k, v in metrics.items()},
+            line=False,
+        )
         usual = SHOWN_SINGLE_LABEL if "accuracy" in metrics else SHOWN_METRICS
-        shown = [key for key in dict.fromkeys((self.settings.metric, *usual)) if key in metrics]
+        shown = [
+            key
+            for key in dict.fromkeys((self.settings.metric, *usual))
+            if key in metrics
+        ]
         mark = " (best)" if position.best_epoch == position.epochs_done else ""
         self._print(
-            f"epoch {position.epochs_done}, dev: " + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown) + mark
+            f"epoch {position.epochs_done}, dev: "
+            + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown)
+            + mark
         )
         self._save(position)
         if stop_anywhere():
@@ -298,11 +365,16 @@ class Loop:
         """Complete the copy of the last checkpoint to the run's URI, if there is one. Collective."""
         seconds = self.store.finish_copy()
         if seconds is not None:
-            self._print(f"the checkpoint is at the run's URI, after {seconds:.1f} s beside the steps")
+            self._print(
+                f"the checkpoint is at the run's URI, after {seconds:.1f} s beside the steps"
+            )
 
     def _interrupt(self, position: Position) -> Interrupted:
         self._finish_copy()
-        return Interrupted(f"{self.settings.name} stopped after step {position.step}, checkpoint written", STOP.number)
+        return Interrupted(
+            f"{self.settings.name} stopped after step {position.step}, checkpoint written",
+            STOP.number,
+        )
 
     def _finished(self, position: Position) -> bool:
         return 0 < self.settings.patience <= position.epochs_done - position.best_epoch
@@ -314,11 +386,18 @@ class Loop:
             "train/lr": max(self.peak_rates) * self._factor(position, steps_ago=1),
             "train/phase": position.phase,
         }
-        self.tracker.log(self.settings.name, position.step, training | meter.read() | self.objective.read_metrics())
+        self.tracker.log(
+            self.settings.name,
+            position.step,
+            training | meter.read() | self.objective.read_metrics(),
+        )
 
     def _wants_save(self, step: int) -> bool:
         track = self.settings.track
-        if track.checkpoint_every_steps is not None and step % track.checkpoint_every_steps == 0:
+        if (
+            track.checkpoint_every_steps is not None
+            and step % track.checkpoint_every_steps == 0
+        ):
             return True
         interval = track.checkpoint_every_minutes
         if not self.has_checkpoint:
@@ -329,10 +408,14 @@ class Loop:
         """Save a checkpoint, whose copy to the run's URI runs beside the next steps; say how long they wait for it."""
         began = time.monotonic()
         needed = self.strategy.checkpoint_bytes()
-        self.store.save(position.step, asdict(position), self._write, needed, copy_later=True)
+        self.store.save(
+            position.step, asdict(position), self._write, needed, copy_later=True
+        )
         self.last_save = time.monotonic()
         if self.store.has_open_copy:
-            self._print(f"checkpoint after step {position.step}: steps waited {self.last_save - began:.1f} s")
+            self._print(
+                f"checkpoint after step {position.step}: steps waited {self.last_save - began:.1f} s"
+            )
         self.has_checkpoint = True
 
     def _write(self, directory: Path) -> None:

@@ -22,7 +22,9 @@ class Objective(nn.Module):
         evaluate: computes dev metrics, the same on every rank; collective.
     """
 
-    def __init__(self, classifier: Classifier, evaluate: Callable[[], dict[str, float]]) -> None:
+    def __init__(
+        self, classifier: Classifier, evaluate: Callable[[], dict[str, float]]
+    ) -> None:
         super().__init__()
         self.classifier = classifier
         self.evaluate = evaluate

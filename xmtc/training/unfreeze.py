@@ -45,12 +45,18 @@ def parameter_groups(
         if name.startswith("encoder."):
             layers_above = top_layer - _layer_index(name)
             rate = phase.encoder_learning_rate * phase.layer_decay**layers_above
-        parameters = [parameter for parameter in named[name] if id(parameter) not in table_ids]
-        groups += _by_decay(ParameterGroup(name, parameters, rate, optimizer.weight_decay))
+        parameters = [
+            parameter for parameter in named[name] if id(parameter) not in table_ids
+        ]
+        groups += _by_decay(
+            ParameterGroup(name, parameters, rate, optimizer.weight_decay)
+        )
     if row_optimizer is not None:
         rate = row_optimizer.learning_rate
         decay = row_optimizer.weight_decay
-        groups += _by_decay(ParameterGroup("label_tables", list(tables), rate, decay, row_optimizer))
+        groups += _by_decay(
+            ParameterGroup("label_tables", list(tables), rate, decay, row_optimizer)
+        )
     return groups
 
 
@@ -61,7 +67,9 @@ def _by_decay(group: ParameterGroup) -> Iterator[ParameterGroup]:
     if matrices:
         yield replace(group, parameters=matrices)
     if vectors:
-        yield replace(group, name=f"{group.name}.vectors", parameters=vectors, weight_decay=0.0)
+        yield replace(
+            group, name=f"{group.name}.vectors", parameters=vectors, weight_decay=0.0
+        )
 
 
 def _layer_index(name: str) -> int:

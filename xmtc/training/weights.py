@@ -19,7 +19,12 @@ from xmtc.files import reading, replacing_file
 
 _WRONG = "missing or damaged"
 _FIX = "copy it again, or train under another name"
-_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+_DTYPES = {
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+}
 
 
 class BestWeights:
@@ -34,7 +39,9 @@ class BestWeights:
         trained: all parameters that the stage will train.
     """
 
-    def __init__(self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter]) -> None:
+    def __init__(
+        self, path: Path, module: nn.Module, trained: Iterable[nn.Parameter]
+    ) -> None:
         self.path = path
         self.module = module
         self.shards: dict[str, RowShard] = {}  # these train in every phase
@@ -78,7 +85,11 @@ def _owner(name: str) -> str:
 
 
 def write_weights(
-    path: Path, tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard] | None = None, *, here: bool
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    shards: Mapping[str, RowShard] | None = None,
+    *,
+    here: bool,
 ) -> None:
     """Write a `.safetensors` file atomically, on the rank where `here` is True. Collective.
 
@@ -92,7 +103,9 @@ def write_weights(
         CheckpointError: the file could not be written; raised on every rank. An earlier file is unchanged.
     """
     shards = shards or {}
-    blocks = (block for shard in shards.values() for block in blocks_of_all_ranks(shard))
+    blocks = (
+        block for shard in shards.values() for block in blocks_of_all_ranks(shard)
+    )
 
     def write() -> None:
         try:
@@ -101,7 +114,9 @@ def write_weights(
                 for tensor in chain(tensors.values(), blocks):
                     file.write(_raw(tensor))
         finally:
-            deque(blocks, maxlen=0)  # after a failed write: the other ranks still send their blocks
+            deque(
+                blocks, maxlen=0
+            )  # after a failed write: the other ranks still send their blocks
 
     if not here:
         deque(blocks, maxlen=0)
@@ -109,13 +124,17 @@ def write_weights(
 
 
 def _could_not(path: Path, failures: list[str]) -> CheckpointError:
-    return CheckpointError(f"{path} could not be written ({'; '.join(failures)}): free disk space and resume")
+    return CheckpointError(
+        f"{path} could not be written ({'; '.join(failures)}): free disk space and resume"
+    )
 
 
 def write_module(path: Path, module: nn.Module, *, here: bool) -> None:
     """Write all parameters and buffers of a module with `write_weights`; its tables must be whole."""
     state = module.state_dict(keep_vars=True)
-    shards = {name: tensor for name, tensor in state.items() if isinstance(tensor, RowShard)}
+    shards = {
+        name: tensor for name, tensor in state.items() if isinstance(tensor, RowShard)
+    }
     rest = {name: tensor for name, tensor in state.items() if name not in shards}
     write_weights(path, rest, shards, here=here)
 
@@ -129,7 +148,11 @@ def _header(tensors: Mapping[str, Tensor], shards: Mapping[str, RowShard]) -> by
         if isinstance(tensor, RowShard):
             shape[0] = tensor.total
         end = start + math.prod(shape) * tensor.element_size()
-        descriptions[name] = {"dtype": _DTYPES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
+        descriptions[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": shape,
+            "data_offsets": [start, end],
+        }
         start = end
     text = json.dumps(descriptions).encode()
     padding = b" " * (-len(text) % 8)
@@ -142,7 +165,9 @@ def _raw(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data  # a view, whatever the dtype
 
 
-def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> dict[str, Tensor]:
+def load_into(
+    module: nn.Module, path: Path, names: Set[str] | None = None
+) -> dict[str, Tensor]:
     """Load the tensors of a file into a module's parameters, which it returns. A split table gets this rank's rows.
 
     Args:
@@ -154,10 +179,17 @@ def load_into(module: nn.Module, path: Path, names: Set[str] | None = None) -> d
         CheckpointError: the file is missing or damaged, or belongs to another model.
     """
     targets = module.state_dict(keep_vars=True)
-    with reading(path, CheckpointError, _FIX, _WRONG), safe_open(path, framework="pt") as file:
+    with (
+        reading(path, CheckpointError, _FIX, _WRONG),
+        safe_open(path, framework="pt") as file,
+    ):
         names_in_file = set(file.keys())
-        if names_in_file - targets.keys() or (names is not None and names_in_file != names):
-            raise CheckpointError(f"{path} holds other parameters than this run trains; delete the run directory")
+        if names_in_file - targets.keys() or (
+            names is not None and names_in_file != names
+        ):
+            raise CheckpointError(
+                f"{path} holds other parameters than this run trains; delete the run directory"
+            )
         for name in sorted(names_in_file):
             target = targets[name]
             first_row = target.first if isinstance(target, RowShard) else 0

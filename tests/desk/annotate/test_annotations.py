@@ -19,7 +19,12 @@ from xmtc.data.readers.cells import absent
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig
 from xmtc.desk.annotate.annotations import AnnotatedDocument, Annotations
-from xmtc.desk.annotate.worklist import MAX_DOCUMENTS, Worklist, order_by, read_documents
+from xmtc.desk.annotate.worklist import (
+    MAX_DOCUMENTS,
+    Worklist,
+    order_by,
+    read_documents,
+)
 from xmtc.desk.config import Limits
 from xmtc.desk.watch.acceptance import read_annotations
 from xmtc.errors import DataError, StorageError
@@ -28,27 +33,38 @@ from xmtc.track.progress import Progress
 
 
 def read_as_training_data(path: Path) -> list[Document]:
-    settings = TABLES[".jsonl"](files=SplitFilesConfig(train=str(path)), columns=ColumnsConfig(id="id"))
+    settings = TABLES[".jsonl"](
+        files=SplitFilesConfig(train=str(path)), columns=ColumnsConfig(id="id")
+    )
     return list(settings.build().read(map, Progress(enabled=False)))
 
 
 DOCUMENTS = st.tuples(
     st.none() | st.text("abc", min_size=1),
-    st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: not absent(text)),
+    st.text(st.characters(codec="utf-8"), min_size=1).filter(
+        lambda text: not absent(text)
+    ),
     st.lists(st.sampled_from(LABELS), min_size=1, max_size=4),
 )
 
 
 @pytest.mark.parametrize("text", ["NaN", " nan ", "\t", "<NA>"])
-def test_what_training_reads_as_none_is_refused(model: xmtc.Model, tmp_path: Path, text: str) -> None:
+def test_what_training_reads_as_none_is_refused(
+    model: xmtc.Model, tmp_path: Path, text: str
+) -> None:
     annotations = Annotations(tmp_path / "some.jsonl", model.labels)
     for document in ((None, text, LABELS[:1]), (text, "a fish", LABELS[:1])):
         with pytest.raises(DataError, match="training reads the"):
             annotations.save([AnnotatedDocument(*document)])
-    assert not (tmp_path / "some.jsonl").exists() or not (tmp_path / "some.jsonl").read_text()
+    assert (
+        not (tmp_path / "some.jsonl").exists()
+        or not (tmp_path / "some.jsonl").read_text()
+    )
 
 
-def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(model: xmtc.Model, tmp_path: Path) -> None:
+def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     path = tmp_path / "some.jsonl"
     Annotations(path, model.labels).save([AnnotatedDocument("a", "a fish", LABELS[:1])])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
@@ -58,13 +74,27 @@ def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(model: xmtc.Mo
     assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(documents=st.lists(DOCUMENTS, min_size=1, max_size=4, unique_by=lambda one: one[0] or object()))
-def test_what_is_saved_is_what_training_reads(model: xmtc.Model, tmp_path: Path, documents) -> None:
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    documents=st.lists(
+        DOCUMENTS, min_size=1, max_size=4, unique_by=lambda one: one[0] or object()
+    )
+)
+def test_what_is_saved_is_what_training_reads(
+    model: xmtc.Model, tmp_path: Path, documents
+) -> None:
     path = tmp_path / "some.jsonl"
     path.unlink(missing_ok=True)
     with Annotations(path, model.labels) as annotations:
-        ids = [doc_id for one in documents for doc_id in annotations.save([AnnotatedDocument(*one)])]
+        ids = [
+            doc_id
+            for one in documents
+            for doc_id in annotations.save([AnnotatedDocument(*one)])
+        ]
     found = read_as_training_data(path)
     expected = [
         Document(doc_id, text, tuple(dict.fromkeys(labels)), "train")
@@ -75,24 +105,41 @@ def test_what_is_saved_is_what_training_reads(model: xmtc.Model, tmp_path: Path,
         assert annotations.ids == again.ids == set(ids)
 
 
-def test_a_document_of_a_single_label_model_has_one_label(model: xmtc.Model, tmp_path: Path) -> None:
+def test_a_document_of_a_single_label_model_has_one_label(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     annotations = Annotations(tmp_path / "some.jsonl", model.labels, one_label=True)
     annotations.save([AnnotatedDocument(None, "x", ["law", "law"])])
     for labels in ([], ["law", "cod"]):
         with pytest.raises(DataError, match="exactly one"):
-            annotations.save([AnnotatedDocument(None, "x", ["law"]), AnnotatedDocument(None, "y", labels)])
+            annotations.save(
+                [
+                    AnnotatedDocument(None, "x", ["law"]),
+                    AnnotatedDocument(None, "y", labels),
+                ]
+            )
     assert len(read_as_training_data(annotations.path)) == 1
 
 
-def test_a_file_without_an_end_goes_on_and_another_file_is_not_appended_to(model: xmtc.Model, tmp_path: Path) -> None:
+def test_a_file_without_an_end_goes_on_and_another_file_is_not_appended_to(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"id": "a", "text": "x", "labels": ["law"]}')  # without an end
     with Annotations(path, model.labels) as annotations:
         annotations.save([AnnotatedDocument("b", "y", ["cod"])])
-        path.write_text(path.read_text().removesuffix("\n"))  # as an editor may, meanwhile
+        path.write_text(
+            path.read_text().removesuffix("\n")
+        )  # as an editor may, meanwhile
         annotations.save([AnnotatedDocument("c", "z", ["cod"])])
     assert [one.doc_id for one in read_as_training_data(path)] == ["a", "b", "c"]
-    for content in ('["a"]', "{'id': 1", '{"id": "a"\n', "id,text\n", '{"text": "x"}\n'):
+    for content in (
+        '["a"]',
+        "{'id': 1",
+        '{"id": "a"\n',
+        "id,text\n",
+        '{"text": "x"}\n',
+    ):
         path.write_text(content)
         with pytest.raises(DataError, match="line 1: "):
             Annotations(path, model.labels)
@@ -101,7 +148,10 @@ def test_a_file_without_an_end_goes_on_and_another_file_is_not_appended_to(model
         Annotations(tmp_path, model.labels)
 
 
-@pytest.mark.parametrize("line", [b'{"id": "c", "text": "half \xc3', b'{"i', b'{"id": "c"' + bytes(700), bytes(40)])
+@pytest.mark.parametrize(
+    "line",
+    [b'{"id": "c", "text": "half \xc3', b'{"i', b'{"id": "c"' + bytes(700), bytes(40)],
+)
 def test_a_line_that_was_cut_off_is_set_aside_with_a_word(
     model: xmtc.Model, tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,17 +172,34 @@ def test_a_line_that_was_cut_off_is_set_aside_with_a_word(
     assert len(read_annotations([path])) == 2
 
 
-def test_a_second_server_is_refused_with_the_first_ones_process_and_host(model: xmtc.Model, tmp_path: Path) -> None:
+def test_a_second_server_is_refused_with_the_first_ones_process_and_host(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     path = tmp_path / "some.jsonl"
     with running(model, annotations=path) as client:
-        with pytest.raises(StorageError, match=rf"process {os.getpid()} on {socket.gethostname()} writes"):
+        with pytest.raises(
+            StorageError,
+            match=rf"process {os.getpid()} on {socket.gethostname()} writes",
+        ):
             Annotations(path, model.labels)
-        assert client.post("/annotations", {"text": TEXTS[0], "labels": ["cod"]}).status_code == 200
+        assert (
+            client.post(
+                "/annotations", {"text": TEXTS[0], "labels": ["cod"]}
+            ).status_code
+            == 200
+        )
     with running(model, annotations=path) as client:
-        assert client.post("/annotations", {"text": TEXTS[0], "labels": ["cod"]}).json()["saved"] == 2
+        assert (
+            client.post("/annotations", {"text": TEXTS[0], "labels": ["cod"]}).json()[
+                "saved"
+            ]
+            == 2
+        )
 
 
-def test_a_failed_write_leaves_the_file_as_it_was(model: xmtc.Model, tmp_path: Path, monkeypatch) -> None:
+def test_a_failed_write_leaves_the_file_as_it_was(
+    model: xmtc.Model, tmp_path: Path, monkeypatch
+) -> None:
     annotations = Annotations(tmp_path / "some.jsonl", model.labels)
     annotations.save([AnnotatedDocument("a", "x", ["law"])])
     before = annotations.path.read_bytes()
@@ -149,7 +216,12 @@ def test_a_failed_write_leaves_the_file_as_it_was(model: xmtc.Model, tmp_path: P
 
 def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
     queue, path = tmp_path / "queue.jsonl", tmp_path / "folder" / "some.jsonl"
-    queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
+    queue.write_text(
+        "".join(
+            json.dumps({"id": f"q{i}", "text": text}) + "\n"
+            for i, text in enumerate(TEXTS)
+        )
+    )
     with running(model, annotations=path, queue=queue, order="uncertain") as client:
         for body, words in (
             ({"text": "x", "labels": ["lav"]}, "no label 'lav'"),
@@ -168,10 +240,22 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
             pass
         skipped = client.post("/queue/next", params={"skip": first["id"]}).json()
         assert skipped["left"] == 4
-        body = {"text": skipped["text"], "labels": ["cod", "law", "cod"], "id": skipped["id"]}
-        assert client.post("/annotations", body).json() == {"id": skipped["id"], "saved": 1}
+        body = {
+            "text": skipped["text"],
+            "labels": ["cod", "law", "cod"],
+            "id": skipped["id"],
+        }
+        assert client.post("/annotations", body).json() == {
+            "id": skipped["id"],
+            "saved": 1,
+        }
         assert client.post("/queue/next").json()["left"] == 3
-        assert client.post("/annotations", {"text": "none fits", "labels": []}).json()["saved"] == 2
+        assert (
+            client.post("/annotations", {"text": "none fits", "labels": []}).json()[
+                "saved"
+            ]
+            == 2
+        )
     saved = [json.loads(line) for line in path.read_text().splitlines()]
     assert {key: saved[0][key] for key in ("id", "text", "labels")} == {
         "id": skipped["id"],
@@ -180,11 +264,15 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
     }
     assert saved[0]["model"] == {"name": "sea-laws", "version": ""}
     assert saved[0]["by"] is None
-    assert abs(datetime.now(UTC) - datetime.fromisoformat(saved[0]["at"])) < timedelta(minutes=2)
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(saved[0]["at"])) < timedelta(
+        minutes=2
+    )
     assert "suggested" not in saved[0]
     assert saved[1]["labels"] == []
     with running(model, annotations=path, queue=queue) as client:
-        assert client.post("/queue/next").json()["left"] == 3  # what is annotated does not come again
+        assert (
+            client.post("/queue/next").json()["left"] == 3
+        )  # what is annotated does not come again
 
 
 REVIEW = {
@@ -201,12 +289,19 @@ REVIEW = {
 TWO = "anna a-token-of-some-length\nben another-token-of-length\n"
 
 
-def test_a_record_says_who_made_what_of_which_suggestions(model: xmtc.Model, tmp_path: Path) -> None:
-    path, body = tmp_path / "some.jsonl", {"id": "a", "text": "x", "labels": ["fish", "cod"], "review": REVIEW}
+def test_a_record_says_who_made_what_of_which_suggestions(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
+    path, body = (
+        tmp_path / "some.jsonl",
+        {"id": "a", "text": "x", "labels": ["fish", "cod"], "review": REVIEW},
+    )
     with running(model, annotations=path, token=TWO) as client:
         client.session.headers["Authorization"] = "Bearer a-token-of-some-length"
         assert client.post("/annotations", body).json() == {"id": "a", "saved": 1}
-        assert client.post("/annotations", body).status_code == 422  # the same person again
+        assert (
+            client.post("/annotations", body).status_code == 422
+        )  # the same person again
         client.session.headers["Authorization"] = "Bearer another-token-of-length"
         assert client.post("/annotations", body).json() == {"id": "a~2", "saved": 2}
         client.session.headers["Authorization"] = "Bearer ben another-token-of-length"
@@ -214,52 +309,115 @@ def test_a_record_says_who_made_what_of_which_suggestions(model: xmtc.Model, tmp
     first, second = [json.loads(line) for line in path.read_text().splitlines()]
     assert (first["by"], second["by"], second["document"]) == ("anna", "ben", "a")
     assert first["model"] == {"name": "sea-laws", "version": "abc"}
-    assert first["suggested"][0] == {"label": "fish", "name": NAMES[2], "train_count": 40, **REVIEW["suggested"][0]}
-    assert (first["accepted"], first["rejected"], first["seconds"]) == (["fish"], ["law", "steel"], 4.5)
+    assert first["suggested"][0] == {
+        "label": "fish",
+        "name": NAMES[2],
+        "train_count": 40,
+        **REVIEW["suggested"][0],
+    }
+    assert (first["accepted"], first["rejected"], first["seconds"]) == (
+        ["fish"],
+        ["law", "steel"],
+        4.5,
+    )
     assert first["added"] == [{"label": "cod", "name": "Cod", "train_count": 2}]
     assert [one.doc_id for one in read_as_training_data(path)] == ["a", "a~2"]
     with running(model, annotations=path, user_header="X-User") as client:
         for name, status in (("ben", 422), ("anna", 422), ("", 422), ("çem", 200)):
-            assert client.post("/annotations", body, headers={"X-User": name.encode()}).status_code == status, name
-        assert client.post("/annotations", {**body, "id": "b"}, headers={"X-User": ""}).status_code == 200
-        assert client.post("/annotations", {**body, "id": "b"}, headers={"X-User": "çem".encode()}).status_code == 422
+            assert (
+                client.post(
+                    "/annotations", body, headers={"X-User": name.encode()}
+                ).status_code
+                == status
+            ), name
+        assert (
+            client.post(
+                "/annotations", {**body, "id": "b"}, headers={"X-User": ""}
+            ).status_code
+            == 200
+        )
+        assert (
+            client.post(
+                "/annotations", {**body, "id": "b"}, headers={"X-User": "çem".encode()}
+            ).status_code
+            == 422
+        )
         for wrong, words in (
-            ({"suggested": [{"label": "lav", "score": 0.5, "predicted": True}]}, "no label 'lav'"),
+            (
+                {"suggested": [{"label": "lav", "score": 0.5, "predicted": True}]},
+                "no label 'lav'",
+            ),
             ({"suggested": [{"label": "law", "score": 2, "predicted": True}]}, "score"),
             ({"suggested": [], "rejected": ["lav"]}, "no label 'lav'"),
             ({"suggested": [], "seconds": -1}, "seconds"),
         ):
-            refused = client.post("/annotations", {"text": "x", "labels": [], "review": wrong})
-            assert (refused.status_code, words in refused.json()["detail"]) == (422, True), refused.json()
-    assert [json.loads(line)["by"] for line in path.read_text().splitlines()] == ["anna", "ben", "çem", None]
+            refused = client.post(
+                "/annotations", {"text": "x", "labels": [], "review": wrong}
+            )
+            assert (refused.status_code, words in refused.json()["detail"]) == (
+                422,
+                True,
+            ), refused.json()
+    assert [json.loads(line)["by"] for line in path.read_text().splitlines()] == [
+        "anna",
+        "ben",
+        "çem",
+        None,
+    ]
 
 
 def test_suggestions_are_labels_however_they_are_written(tmp_path: Path) -> None:
     labels, path = ["caf\u00e9", "law"], tmp_path / "some.jsonl"
-    suggested = [{"label": label, "score": 0.9, "predicted": False} for label in ("cafe\u0301", " law")]
+    suggested = [
+        {"label": label, "score": 0.9, "predicted": False}
+        for label in ("cafe\u0301", " law")
+    ]
     review = {"suggested": suggested, "rejected": ["law\n"], "seconds": None}
     table = LabelTable(labels, labels, np.ones(2, np.int64))
-    Annotations(path, table).save([AnnotatedDocument(None, "a text", ["cafe\u0301"])], review=review)
+    Annotations(path, table).save(
+        [AnnotatedDocument(None, "a text", ["cafe\u0301"])], review=review
+    )
     line = json.loads(path.read_text())
     assert [one["label"] for one in line["suggested"]] == labels
-    assert (line["accepted"], line["rejected"], line["added"]) == (labels[:1], labels[1:], [])
+    assert (line["accepted"], line["rejected"], line["added"]) == (
+        labels[:1],
+        labels[1:],
+        [],
+    )
 
 
-def test_documents_that_the_model_cannot_read_are_never_handed_out(model: xmtc.Model, tmp_path: Path) -> None:
-    long = json.dumps({"id": "c", "text": "a long text of fish"})  # `limits.characters` refuses its labels
-    (tmp_path / "queue.jsonl").write_text(f'{{"id": "a", "text": "\\u200b"}}\n{long}\n{{"id": "b", "text": "fish"}}\n')
-    with running(model, queue=tmp_path / "queue.jsonl", limits=Limits(characters=10)) as client:
+def test_documents_that_the_model_cannot_read_are_never_handed_out(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
+    long = json.dumps(
+        {"id": "c", "text": "a long text of fish"}
+    )  # `limits.characters` refuses its labels
+    (tmp_path / "queue.jsonl").write_text(
+        f'{{"id": "a", "text": "\\u200b"}}\n{long}\n{{"id": "b", "text": "fish"}}\n'
+    )
+    with running(
+        model, queue=tmp_path / "queue.jsonl", limits=Limits(characters=10)
+    ) as client:
         while (found := client.post("/queue/next").json())["id"] is None:
             pass
         assert found == {"id": "b", "text": "fish", "left": 1, "waiting": 0}
 
 
-def test_only_documents_held_are_handed_out_and_answers_say_which(model: xmtc.Model, tmp_path: Path) -> None:
+def test_only_documents_held_are_handed_out_and_answers_say_which(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     expected = [one.expected.recall for one in model.predict(TEXTS)]
     bar = sorted(expected)[-2]
     queue = tmp_path / "queue.jsonl"
-    queue.write_text("".join(json.dumps({"id": f"q{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)))
-    with running(model, queue=queue, order="file", release=f"expected_recall>={bar - 1e-5:.6f}") as client:
+    queue.write_text(
+        "".join(
+            json.dumps({"id": f"q{i}", "text": text}) + "\n"
+            for i, text in enumerate(TEXTS)
+        )
+    )
+    with running(
+        model, queue=queue, order="file", release=f"expected_recall>={bar - 1e-5:.6f}"
+    ) as client:
         released = [value >= bar for value in expected]
         assert client.post("/predict", {"texts": TEXTS}).json()["release"] == released
         while client.post("/queue/next").json()["waiting"]:
@@ -277,7 +435,9 @@ def test_orders(model: xmtc.Model) -> None:
     certain = [found("animal", 0.99, True), found("cod", 0.01, False)]
     torn = [found("animal", 0.55, True), found("law", 0.45, False)]
     silent = [found("law", 0.1, False), found("cod", 0.05, False)]
-    uncertain, rare, file = (order_by(order, model.labels) for order in ("uncertain", "rare", "file"))
+    uncertain, rare, file = (
+        order_by(order, model.labels) for order in ("uncertain", "rare", "file")
+    )
     assert uncertain(torn) == pytest.approx(-0.9)
     assert uncertain(certain) == pytest.approx(-0.02)
     assert [rare(one) for one in (certain, torn, silent)] == [90, 90, 60]
@@ -323,10 +483,16 @@ def test_queues_of_several_kinds(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"text": "fish"}\n{"text": "law", "id": 7}\n')
     assert sorted(read_documents(tmp_path / "q.jsonl").values()) == ["fish", "law"]
     for content, words in (
-        ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', "two documents have the id 'a'"),
+        (
+            '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n',
+            "two documents have the id 'a'",
+        ),
         ('{"id": "a", "text": "x"}\n{"id": "b"}\n', "q.jsonl:2: no column 'text'"),
         ("", "the file is empty"),
-        ("".join(f'{{"id": {i}, "text": "x"}}\n' for i in range(MAX_DOCUMENTS + 1)), "more than 10,000 documents"),
+        (
+            "".join(f'{{"id": {i}, "text": "x"}}\n' for i in range(MAX_DOCUMENTS + 1)),
+            "more than 10,000 documents",
+        ),
     ):
         (tmp_path / "q.jsonl").write_text(content)
         with pytest.raises(DataError, match=words):

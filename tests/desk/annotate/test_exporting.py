@@ -19,12 +19,32 @@ LINES = (
         "by": "ann",
         "at": "2026-01-01T00:00:00+00:00",
         "suggested": [
-            {"label": "fish", "name": "Fish", "score": 0.9, "predicted": True, "words": []},
-            {"label": "law & order", "name": "Law", "score": 0.1, "predicted": False, "words": []},
+            {
+                "label": "fish",
+                "name": "Fish",
+                "score": 0.9,
+                "predicted": True,
+                "words": [],
+            },
+            {
+                "label": "law & order",
+                "name": "Law",
+                "score": 0.1,
+                "predicted": False,
+                "words": [],
+            },
         ],
         "seconds": 4.5,
     },
-    {"id": "d1~2", "document": "d1", "title": "On cod", "body": "Cod is a fish.", "type": [], "labels": [], "by": "bo"},
+    {
+        "id": "d1~2",
+        "document": "d1",
+        "title": "On cod",
+        "body": "Cod is a fish.",
+        "type": [],
+        "labels": [],
+        "by": "bo",
+    },
     {"id": "d2", "text": "Steel.", "labels": ["steel", "law & order"], "by": None},
 )
 
@@ -40,17 +60,40 @@ def annotations(tmp_path: Path) -> Path:
 
 def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
     output = tmp_path / "tasks.json"
-    assert xmtc("annotations", "export", annotations, "--format", "label-studio", "-o", output).code == 0
+    assert (
+        xmtc(
+            "annotations",
+            "export",
+            annotations,
+            "--format",
+            "label-studio",
+            "-o",
+            output,
+        ).code
+        == 0
+    )
     first, second = json.loads(output.read_text())
-    assert first["data"] == {"id": "d1", "title": "On cod", "body": "Cod is a fish.", "text": "On cod\nCod is a fish."}
+    assert first["data"] == {
+        "id": "d1",
+        "title": "On cod",
+        "body": "Cod is a fish.",
+        "text": "On cod\nCod is a fish.",
+    }
     given = [one["result"][0]["value"]["choices"] for one in first["annotations"]]
     assert given == [["fish"], []]
-    assert [one["completed_by"]["email"] for one in first["annotations"]] == ["ann", "bo"]
+    assert [one["completed_by"]["email"] for one in first["annotations"]] == [
+        "ann",
+        "bo",
+    ]
     assert first["predictions"][0]["result"][0]["value"]["choices"] == ["fish"]
     assert first["predictions"][0]["model_version"] == "sea 3"
     assert "predictions" not in second
     view = ElementTree.parse(output.with_suffix(".xml")).getroot()
-    assert {one.get("value") for one in view.iter("Choice")} == {"fish", "law & order", "steel"}
+    assert {one.get("value") for one in view.iter("Choice")} == {
+        "fish",
+        "law & order",
+        "steel",
+    }
     result = first["annotations"][0]["result"][0]
     assert view.find("Choices").get("name") == result["from_name"]
     assert view.find("Text").get("name") == result["to_name"]
@@ -58,20 +101,43 @@ def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
 
 def test_argilla(xmtc, annotations: Path, tmp_path: Path) -> None:
     output = tmp_path / "records.json"
-    assert xmtc("annotations", "export", annotations, "--format", "argilla", "-o", output).code == 0
+    assert (
+        xmtc(
+            "annotations", "export", annotations, "--format", "argilla", "-o", output
+        ).code
+        == 0
+    )
     first, second = json.loads(output.read_text())
-    assert (first["id"], first["fields"]) == ("d1", {"title": "On cod", "body": "Cod is a fish."})
+    assert (first["id"], first["fields"]) == (
+        "d1",
+        {"title": "On cod", "body": "Cod is a fish."},
+    )
     assert first["metadata"] == {"type": ["a", "b"]}
     assert [one["value"] for one in first["responses"]["labels"]] == [["fish"], []]
     assert len({one["user_id"] for one in first["responses"]["labels"]}) == 2
-    assert first["suggestions"]["labels"] == {"value": ["fish"], "score": [0.9], "agent": "sea 3"}
+    assert first["suggestions"]["labels"] == {
+        "value": ["fish"],
+        "score": [0.9],
+        "agent": "sea 3",
+    }
     assert second["suggestions"] == {}
 
 
 def test_what_is_no_annotation_is_refused(xmtc, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.touch()
-    for path, words in ((tmp_path / "none.jsonl", "no such file"), (empty, "no annotations")):
-        outcome = xmtc("annotations", "export", path, "--format", "argilla", "-o", tmp_path / "out.json")
+    for path, words in (
+        (tmp_path / "none.jsonl", "no such file"),
+        (empty, "no annotations"),
+    ):
+        outcome = xmtc(
+            "annotations",
+            "export",
+            path,
+            "--format",
+            "argilla",
+            "-o",
+            tmp_path / "out.json",
+        )
         assert outcome.code == 1
         assert words in outcome.err

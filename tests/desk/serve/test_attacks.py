@@ -30,7 +30,14 @@ MANY = [1] * 500_000
         ("/predict", {"texts": ['"\\'], "include": [["\\"]] * 300_000}),
         ("/annotations", {"text": "a", "labels": ["law"] * 100_000}),
         (f"{ANNIF}/learn", [{"text": "a", "subjects": [{"uri": "law"}] * 100_000}]),
-        (f"{ANNIF}/suggest-batch", {"documents": [{"text": "a", "metadata": {f"{n}": "" for n in range(90_000)}}]}),
+        (
+            f"{ANNIF}/suggest-batch",
+            {
+                "documents": [
+                    {"text": "a", "metadata": {f"{n}": "" for n in range(90_000)}}
+                ]
+            },
+        ),
         ("/nothing", MANY),
     ],
 )
@@ -51,14 +58,19 @@ def test_what_needs_no_token_takes_no_place_and_must_be_read(
     monkeypatch.setattr("xmtc.desk.serve.server._SEND_SECONDS", 0.3)
     asset = b"GET /assets/label.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500
     with running(model, token=TOKEN, limits=Limits(requests=2)) as client:
-        strangers = [socket.create_connection(("127.0.0.1", client.port), timeout=20) for _ in range(8)]
+        strangers = [
+            socket.create_connection(("127.0.0.1", client.port), timeout=20)
+            for _ in range(8)
+        ]
         for stranger in strangers:
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stranger.sendall(asset)
         assert client.post("/predict", {"texts": TEXTS}).status_code == 200
         end = time.monotonic() + 60
         while any(_is_open(stranger) for stranger in strangers):
-            assert time.monotonic() < end, "a client that reads nothing is never disconnected"
+            assert time.monotonic() < end, (
+                "a client that reads nothing is never disconnected"
+            )
             time.sleep(0.1)
         for stranger in strangers:
             stranger.close()
@@ -89,9 +101,14 @@ def test_a_long_request_lets_others_through_and_ends_when_nobody_waits(
     model: xmtc.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(model, 0.2)
-    with running(model, workers=1, limits=Limits(wait_seconds=3.0)) as client, ThreadPoolExecutor(1) as pool:
+    with (
+        running(model, workers=1, limits=Limits(wait_seconds=3.0)) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         monkeypatch.setattr(model.scorer, "score", slow)
-        long = pool.submit(client.post, "/predict", {"texts": ["fish"] * 64, "evidence": True})
+        long = pool.submit(
+            client.post, "/predict", {"texts": ["fish"] * 64, "evidence": True}
+        )
         assert slow.begun.wait(20)
         short = Client(client.port).post("/predict", {"texts": TEXTS})
         assert short.status_code == 200
@@ -100,7 +117,11 @@ def test_a_long_request_lets_others_through_and_ends_when_nobody_waits(
         assert slow.texts < 64
         before = slow.texts
         with pytest.raises(requests.Timeout):  # this client leaves
-            requests.post(f"{client.place}/predict", json={"texts": ["fish"] * 64, "evidence": True}, timeout=0.5)
+            requests.post(
+                f"{client.place}/predict",
+                json={"texts": ["fish"] * 64, "evidence": True},
+                timeout=0.5,
+            )
         time.sleep(0.5)
         after = slow.texts
         time.sleep(0.5)
@@ -108,13 +129,17 @@ def test_a_long_request_lets_others_through_and_ends_when_nobody_waits(
         assert "xmtc_queue_texts 0.0" in client.get("/metrics").text
 
 
-def test_the_end_waits_for_one_piece_at_most(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_waits_for_one_piece_at_most(
+    model: xmtc.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xmtc.desk.serve.server._GRACE_SECONDS", 1)
     slow = Slow(model, 0.2)
     with ThreadPoolExecutor(1) as pool:
         with running(model, workers=1) as client:
             monkeypatch.setattr(model.scorer, "score", slow)
-            gone = pool.submit(client.post, "/predict", {"texts": ["fish"] * 64, "evidence": True})
+            gone = pool.submit(
+                client.post, "/predict", {"texts": ["fish"] * 64, "evidence": True}
+            )
             assert slow.begun.wait(20)
             started_s = time.monotonic()
         assert time.monotonic() - started_s < 5
@@ -122,30 +147,54 @@ def test_the_end_waits_for_one_piece_at_most(model: xmtc.Model, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_pages_of_other_sites_cannot_change_or_read_anything(model: xmtc.Model, tmp_path: Path, token) -> None:
+def test_pages_of_other_sites_cannot_change_or_read_anything(
+    model: xmtc.Model, tmp_path: Path, token
+) -> None:
     (tmp_path / "queue.jsonl").write_text('{"id": "a", "text": "fish"}\n')
     with running(model, token=token, queue=tmp_path / "queue.jsonl") as client:
         for site in ("cross-site", "same-site"):
-            for method, path in (("GET", "/model"), ("GET", "/queue/next"), ("POST", "/queue/next")):
+            for method, path in (
+                ("GET", "/model"),
+                ("GET", "/queue/next"),
+                ("POST", "/queue/next"),
+            ):
                 answer = client.session.request(
-                    method, client.place + path, headers={"Sec-Fetch-Site": site}, timeout=30
+                    method,
+                    client.place + path,
+                    headers={"Sec-Fetch-Site": site},
+                    timeout=30,
                 )
                 assert answer.status_code == 403
-            assert client.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page
+            assert (
+                client.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200
+            )  # a link to the page
         assert client.get("/queue/next").status_code == 405
         for site in ("same-origin", "none"):
-            assert client.get("/model", headers={"Sec-Fetch-Site": site}).status_code == 200
+            assert (
+                client.get("/model", headers={"Sec-Fetch-Site": site}).status_code
+                == 200
+            )
         while (found := client.post("/queue/next").json())["id"] is None:
             pass
         assert found["id"] == "a"
 
 
-@pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EACCES, 503)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EACCES, 503)],
+)
 @pytest.mark.parametrize("path", ["/annotations", f"{ANNIF}/learn"])
 def test_a_fault_of_the_server_is_not_told_as_the_clients(
-    model: xmtc.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int, path: str
+    model: xmtc.Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    status: int,
+    path: str,
 ) -> None:
-    body = {"text": "fish", "labels": []} if path == "/annotations" else [{"text": "fish"}]
+    body = (
+        {"text": "fish", "labels": []} if path == "/annotations" else [{"text": "fish"}]
+    )
     with running(model, annotations=tmp_path / "some.jsonl") as client:
 
         def refuse(_descriptor: int) -> None:
@@ -161,9 +210,14 @@ def test_a_fault_of_the_server_is_not_told_as_the_clients(
 
 
 @pytest.mark.parametrize("text", ["\0", "\u200b", " \u2028", "\ufeff\u200b"])
-def test_annotations_that_training_refuses_are_refused(model: xmtc.Model, tmp_path: Path, text: str) -> None:
+def test_annotations_that_training_refuses_are_refused(
+    model: xmtc.Model, tmp_path: Path, text: str
+) -> None:
     with running(model, annotations=tmp_path / "some.jsonl") as client:
-        assert client.post("/annotations", {"text": text, "labels": ["law"]}).status_code == 422
+        assert (
+            client.post("/annotations", {"text": text, "labels": ["law"]}).status_code
+            == 422
+        )
         documents = [{"text": "fish"}, {"text": text}]
         refused = client.post(f"{ANNIF}/learn", documents)
         assert refused.status_code == 400
@@ -173,17 +227,33 @@ def test_annotations_that_training_refuses_are_refused(model: xmtc.Model, tmp_pa
 
 def test_a_document_is_annotated_once(model: xmtc.Model, tmp_path: Path) -> None:
     body = {"text": "fish", "labels": LABELS[:1], "id": "a"}
-    with running(model, annotations=tmp_path / "some.jsonl") as client, ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: client.post("/annotations", body).status_code, range(16)))
+    with (
+        running(model, annotations=tmp_path / "some.jsonl") as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        answers = list(
+            pool.map(lambda _: client.post("/annotations", body).status_code, range(16))
+        )
     assert sorted(answers) == [200, *[422] * 15]
-    assert [json.loads(line)["id"] for line in (tmp_path / "some.jsonl").read_text().splitlines()] == ["a"]
+    assert [
+        json.loads(line)["id"]
+        for line in (tmp_path / "some.jsonl").read_text().splitlines()
+    ] == ["a"]
 
 
-def test_annotations_replaced_by_a_pipe_are_refused_and_do_not_hang(model: xmtc.Model, tmp_path: Path) -> None:
+def test_annotations_replaced_by_a_pipe_are_refused_and_do_not_hang(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
     path = tmp_path / "some.jsonl"
     with running(model, annotations=path) as client:
         path.unlink()
         os.mkfifo(path)
-        assert client.post("/annotations", {"text": "fish", "labels": []}).status_code == 503
+        assert (
+            client.post("/annotations", {"text": "fish", "labels": []}).status_code
+            == 503
+        )
         path.unlink()
-        assert client.post("/annotations", {"text": "fish", "labels": []}).status_code == 200
+        assert (
+            client.post("/annotations", {"text": "fish", "labels": []}).status_code
+            == 200
+        )

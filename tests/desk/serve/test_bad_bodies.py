@@ -17,14 +17,19 @@ LONG = SECRET * 20
 
 @pytest.fixture(scope="module")
 def strict(model: xmtc.Model):
-    with pytest.MonkeyPatch.context() as patched, running(model, limits=LIMITS) as client:
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        running(model, limits=LIMITS) as client,
+    ):
         patched.setattr("xmtc.desk.serve.app.MAX_TOP_K", 50)
         patched.setattr("xmtc.desk.serve.app._FILTER_ENTRIES", 4)
         yield client
 
 
 def send(client: Client, data: bytes, kind: str = "application/json"):
-    return client.session.post(f"{client.place}/predict", data=data, headers={"Content-Type": kind}, timeout=30)
+    return client.session.post(
+        f"{client.place}/predict", data=data, headers={"Content-Type": kind}, timeout=30
+    )
 
 
 BAD = {
@@ -42,7 +47,11 @@ BAD = {
     "one text": (b'{"texts": "a"}', 422, "texts: Input should be a valid list"),
     "texts null": (b'{"texts": null}', 422, "texts"),
     "an object": (b'{"texts": {"0": "a"}}', 422, "texts"),
-    "a number among texts": (b'{"texts": ["a", 3]}', 422, "texts.1.text: Input should be a valid string"),
+    "a number among texts": (
+        b'{"texts": ["a", 3]}',
+        422,
+        "texts.1.text: Input should be a valid string",
+    ),
     "null among texts": (b'{"texts": [null]}', 422, "texts.0"),
     "a list among texts": (b'{"texts": [["a"]]}', 422, "texts.0"),
     "an empty text": (b'{"texts": [""]}', 422, "text 0 is empty: leave it out"),
@@ -50,34 +59,102 @@ BAD = {
     "no token": ('{"texts": ["a", "\u200b"]}'.encode(), 422, "text 1 has no tokens"),
     "half a character": (b'{"texts": ["\\ud83d"]}', 422, "half of a character"),
     "not UTF-8": (b'{"texts": ["\xff\xfe"]}', 400, "error parsing the body"),
-    "UTF-16": ('{"texts": ["a"], "top_k": 0}'.encode("utf-16"), 400, "not JSON in UTF-8"),
-    "too many": (json.dumps({"texts": ["a"] * 4}).encode(), 413, "4 texts, more than 3"),
-    "too long": (json.dumps({"texts": ["a", LONG]}).encode(), 413, "text 1 has 360 characters, more than 200"),
-    "too large": (json.dumps({"texts": [LONG * 30]}).encode(), 413, "more than 8,192 bytes"),
+    "UTF-16": (
+        '{"texts": ["a"], "top_k": 0}'.encode("utf-16"),
+        400,
+        "not JSON in UTF-8",
+    ),
+    "too many": (
+        json.dumps({"texts": ["a"] * 4}).encode(),
+        413,
+        "4 texts, more than 3",
+    ),
+    "too long": (
+        json.dumps({"texts": ["a", LONG]}).encode(),
+        413,
+        "text 1 has 360 characters, more than 200",
+    ),
+    "too large": (
+        json.dumps({"texts": [LONG * 30]}).encode(),
+        413,
+        "more than 8,192 bytes",
+    ),
     "a spelling": (b'{"texts": ["a"], "topk": 3}', 422, "topk: there is no such field"),
-    "a key twice": (b'{"texts": ["a"], "top_k": 1, "top_k": 5}', 400, "the key 'top_k' occurs twice"),
-    "a field twice": (b'{"texts": [{"text": "a", "text": "b"}]}', 400, "the key 'text' occurs twice"),
-    "top_k 0": (b'{"texts": ["a"], "top_k": 0}', 422, "top_k: Input should be greater than or equal to 1"),
+    "a key twice": (
+        b'{"texts": ["a"], "top_k": 1, "top_k": 5}',
+        400,
+        "the key 'top_k' occurs twice",
+    ),
+    "a field twice": (
+        b'{"texts": [{"text": "a", "text": "b"}]}',
+        400,
+        "the key 'text' occurs twice",
+    ),
+    "top_k 0": (
+        b'{"texts": ["a"], "top_k": 0}',
+        422,
+        "top_k: Input should be greater than or equal to 1",
+    ),
     "top_k negative": (b'{"texts": ["a"], "top_k": -1}', 422, "top_k"),
     "top_k half": (b'{"texts": ["a"], "top_k": 1.5}', 422, "top_k"),
-    "top_k text": (b'{"texts": ["a"], "top_k": "3"}', 422, "top_k: Input should be a valid integer"),
+    "top_k text": (
+        b'{"texts": ["a"], "top_k": "3"}',
+        422,
+        "top_k: Input should be a valid integer",
+    ),
     "top_k true": (b'{"texts": ["a"], "top_k": true}', 422, "top_k"),
     "top_k huge": (b'{"texts": ["a"], "top_k": 51}', 413, "ask for at most 50"),
-    "top_k beyond": (b'{"texts": ["a"], "top_k": ' + b"9" * 400 + b"}", 413, "ask for at most 50"),
-    "top_k endless": (b'{"texts": ["a"], "top_k": ' + b"9" * 5000 + b"}", 400, "error parsing the body"),
+    "top_k beyond": (
+        b'{"texts": ["a"], "top_k": ' + b"9" * 400 + b"}",
+        413,
+        "ask for at most 50",
+    ),
+    "top_k endless": (
+        b'{"texts": ["a"], "top_k": ' + b"9" * 5000 + b"}",
+        400,
+        "error parsing the body",
+    ),
     "threshold 2": (b'{"texts": ["a"], "threshold": 2}', 422, "threshold"),
     "threshold NaN": (b'{"texts": ["a"], "threshold": NaN}', 422, "threshold"),
-    "threshold word": (b'{"texts": ["a"], "threshold": "high"}', 422, "not a rule: give micro"),
-    "evidence 1": (b'{"texts": ["a"], "evidence": 1}', 422, "evidence: Input should be a valid boolean"),
+    "threshold word": (
+        b'{"texts": ["a"], "threshold": "high"}',
+        422,
+        "not a rule: give micro",
+    ),
+    "evidence 1": (
+        b'{"texts": ["a"], "evidence": 1}',
+        422,
+        "evidence: Input should be a valid boolean",
+    ),
     "evidence yes": (b'{"texts": ["a"], "evidence": "yes"}', 422, "evidence"),
-    "include a string": (b'{"texts": ["a"], "include": "law"}', 422, "include: Input should be a valid list"),
+    "include a string": (
+        b'{"texts": ["a"], "include": "law"}',
+        422,
+        "include: Input should be a valid list",
+    ),
     "include nothing": (b'{"texts": ["a"], "include": []}', 422, "leave no label"),
-    "include unknown": (b'{"texts": ["a"], "include": ["lav"]}', 422, "include: no label 'lav' among the model's 6"),
-    "branch unknown": (b'{"texts": ["a"], "exclude": ["branch:x"]}', 422, "exclude: branch:x: neither"),
+    "include unknown": (
+        b'{"texts": ["a"], "include": ["lav"]}',
+        422,
+        "include: no label 'lav' among the model's 6",
+    ),
+    "branch unknown": (
+        b'{"texts": ["a"], "exclude": ["branch:x"]}',
+        422,
+        "exclude: branch:x: neither",
+    ),
     "include numbers": (b'{"texts": ["a"], "include": [1]}', 422, "include.0"),
     "exclude null": (b'{"texts": ["a"], "exclude": null}', 422, "exclude"),
-    "exclude all": (b'{"texts": ["a"], "include": ["law"], "exclude": ["law"]}', 422, "leave no label"),
-    "too many filters": (json.dumps({"texts": ["a"], "include": ["law"] * 5}).encode(), 413, "more than 4 entries"),
+    "exclude all": (
+        b'{"texts": ["a"], "include": ["law"], "exclude": ["law"]}',
+        422,
+        "leave no label",
+    ),
+    "too many filters": (
+        json.dumps({"texts": ["a"], "include": ["law"] * 5}).encode(),
+        413,
+        "more than 4 entries",
+    ),
     "deep": (b"[" * 8000, 400, "error parsing the body"),
     "deep inside": (b'{"texts": ' + b'{"a":' * 1500 + b"1" + b"}" * 1500 + b"}", 4, ""),
 }
@@ -94,7 +171,14 @@ def test_bad_bodies(strict: Client, name: str) -> None:
     assert len(answer.content) < 2000
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ],
+)
 def test_other_kinds_of_bodies(strict: Client, kind: str) -> None:
     assert send(strict, b'{"texts": ["a"]}', kind).status_code == 415
 
@@ -112,7 +196,9 @@ def test_methods_and_paths(strict: Client) -> None:
 def test_unknown_query_parameters(strict: Client) -> None:
     answer = strict.get("/labels?limits=3")
     assert answer.status_code == 422
-    assert answer.json()["detail"].startswith("limits: no query parameter here; known: language, limit, ")
+    assert answer.json()["detail"].startswith(
+        "limits: no query parameter here; known: language, limit, "
+    )
     answer = strict.post("/predict?top_k=3", {"texts": ["fish"]})
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith("top_k: no query parameter here")
@@ -121,8 +207,16 @@ def test_unknown_query_parameters(strict: Client) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(SECRET),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.just(SECRET),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 FIELDS = st.fixed_dictionaries(
@@ -132,14 +226,21 @@ FIELDS = st.fixed_dictionaries(
         "top_k": st.integers(-2, 60) | JSON,
         "threshold": st.floats() | st.just("tuned") | JSON,
         "evidence": st.booleans() | JSON,
-        "include": st.none() | st.lists(st.sampled_from(["law", "branch:animal", "x"]), max_size=5) | JSON,
-        "exclude": st.lists(st.sampled_from(["law", "branch:animal", "x"]), max_size=5) | JSON,
+        "include": st.none()
+        | st.lists(st.sampled_from(["law", "branch:animal", "x"]), max_size=5)
+        | JSON,
+        "exclude": st.lists(st.sampled_from(["law", "branch:animal", "x"]), max_size=5)
+        | JSON,
         "other": JSON,
     },
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(body=FIELDS | JSON)
 def test_every_request_is_answered_or_refused(strict: Client, body) -> None:
     answer = send(strict, json.dumps(body).encode())
@@ -150,8 +251,15 @@ def test_every_request_is_answered_or_refused(strict: Client, body) -> None:
         assert answer.json()["detail"]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.binary(max_size=60), kind=st.sampled_from(["application/json", "text/plain", "x", ""]))
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    data=st.binary(max_size=60),
+    kind=st.sampled_from(["application/json", "text/plain", "x", ""]),
+)
 def test_any_bytes(strict: Client, data: bytes, kind: str) -> None:
     assert send(strict, data, kind).status_code in (400, 415, 422)
 
@@ -169,13 +277,24 @@ HALF = "\\ud83d"
         ("/annotations", f'{{"text": "a", "labels": ["{HALF}"]}}'),
         ("/annotations", f'{{"text": "a", "labels": ["cod"], "id": "{HALF}"}}'),
         ("/models/sea-laws", f'{{"version": "{HALF}"}}'),
-        ("/v1/projects/sea-laws/suggest-batch", f'{{"documents": [{{"text": "a", "document_id": "{HALF}"}}]}}'),
-        ("/v1/projects/sea-laws/learn", f'[{{"text": "a", "subjects": [{{"uri": "cod", "label": "{HALF}"}}]}}]'),
+        (
+            "/v1/projects/sea-laws/suggest-batch",
+            f'{{"documents": [{{"text": "a", "document_id": "{HALF}"}}]}}',
+        ),
+        (
+            "/v1/projects/sea-laws/learn",
+            f'[{{"text": "a", "subjects": [{{"uri": "cod", "label": "{HALF}"}}]}}]',
+        ),
     ],
 )
-def test_half_characters_are_refused_wherever_they_stand(strict: Client, path: str, body: str) -> None:
+def test_half_characters_are_refused_wherever_they_stand(
+    strict: Client, path: str, body: str
+) -> None:
     answer = strict.session.post(
-        strict.place + path, data=body.encode(), headers={"Content-Type": "application/json"}, timeout=30
+        strict.place + path,
+        data=body.encode(),
+        headers={"Content-Type": "application/json"},
+        timeout=30,
     )
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.json()["detail"]
@@ -185,9 +304,17 @@ def test_half_characters_are_refused_wherever_they_stand(strict: Client, path: s
 def test_half_characters_in_forms_are_refused(strict: Client, name: str) -> None:
     value = b"\\ud83d"
     part = f'--x\r\nContent-Disposition: form-data; name="{name.format(HALF)}"\r\n\r\n'.encode()
-    body = b'--x\r\nContent-Disposition: form-data; name="text"\r\n\r\na\r\n' + part + value + b"\r\n--x--\r\n"
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="text"\r\n\r\na\r\n'
+        + part
+        + value
+        + b"\r\n--x--\r\n"
+    )
     kind = "multipart/form-data; boundary=x; charset=unicode_escape"
     answer = strict.session.post(
-        f"{strict.place}/v1/projects/sea-laws/suggest", data=body, headers={"Content-Type": kind}, timeout=30
+        f"{strict.place}/v1/projects/sea-laws/suggest",
+        data=body,
+        headers={"Content-Type": kind},
+        timeout=30,
     )
     assert 400 <= answer.status_code < 500, answer.text

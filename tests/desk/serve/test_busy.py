@@ -59,16 +59,22 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
-def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_refuses_and_then_recovers(
+    model: xmtc.Model, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xmtc.desk.serve.batcher._QUEUE_TEXTS", 3)
     with running(model, workers=1) as client, ThreadPoolExecutor(8) as pool:
 
         def waiting(texts: int) -> bool:
             return f"xmtc_queue_texts {texts}.0" in client.get("/metrics").text
 
-        first = pool.submit(client.post, "/predict", {"texts": TEXTS})  # more than the queue takes, but it is empty
+        first = pool.submit(
+            client.post, "/predict", {"texts": TEXTS}
+        )  # more than the queue takes, but it is empty
         assert gate.begun.wait(20)
-        others = [pool.submit(client.post, "/predict", {"texts": TEXTS[:1]}) for _ in range(3)]
+        others = [
+            pool.submit(client.post, "/predict", {"texts": TEXTS[:1]}) for _ in range(3)
+        ]
         until(lambda: waiting(3))
         refused = client.post("/predict", {"texts": TEXTS[:1]})
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
@@ -81,8 +87,13 @@ def test_a_full_queue_refuses_and_then_recovers(model: xmtc.Model, gate: Gate, m
         assert "xmtc_refused_total 1.0" in client.get("/metrics").text
 
 
-def test_an_answer_that_takes_too_long_is_given_up(model: xmtc.Model, gate: Gate) -> None:
-    with running(model, limits=Limits(wait_seconds=0.2), workers=1) as client, ThreadPoolExecutor(1) as pool:
+def test_an_answer_that_takes_too_long_is_given_up(
+    model: xmtc.Model, gate: Gate
+) -> None:
+    with (
+        running(model, limits=Limits(wait_seconds=0.2), workers=1) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         first = pool.submit(client.post, "/predict", {"texts": TEXTS})
         assert first.result().status_code == 503
         assert "no answer within 0.2 seconds" in first.result().json()["detail"]
@@ -91,11 +102,16 @@ def test_an_answer_that_takes_too_long_is_given_up(model: xmtc.Model, gate: Gate
 
 
 def test_too_many_requests_at_once(model: xmtc.Model, gate: Gate) -> None:
-    with running(model, limits=Limits(requests=2)) as client, ThreadPoolExecutor(2) as pool:
+    with (
+        running(model, limits=Limits(requests=2)) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
 
         def accepted() -> int:
             """Ask again while the request below is the one too many."""
-            while (status := client.post("/predict", {"texts": TEXTS}).status_code) == 503:
+            while (
+                status := client.post("/predict", {"texts": TEXTS}).status_code
+            ) == 503:
                 time.sleep(0.01)
             return status
 
@@ -116,7 +132,9 @@ def test_a_pass_that_fails_is_a_500_and_the_next_one_works(
     monkeypatch.setattr(Batcher, "_score", out_of_memory)
     with running(model, queue=tmp_path / "queue.jsonl") as client:
         assert client.post("/predict", {"texts": TEXTS}).status_code == 500
-        until(lambda: client.post("/queue/next").json()["waiting"] == 0)  # a failure is not tried again
+        until(
+            lambda: client.post("/queue/next").json()["waiting"] == 0
+        )  # a failure is not tried again
         monkeypatch.undo()
         assert client.post("/predict", {"texts": TEXTS}).status_code == 200
         assert 'route="/predict",status="500"' in client.get("/metrics").text
@@ -136,7 +154,9 @@ def raw(client: Client, *parts: bytes, close: bool = False) -> bytes:
         return received
 
 
-def test_slow_and_half_closed_clients(model: xmtc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_and_half_closed_clients(
+    model: xmtc.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.3)
     monkeypatch.setattr("xmtc.desk.serve.guard._READ_SECONDS", 0.3)
     with running(model, limits=Limits(body_bytes=2048)) as client:
@@ -146,7 +166,12 @@ def test_slow_and_half_closed_clients(model: xmtc.Model, monkeypatch: pytest.Mon
         assert raw(client, HEAD.encode(), BODY[:5], close=True) == b""
         assert raw(client, HEAD.encode()[:30], close=True) == b""
         chunked = HEAD.replace(LENGTH, "Transfer-Encoding: chunked").encode()
-        assert b" 413 " in raw(client, chunked, b"801\r\n" + b" " * 2049 + b"\r\n800\r\n").split(b"\r\n")[0]
+        assert (
+            b" 413 "
+            in raw(client, chunked, b"801\r\n" + b" " * 2049 + b"\r\n800\r\n").split(
+                b"\r\n"
+            )[0]
+        )
         assert b" 400 " in raw(client, b"nonsense\r\n\r\n").split(b"\r\n")[0]
         assert client.get("/ready").status_code == 200
 
@@ -154,9 +179,19 @@ def test_slow_and_half_closed_clients(model: xmtc.Model, monkeypatch: pytest.Mon
 def test_a_token_is_asked_for_everything_but_the_empty_page(model: xmtc.Model) -> None:
     with running(model, token=TOKEN) as client:
         stranger = Client(client.port)
-        for path in ("/model", "/labels", "/metrics", "/openapi.json", "/queue/next", "/v1/projects"):
+        for path in (
+            "/model",
+            "/labels",
+            "/metrics",
+            "/openapi.json",
+            "/queue/next",
+            "/v1/projects",
+        ):
             refused = stranger.get(path)
-            assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (
+                401,
+                "Bearer",
+            )
             assert TOKEN not in refused.text
         assert stranger.post("/predict", {"texts": TEXTS}).status_code == 401
         for path in ("/", "/docs", "/assets/label.js", "/health", "/ready"):
@@ -169,10 +204,21 @@ def test_a_token_is_asked_for_everything_but_the_empty_page(model: xmtc.Model) -
 
 def test_other_sites_cannot_use_it_through_the_browser(client: Client) -> None:
     assert client.get("/model", headers={"Host": "evil.example"}).status_code == 421
-    assert client.get("/model", headers={"Origin": "http://evil.example"}).status_code == 403
+    assert (
+        client.get("/model", headers={"Origin": "http://evil.example"}).status_code
+        == 403
+    )
     assert client.get("/model", headers={"Origin": "null"}).status_code == 403
-    assert client.get("/model", headers={"Origin": f"http://127.0.0.1:{client.port}"}).status_code == 200
-    assert client.get("/model", headers={"Host": f"localhost:{client.port}"}).status_code == 200
+    assert (
+        client.get(
+            "/model", headers={"Origin": f"http://127.0.0.1:{client.port}"}
+        ).status_code
+        == 200
+    )
+    assert (
+        client.get("/model", headers={"Host": f"localhost:{client.port}"}).status_code
+        == 200
+    )
 
 
 def test_addresses_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,11 +234,18 @@ def test_addresses_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read_token(None) == TOKEN
     (tmp_path / "token").write_text(f" {TOKEN}2\n")
     assert read_token(tmp_path / "token") == f"{TOKEN}2"
-    (tmp_path / "token").write_text(f"Eva {TOKEN}\r\nJo {TOKEN}2\r\n", encoding="utf-8-sig", newline="")
-    assert tokens_of(read_token(tmp_path / "token") or "") == {TOKEN: "Eva", f"{TOKEN}2": "Jo"}
+    (tmp_path / "token").write_text(
+        f"Eva {TOKEN}\r\nJo {TOKEN}2\r\n", encoding="utf-8-sig", newline=""
+    )
+    assert tokens_of(read_token(tmp_path / "token") or "") == {
+        TOKEN: "Eva",
+        f"{TOKEN}2": "Jo",
+    }
     for content in ("short", "with a space in it, which no header takes", "ü" * 20):
         (tmp_path / "token").write_text(content)
-        with pytest.raises(ConfigError, match="at least 16 visible ASCII characters") as error:
+        with pytest.raises(
+            ConfigError, match="at least 16 visible ASCII characters"
+        ) as error:
             read_token(tmp_path / "token")
         assert content not in str(error.value)
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -217,26 +270,48 @@ main()
 
 
 def test_a_model_that_is_replaced_while_it_serves_is_noticed(
-    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = shutil.copytree(served_folder, tmp_path / "model")
     monkeypatch.setattr("xmtc.desk.serve.models.LOOK_SECONDS", 0.02)
 
     async def on_tick(self: server._Server, counter: int) -> bool:
         if counter == 1:
-            (folder / "thresholds.json").write_text((folder / "thresholds.json").read_text() + "\n")
+            (folder / "thresholds.json").write_text(
+                (folder / "thresholds.json").read_text() + "\n"
+            )
         if counter == 4:
             signal.raise_signal(signal.SIGTERM)
         return self.should_exit
 
     monkeypatch.setattr(server._Server, "on_tick", on_tick)
-    server.serve(server.read_models(str(folder), None, ServeConfig(port=0), device="cpu", precision="auto"))
+    server.serve(
+        server.read_models(
+            str(folder), None, ServeConfig(port=0), device="cpu", precision="auto"
+        )
+    )
     assert capsys.readouterr().err.count("the folder has another model now") == 1
 
 
-def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(served_folder: Path) -> None:
-    command = [sys.executable, "-c", STARTED, "serve", str(served_folder), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ThreadPoolExecutor(1) as pool:
+def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(
+    served_folder: Path,
+) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        STARTED,
+        "serve",
+        str(served_folder),
+        "--port",
+        "0",
+    ]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process,
+        ThreadPoolExecutor(1) as pool,
+    ):
         assert process.stderr is not None
         said = process.stderr.readline()
         assert "6 labels: http://127.0.0.1:" in said
@@ -256,11 +331,18 @@ def test_told_to_stop_in_the_middle_of_a_request_it_finishes_and_ends_with_0(ser
     ("options", "words"),
     [
         ([], "config.json: missing"),
-        (["--host", "0.0.0.0"], "--host 0.0.0.0: other machines can reach this address, so it needs a token"),
+        (
+            ["--host", "0.0.0.0"],
+            "--host 0.0.0.0: other machines can reach this address, so it needs a token",
+        ),
     ],
 )
-def test_mistakes_are_reported_in_one_line(tmp_path: Path, monkeypatch, capsys, options: list[str], words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["xmtc", "serve", str(tmp_path), "--port", "0", *options])
+def test_mistakes_are_reported_in_one_line(
+    tmp_path: Path, monkeypatch, capsys, options: list[str], words: str
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["xmtc", "serve", str(tmp_path), "--port", "0", *options]
+    )
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1
@@ -269,12 +351,17 @@ def test_mistakes_are_reported_in_one_line(tmp_path: Path, monkeypatch, capsys, 
     assert said.count("\n") == 1
 
 
-def test_patience_puts_requests_together(model: xmtc.Model, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_puts_requests_together(
+    model: xmtc.Model, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("xmtc.desk.serve.batcher._PATIENCE_S", 0.4)
     with running(model, workers=1) as client, ThreadPoolExecutor(4) as pool:
 
         def ask(texts: list[str]) -> list[Future[Any]]:
-            return [pool.submit(client.post, "/predict", {"texts": [text]}) for text in texts]
+            return [
+                pool.submit(client.post, "/predict", {"texts": [text]})
+                for text in texts
+            ]
 
         answers = ask(TEXTS[:1])
         assert gate.begun.wait(20)
@@ -284,7 +371,9 @@ def test_patience_puts_requests_together(model: xmtc.Model, gate: Gate, monkeypa
         assert [one.result().status_code for one in answers] == [200] * 3
         assert [one.result().status_code for one in ask(TEXTS)] == [200] * 4
         found = client.get("/metrics").text
-    assert "xmtc_batch_texts_count 3.0" in found, "after a pass that several requests shared, the next waits for others"
+    assert "xmtc_batch_texts_count 3.0" in found, (
+        "after a pass that several requests shared, the next waits for others"
+    )
     assert "xmtc_batch_texts_sum 7.0" in found
 
 
@@ -298,7 +387,9 @@ def test_a_client_that_asks_alone_does_not_wait(
             assert client.post("/predict", {"texts": TEXTS[:1]}).status_code == 200
 
 
-def test_only_a_pass_that_begins_alone_has_all_threads(model: xmtc.Model, gate: Gate) -> None:
+def test_only_a_pass_that_begins_alone_has_all_threads(
+    model: xmtc.Model, gate: Gate
+) -> None:
     with running(model, workers=2) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.post, "/predict", {"texts": TEXTS[:1]})
         assert gate.begun.wait(20)
@@ -312,11 +403,18 @@ def test_only_a_pass_that_begins_alone_has_all_threads(model: xmtc.Model, gate: 
 
 def test_a_server_can_score_shortlists(model: xmtc.Model) -> None:
     with running(model, shortlist=2) as client:
-        found = client.post("/predict", {"texts": TEXTS, "top_k": 6}).json()["predictions"]
-        included = client.post("/predict", {"texts": TEXTS, "top_k": 6, "include": LABELS[:4]}).json()["predictions"]
+        found = client.post("/predict", {"texts": TEXTS, "top_k": 6}).json()[
+            "predictions"
+        ]
+        included = client.post(
+            "/predict", {"texts": TEXTS, "top_k": 6, "include": LABELS[:4]}
+        ).json()["predictions"]
     assert [len(one) for one in found] == [2] * len(TEXTS)
     assert [len(one) for one in included] == [4] * len(TEXTS)
-    with pytest.raises(ConfigError, match="a shortlist of 99 of"), running(model, shortlist=99):
+    with (
+        pytest.raises(ConfigError, match="a shortlist of 99 of"),
+        running(model, shortlist=99),
+    ):
         pass
 
 

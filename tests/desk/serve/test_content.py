@@ -23,10 +23,15 @@ def strict(model: xmtc.Model):
 
 def send(client: Client, data: bytes, path: str = "/predict", **headers: str | None):
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return client.session.post(f"{client.place}{path}", data=data, headers=names, timeout=30)
+    return client.session.post(
+        f"{client.place}{path}", data=data, headers=names, timeout=30
+    )
 
 
-@pytest.mark.parametrize("kind", [JSON, "application/JSON", "Application/Json; charset=utf-8", "application/x+json"])
+@pytest.mark.parametrize(
+    "kind",
+    [JSON, "application/JSON", "Application/Json; charset=utf-8", "application/x+json"],
+)
 def test_media_types_are_compared_as_http_does(strict: Client, kind: str) -> None:
     assert send(strict, BODY, Content_Type=kind).status_code == 200
     many = b'{"texts": [' + b"1," * 4000
@@ -35,13 +40,28 @@ def test_media_types_are_compared_as_http_does(strict: Client, kind: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind", [JSON, "application/JSON", "text/JSON", "application/x+JSON; a=b", "TEXT/plain", "x", None]
+    "kind",
+    [
+        JSON,
+        "application/JSON",
+        "text/JSON",
+        "application/x+JSON; a=b",
+        "TEXT/plain",
+        "x",
+        None,
+    ],
 )
-def test_the_limit_on_values_holds_whatever_the_header_says(model: xmtc.Model, kind: str | None) -> None:
+def test_the_limit_on_values_holds_whatever_the_header_says(
+    model: xmtc.Model, kind: str | None
+) -> None:
     with running(model, limits=Limits(texts=1)) as client:
-        answer = send(client, b'{"texts": [' + b"1," * 500_000 + b"1]}", Content_Type=kind)
+        answer = send(
+            client, b'{"texts": [' + b"1," * 500_000 + b"1]}", Content_Type=kind
+        )
         assert answer.status_code in (413, 415)
-        form = send(client, b"a&" * 500_000, Content_Type="Application/X-WWW-Form-Urlencoded")
+        form = send(
+            client, b"a&" * 500_000, Content_Type="Application/X-WWW-Form-Urlencoded"
+        )
         assert form.status_code == 413
 
 
@@ -56,7 +76,9 @@ def test_the_limit_on_values_holds_whatever_the_header_says(model: xmtc.Model, k
         ("identity", BODY),
     ],
 )
-def test_compressed_bodies_are_read(strict: Client, encoding: str, packed: bytes) -> None:
+def test_compressed_bodies_are_read(
+    strict: Client, encoding: str, packed: bytes
+) -> None:
     answer = send(strict, packed, Content_Type=JSON, Content_Encoding=encoding)
     assert answer.status_code == 200, answer.text
 
@@ -74,7 +96,9 @@ def test_compressed_bodies_are_read(strict: Client, encoding: str, packed: bytes
         ("gzip, gzip", gzip.compress(gzip.compress(BODY)), 415, "gzip or deflate"),
     ],
 )
-def test_bombs_and_damage_are_refused(strict: Client, encoding: str, packed: bytes, status: int, words: str) -> None:
+def test_bombs_and_damage_are_refused(
+    strict: Client, encoding: str, packed: bytes, status: int, words: str
+) -> None:
     answer = send(strict, packed[:8192], Content_Type=JSON, Content_Encoding=encoding)
     assert answer.status_code == status, answer.text
     assert words in answer.json()["detail"]
@@ -93,7 +117,18 @@ def test_a_missing_or_wrong_content_type_is_named(strict: Client) -> None:
         assert words in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/", "/docs", "/assets/page.css", "/model", "/labels?query=cod"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/health",
+        "/ready",
+        "/",
+        "/docs",
+        "/assets/page.css",
+        "/model",
+        "/labels?query=cod",
+    ],
+)
 def test_head_answers_as_get_without_the_body(strict: Client, path: str) -> None:
     head = strict.session.head(strict.place + path, timeout=30)
     assert (head.status_code, head.content) == (200, b"")

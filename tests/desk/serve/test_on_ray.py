@@ -29,7 +29,10 @@ def test_the_configuration_is_what_ray_takes() -> None:
     assert found.import_path == f"{application.__module__}:{application.__name__}"
     assert [one.name for one in found.deployments] == [DEPLOYMENT]
     workers = read_tuning(Arguments.model_validate(found.args).set).workers
-    assert workers == CONFIG["applications"][0]["deployments"][0]["ray_actor_options"]["num_cpus"]
+    assert (
+        workers
+        == CONFIG["applications"][0]["deployments"][0]["ray_actor_options"]["num_cpus"]
+    )
 
 
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
@@ -115,4 +118,6 @@ def test_on_a_local_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     config = tmp_path / "serve.yaml"
     config.write_text(yaml.safe_dump(two_replicas(models, port)), encoding="utf-8")
     command = [sys.executable, "-c", SERVED, str(model), str(config), str(port), TOKEN]
-    subprocess.run(command, check=True, timeout=280, env=os.environ | {TOKEN_VARIABLE: TOKEN})
+    subprocess.run(
+        command, check=True, timeout=280, env=os.environ | {TOKEN_VARIABLE: TOKEN}
+    )

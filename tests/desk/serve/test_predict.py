@@ -51,7 +51,12 @@ REQUESTS = [
     {"texts": TEXTS[2:], "threshold": 0.5, "top_k": 4},
     {"texts": TEXTS[:2], "evidence": True, "top_k": 3},
     {"texts": TEXTS, "include": ["branch:animal"]},
-    {"texts": TEXTS[:1], "include": ["branch:animal", "law"], "exclude": ["cod"], "top_k": 2},
+    {
+        "texts": TEXTS[:1],
+        "include": ["branch:animal", "law"],
+        "exclude": ["cod"],
+        "top_k": 2,
+    },
     {"texts": TEXTS, "exclude": ["branch:industry"]},
     {"texts": [{"text": text} for text in TEXTS]},
 ]
@@ -63,7 +68,10 @@ def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None
     assert answer.status_code == 200
     texts, *options = body.items()
     expected = model.predict(texts[1], **dict(options))
-    found = [{key: round(value, 6) for key, value in one.expected._asdict().items()} for one in expected]
+    found = [
+        {key: round(value, 6) for key, value in one.expected._asdict().items()}
+        for one in expected
+    ]
     assert answer.json()["expected"] == [pytest.approx(one, abs=1e-4) for one in found]
     assert answer.json() | {"expected": []} == {
         "model": "sea-laws",
@@ -78,7 +86,9 @@ def test_answers_are_the_models(client: Client, model: xmtc.Model, body) -> None
 
 
 def test_the_place_in_the_hierarchy_is_told(client: Client) -> None:
-    answer = client.post("/predict", {"texts": TEXTS[:1], "top_k": 6, "hierarchy": True}).json()
+    answer = client.post(
+        "/predict", {"texts": TEXTS[:1], "top_k": 6, "hierarchy": True}
+    ).json()
     assert answer["broader"] == {
         "cod": ["Animals", "Fish and other sea animals"],
         "fish": ["Animals"],
@@ -90,13 +100,21 @@ def test_the_place_in_the_hierarchy_is_told(client: Client) -> None:
 
 
 def test_a_hierarchy_with_a_cycle_has_an_end(model: xmtc.Model) -> None:
-    table = replace(model.labels, parents=[("cod",), ("fish",), ("animal",), (), (), ()])
+    table = replace(
+        model.labels, parents=[("cod",), ("fish",), ("animal",), (), (), ()]
+    )
     assert set(broader_names(table, 0, table.names)) == set(NAMES[:3])
     assert broader_names(replace(table, parents=None), 0, table.names) == []
 
 
-def test_batches_mix_requests_and_a_bad_one_spoils_only_itself(client: Client, model: xmtc.Model) -> None:
-    bodies = [*REQUESTS, {"texts": ["\u200b"]}, {"texts": ["a"], "include": ["no such label"]}] * 4
+def test_batches_mix_requests_and_a_bad_one_spoils_only_itself(
+    client: Client, model: xmtc.Model
+) -> None:
+    bodies = [
+        *REQUESTS,
+        {"texts": ["\u200b"]},
+        {"texts": ["a"], "include": ["no such label"]},
+    ] * 4
     random.Random(0).shuffle(bodies)
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda body: client.post("/predict", body), bodies))
@@ -136,20 +154,39 @@ def test_what_is_served(client: Client, model: xmtc.Model) -> None:
     }
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}
-    assert client.post("/annotations", {"text": "a", "labels": ["law"]}).status_code == 403
+    assert (
+        client.post("/annotations", {"text": "a", "labels": ["law"]}).status_code == 403
+    )
     assert client.post("/queue/next").status_code == 404
     paths = client.get("/openapi.json").json()["paths"]
-    assert {"/predict", "/labels", "/health", "/ready", "/metrics", "/annotations", "/v1/projects"} <= set(paths)
-    for answers in (one["responses"] for verbs in paths.values() for one in verbs.values()):
+    assert {
+        "/predict",
+        "/labels",
+        "/health",
+        "/ready",
+        "/metrics",
+        "/annotations",
+        "/v1/projects",
+    } <= set(paths)
+    for answers in (
+        one["responses"] for verbs in paths.values() for one in verbs.values()
+    ):
         assert answers.keys() - {"4XX", "5XX"} in ({"200"}, {"204"})
-        assert "detail" in answers["4XX"]["content"]["application/problem+json"]["schema"]["properties"]
+        assert (
+            "detail"
+            in answers["4XX"]["content"]["application/problem+json"]["schema"][
+                "properties"
+            ]
+        )
 
 
 def test_metrics_and_errors_hold_no_text(client: Client) -> None:
     client.post("/predict", {"texts": ["a secret diagnosis"]})
     client.get("/secret-path")
     metrics, end = "", time.monotonic() + 20
-    while 'route="none",status="404"' not in metrics and time.monotonic() < end:  # counted after the answer
+    while (
+        'route="none",status="404"' not in metrics and time.monotonic() < end
+    ):  # counted after the answer
         metrics = client.get("/metrics").text
     assert 'route="none",status="404"' in metrics
     assert 'xmtc_requests_total{route="/predict",status="200"}' in metrics
@@ -162,8 +199,13 @@ def test_metrics_and_errors_hold_no_text(client: Client) -> None:
 def test_answers_have_headers_that_keep_a_browser_safe(client: Client) -> None:
     for path in ("/", "/docs", "/model", "/nothing", "/assets/label.js"):
         headers = client.get(path).headers
-        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
-        assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == ("nosniff", "no-referrer")
+        assert headers["Content-Security-Policy"].startswith(
+            "default-src 'none'; script-src 'self'"
+        )
+        assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == (
+            "nosniff",
+            "no-referrer",
+        )
 
 
 def test_a_language_without_names_is_named(client: Client) -> None:
@@ -194,16 +236,31 @@ PARTS = st.text(st.sampled_from("abA é\u00df\t"), max_size=4)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PARTS.filter(str.strip), min_size=1, max_size=8, unique=True), PARTS)
 def test_the_search_finds_what_a_scan_finds(labels: list[str], query: str) -> None:
-    table = LabelTable(labels, [label.upper() for label in labels], np.arange(len(labels)))
+    table = LabelTable(
+        labels, [label.upper() for label in labels], np.arange(len(labels))
+    )
     wanted = " ".join(query.casefold().split())
-    lines = [[" ".join(part.casefold().split()) for part in (label, label.upper())] for label in labels]
-    expected = {row for row, parts in enumerate(lines) if any(wanted in part for part in parts)}
-    assert set(LabelSearch(table).find(query, 99)) == (expected if wanted else set(range(len(labels))))
+    lines = [
+        [" ".join(part.casefold().split()) for part in (label, label.upper())]
+        for label in labels
+    ]
+    expected = {
+        row for row, parts in enumerate(lines) if any(wanted in part for part in parts)
+    }
+    assert set(LabelSearch(table).find(query, 99)) == (
+        expected if wanted else set(range(len(labels)))
+    )
 
 
-def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exact_match_is_found_among_very_many_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(label_search, "_MAX_OCCURRENCES", 3)
-    labels = [*(f"x a{number}" for number in range(9)), *(f"a{number}" for number in range(9)), "a"]
+    labels = [
+        *(f"x a{number}" for number in range(9)),
+        *(f"a{number}" for number in range(9)),
+        "a",
+    ]
     search = LabelSearch(LabelTable(labels, [""] * 19, np.arange(19)[::-1]))
     composed = LabelSearch(LabelTable(["caf\u00e9"], [""], np.ones(1, np.int64)))
     assert composed.find("Cafe\u0301", 5) == composed.find("caf\u00e9", 5) == [0]
@@ -212,38 +269,65 @@ def test_an_exact_match_is_found_among_very_many_others(monkeypatch: pytest.Monk
 
 def test_metrics_measure_texts_and_answers(model: xmtc.Model) -> None:
     bits_V = token_bits(np.arange(len(model.scorer.tokenizer)))
-    profile = model.profile = Profile(bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {})
+    profile = model.profile = Profile(
+        bits_V, {"bits": np.array([10.0, 12.0], np.float32)}, {}
+    )
     try:
         with running(model) as client:
             client.post("/predict", {"texts": TEXTS[:2]})
             client.post("/predict", {"texts": TEXTS[2:], "evidence": True})
-            client.post("/predict", {"texts": TEXTS, "exclude": ["cod"]})  # says nothing of the model
-            lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
+            client.post(
+                "/predict", {"texts": TEXTS, "exclude": ["cod"]}
+            )  # says nothing of the model
+            lines = dict(
+                line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines()
+            )
     finally:
         model.profile = None
     found = of_tokens(profile, model.scorer.tokenise(TEXTS).ids_N)
     assert float(lines["xmtc_text_bits_count"]) == len(TEXTS)
-    assert float(lines["xmtc_text_bits_sum"]) == pytest.approx(found["bits"].sum(), rel=1e-5)
+    assert float(lines["xmtc_text_bits_sum"]) == pytest.approx(
+        found["bits"].sum(), rel=1e-5
+    )
     assert float(lines["xmtc_text_tokens_sum"]) == found["tokens"].sum()
     assert float(lines['xmtc_text_dev{model="sea-laws",statistic="bits"}']) == 11
     expected = sum(one.expected.recall for one in model.predict(TEXTS))
-    assert float(lines["xmtc_text_expected_recall_sum"]) == pytest.approx(expected, abs=1e-4)
+    assert float(lines["xmtc_text_expected_recall_sum"]) == pytest.approx(
+        expected, abs=1e-4
+    )
     predicted = sum(one.predicted for best in model.predict(TEXTS, 50) for one in best)
-    assert sum(float(value) for name, value in lines.items() if name.startswith("xmtc_predicted_total")) == predicted
+    assert (
+        sum(
+            float(value)
+            for name, value in lines.items()
+            if name.startswith("xmtc_predicted_total")
+        )
+        == predicted
+    )
 
 
 def test_documents_may_have_categories(served_folder: Path):
     model = xmtc.Model.from_pretrained(served_folder, device="cpu")
     model.scorer.info = replace(model.info, categories=("kind", "ward"))
     document = {"text": "fish of the sea"}
-    given = [document, document | {"kind": "law", "ward": [3, None, True]}, document | {"kind": None, "other": 1.5}]
+    given = [
+        document,
+        document | {"kind": "law", "ward": [3, None, True]},
+        document | {"kind": None, "other": 1.5},
+    ]
     with running(model) as client:
         assert client.get("/model").json()["categories"] == ["kind", "ward"]
         answers = client.post("/predict", {"texts": given}).json()["predictions"]
-        bad = [client.post("/predict", {"texts": [one]}) for one in ({"text": 3}, document | {"kind": [[1]]})]
+        bad = [
+            client.post("/predict", {"texts": [one]})
+            for one in ({"text": 3}, document | {"kind": [[1]]})
+        ]
     model.scorer.info = replace(model.info, categories=())
-    plain, joined = model.predict(["fish of the sea", "law\n3\nTrue\nfish of the sea"], top_k=1)
+    plain, joined = model.predict(
+        ["fish of the sea", "law\n3\nTrue\nfish of the sea"], top_k=1
+    )
     assert [(one[0]["label"], one[0]["score"]) for one in answers] == [
-        (one[0].label, pytest.approx(one[0].score, abs=1e-6)) for one in (plain, joined, plain)
+        (one[0].label, pytest.approx(one[0].score, abs=1e-6))
+        for one in (plain, joined, plain)
     ]
     assert [one.status_code for one in bad] == [422, 422]

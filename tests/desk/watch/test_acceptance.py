@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xmtc.desk.watch.acceptance import Annotation, acceptance_parts, agreement_table, read_annotations
+from xmtc.desk.watch.acceptance import (
+    Annotation,
+    acceptance_parts,
+    agreement_table,
+    read_annotations,
+)
 from xmtc.errors import DataError
 from xmtc.report.section import Table
 
@@ -25,23 +30,45 @@ def shown(label, predicted, words=()):
     } | {"words": list(words)}
 
 
-def write(path: Path, documents: int, seed: int, by: str | None = "anna", error: float = 0.0) -> Path:
+def write(
+    path: Path, documents: int, seed: int, by: str | None = "anna", error: float = 0.0
+) -> Path:
     """A person accepts a predicted label with probability `ACCEPT`, the same for all, and then errs."""
     truth, person = np.random.default_rng(0), np.random.default_rng(seed)
     lines = []
     for number in range(documents):
-        suggested = [shown("common", True), shown("rare", True), shown(REFUSE_ALWAYS, True, ["bank"])]
-        labels = [label for label in ("common", "rare") if (truth.random() < ACCEPT) != (person.random() < error)]
+        suggested = [
+            shown("common", True),
+            shown("rare", True),
+            shown(REFUSE_ALWAYS, True, ["bank"]),
+        ]
+        labels = [
+            label
+            for label in ("common", "rare")
+            if (truth.random() < ACCEPT) != (person.random() < error)
+        ]
         added = [shown(MISSING, False)] if number % 4 == 0 else []
-        line = {"id": f"d{number}", "text": "x", "labels": labels + [one["label"] for one in added], "by": by}
-        line |= {"at": f"2026-{1 + number % 5:02}-01T00:00:00+00:00", "model": {"name": "m", "version": "v1"}}
+        line = {
+            "id": f"d{number}",
+            "text": "x",
+            "labels": labels + [one["label"] for one in added],
+            "by": by,
+        }
+        line |= {
+            "at": f"2026-{1 + number % 5:02}-01T00:00:00+00:00",
+            "model": {"name": "m", "version": "v1"},
+        }
         lines.append(line | {"suggested": suggested, "added": added, "seconds": 5.0})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
 def tables(*paths: Path) -> dict[str, Table]:
-    return {part.name: part for part in acceptance_parts(read_annotations(paths)) if isinstance(part, Table)}
+    return {
+        part.name: part
+        for part in acceptance_parts(read_annotations(paths))
+        if isinstance(part, Table)
+    }
 
 
 def interval(cell: str) -> list[float]:
@@ -60,17 +87,23 @@ def test_acceptance_by_bin_label_and_time(tmp_path: Path) -> None:
     labels = {row[0]: row for row in found["labels"].rows}
     assert labels["refused (REFUSED)"][1:4] == ["8", "400", "0"]
     assert interval(labels["refused (REFUSED)"][4])[1] < 0.02
-    assert [row[:2] for row in found["time"].rows] == [[f"2026-0{month}", "v1"] for month in range(1, 6)]
+    assert [row[:2] for row in found["time"].rows] == [
+        [f"2026-0{month}", "v1"] for month in range(1, 6)
+    ]
     assert found["refused"].rows == [["refused (REFUSED)", "bank", "8", "400"]]
     assert found["added"].rows == [["missing (MISSING)", "0", "100"]]
 
 
 def test_a_second_person_of_the_same_mind_narrows_no_interval(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"{name}.jsonl", 100, 1, name) for name in ("anna", "ben")]
+    paths = [
+        write(tmp_path / f"{name}.jsonl", 100, 1, name) for name in ("anna", "ben")
+    ]
     alone, both = (tables(*some) for some in (paths[:1], paths))
     assert alone["acceptance"].rows[0][4:] == both["acceptance"].rows[0][4:]
     assert len(alone["labels"].rows) == 3  # one of them always refused
-    assert [[row[0], row[4]] for row in alone["labels"].rows] == [[row[0], row[4]] for row in both["labels"].rows]
+    assert [[row[0], row[4]] for row in alone["labels"].rows] == [
+        [row[0], row[4]] for row in both["labels"].rows
+    ]
     assert [row[2] for row in both["time"].rows] == ["20"] * 5
 
 
@@ -81,17 +114,25 @@ def test_a_file_and_its_copy_count_once(tmp_path: Path) -> None:
 
 
 def test_agreement_shows_the_rate_of_errors(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"{name}.jsonl", 400, seed, name, 0.1) for seed, name in enumerate(("ben", "anna"))]
+    paths = [
+        write(tmp_path / f"{name}.jsonl", 400, seed, name, 0.1)
+        for seed, name in enumerate(("ben", "anna"))
+    ]
     rows = tables(*paths)["agreement"].rows
     assert [row[:3] for row in rows] == [["all", "", "400"], ["anna", "ben", "400"]]
     low, high = interval(rows[0][4])
-    decisions = (2 * (1 - 2 * 0.1 * 0.9) + 1 + 0.25) / 3.25  # of two labels, the one that nobody accepts, the added one
+    decisions = (
+        2 * (1 - 2 * 0.1 * 0.9) + 1 + 0.25
+    ) / 3.25  # of two labels, the one that nobody accepts, the added one
     assert low < decisions < high < low + 0.05
 
 
 def test_documents_of_three_people_and_without_labels_agree() -> None:
     shown = {"suggested": [{"label": "x"}, {"label": "y"}]}
-    rows = [{"document": "a", "labels": labels, "by": by} for by, labels in (("u", ["x"]), ("v", ["x"]), ("w", []))]
+    rows = [
+        {"document": "a", "labels": labels, "by": by}
+        for by, labels in (("u", ["x"]), ("v", ["x"]), ("w", []))
+    ]
     lines = [Annotation.model_validate(row | shown) for row in rows]
     found = {tuple(row[:2]): row[2:] for row in agreement_table(lines).rows}
     assert found["all", ""][0] == found["u", "v"][0] == "1"
@@ -104,7 +145,10 @@ def test_documents_of_three_people_and_without_labels_agree() -> None:
     ("content", "words"),
     [
         ("", "no annotations in it"),
-        ('{"id": "a", "labels": ["x"]}\n', "no annotation says what the model suggested"),
+        (
+            '{"id": "a", "labels": ["x"]}\n',
+            "no annotation says what the model suggested",
+        ),
         ('{"id": "a", "labels": "x"}\n', "annotation 1: not valid: labels: "),
         (
             '{"id": "a", "labels": []}\n{"id": "b", "labels": [], "suggested": [{}]}\n',
@@ -114,11 +158,23 @@ def test_documents_of_three_people_and_without_labels_agree() -> None:
             '{"id": "a", "labels": ["x"], "stratum": "quarter 1", "expected": {}}\n',
             "a sample, with labels of the model",
         ),
-        ("id,labels\n", "line 1: not an annotation: malformed JSON: Expecting value at column 1; "),
-        ('\n{"id": "a", "id": "b", "labels": []}\n', "line 2: not an annotation: the key 'id' occurs twice"),
-        ('{"id": "a", "labels": ["\\ud800"]}\n', "line 1: not an annotation: the JSON holds half of a character"),
+        (
+            "id,labels\n",
+            "line 1: not an annotation: malformed JSON: Expecting value at column 1; ",
+        ),
+        (
+            '\n{"id": "a", "id": "b", "labels": []}\n',
+            "line 2: not an annotation: the key 'id' occurs twice",
+        ),
+        (
+            '{"id": "a", "labels": ["\\ud800"]}\n',
+            "line 1: not an annotation: the JSON holds half of a character",
+        ),
         ("[1]\n", "line 1: not an annotation; "),
-        ('{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n', "annotation 1: not valid: at: Input"),
+        (
+            '{"id": "a", "labels": [], "at": "2026-11-26T13:00:00"}\n',
+            "annotation 1: not valid: at: Input",
+        ),
         (
             '{"id": "a", "labels": [], "added": [{"label": "x", "train_count": -1}]}\n',
             r"annotation 1: not valid: added\.0\.train_count: ",
@@ -134,11 +190,19 @@ def test_a_wrong_file_is_refused(tmp_path: Path, content: str, words: str) -> No
 
 
 def test_the_command_prints_and_writes_a_page(tmp_path: Path, xmtc) -> None:
-    done = xmtc("annotations", "report", write(tmp_path / "a.jsonl", 30, 1), "-o", tmp_path / "page.html")
+    done = xmtc(
+        "annotations",
+        "report",
+        write(tmp_path / "a.jsonl", 30, 1),
+        "-o",
+        tmp_path / "page.html",
+    )
     assert done.code == 0
     assert "30 annotations of 30 documents by 1 people." in done.out
     assert "Acceptance by bin" in (tmp_path / "page.html").read_text()
     assert (tmp_path / "page_tables/refused.parquet").exists()
     assert xmtc("annotations", "report", tmp_path / "none.jsonl").code == 1
-    refused = xmtc("annotations", "report", tmp_path / "none.jsonl", "-o", ".")  # before any work
+    refused = xmtc(
+        "annotations", "report", tmp_path / "none.jsonl", "-o", "."
+    )  # before any work
     assert "the output is an HTML page" in refused.err

@@ -31,14 +31,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     rename_labels(folder / "old", {"L22": "M"}, folder / "new")
     for name, threshold in (("old", OLD), ("new", NEW)):
         path = folder / name / "thresholds.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"global": threshold}))
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"global": threshold})
+        )
     return [folder / "old", folder / "new"]
 
 
 def given(model: Path) -> dict[str, set[str]]:
-    found = package.Model.from_pretrained(model, device="cpu").predict(TEXTS, 50, threshold="tuned")
+    found = package.Model.from_pretrained(model, device="cpu").predict(
+        TEXTS, 50, threshold="tuned"
+    )
     return {
-        doc_id: {one.label for one in best} - {"L22", "M"} for (doc_id, _), best in zip(DOCUMENTS, found, strict=True)
+        doc_id: {one.label for one in best} - {"L22", "M"}
+        for (doc_id, _), best in zip(DOCUMENTS, found, strict=True)
     }
 
 
@@ -46,45 +51,78 @@ def tables(found: ModelComparison) -> dict[str, Table]:
     return {part.name: part for part in found.parts if isinstance(part, Table)}
 
 
-def test_flips_are_counted_by_label_bin_and_what_people_decided(models: list[Path]) -> None:
+def test_flips_are_counted_by_label_bin_and_what_people_decided(
+    models: list[Path],
+) -> None:
     old, new = map(given, models)
     lost = [(doc_id, label) for doc_id in old for label in old[doc_id] - new[doc_id]]
     assert len(lost) > 3
     assert all(new[doc_id] <= old[doc_id] for doc_id in old)
-    people = [Annotation(document=doc_id, labels=sorted(old[doc_id])) for doc_id in ("d0", "d1")]
+    people = [
+        Annotation(document=doc_id, labels=sorted(old[doc_id]))
+        for doc_id in ("d0", "d1")
+    ]
     people.append(Annotation(document="d2", labels=sorted(new["d2"])))
     found = compare_models(*models, DOCUMENTS, people)
-    assert "22 labels that both models know (1 only the old one, 1 only the new one)" in found.facts
+    assert (
+        "22 labels that both models know (1 only the old one, 1 only the new one)"
+        in found.facts
+    )
     assert found.share == pytest.approx(len(lost) / sum(map(len, old.values())))
     first, *bins = tables(found)["flips_bins"].rows
     right = sum(doc_id in ("d0", "d1") for doc_id, _ in lost)
     wrong = sum(doc_id == "d2" for doc_id, _ in lost)
-    assert first[1:8] == [str(n) for n in (sum(map(len, old.values())), len(lost), 0, right, wrong, 0, 0)]
+    assert first[1:8] == [
+        str(n) for n in (sum(map(len, old.values())), len(lost), 0, right, wrong, 0, 0)
+    ]
     assert sum(int(row[2]) for row in bins) == len(lost)
     assert sum(int(row[3]) for row in tables(found)["flips_labels"].rows) == len(lost)
     assert {"differences", "flips_labels"} <= tables(found).keys()
-    assert "lost: people gave it" not in tables(compare_models(*models, DOCUMENTS, []))["flips_bins"].columns
+    assert (
+        "lost: people gave it"
+        not in tables(compare_models(*models, DOCUMENTS, []))["flips_bins"].columns
+    )
     same = compare_models(models[0], models[0], DOCUMENTS, people)
     assert (same.share, tables(same)["flips_labels"].rows) == (0, [])
 
 
 def test_branches_hold_all_that_is_beneath_them() -> None:
     labels = LabelTable(
-        ["a", "a1", "b", "b1"], ["a", "a1", "b", "b1"], np.array([1, 2, 3, 4]), [(), ("a",), (), ("b",)]
+        ["a", "a1", "b", "b1"],
+        ["a", "a1", "b", "b1"],
+        np.array([1, 2, 3, 4]),
+        [(), ("a",), (), ("b",)],
     )
-    predictions = SparsePredictions(np.array([[1, 3]], np.int32), np.array([[0.9, 0.8]], np.float32))
-    before, after = (predictions, np.array([[True, False]])), (predictions, np.array([[False, True]]))
+    predictions = SparsePredictions(
+        np.array([[1, 3]], np.int32), np.array([[0.9, 0.8]], np.float32)
+    )
+    before, after = (
+        (predictions, np.array([[True, False]])),
+        (predictions, np.array([[False, True]])),
+    )
     gold = np.zeros((1, 4), np.bool_)
     gold[0, 3] = True
     found = flips(before, after, labels, ["1-5"], csr_array(gold), np.array([True]))
-    assert [row[:8] for row in found["branches"]] == [["a", 1, 1, 0, 0, 1, 0, 0], ["b", 0, 0, 1, 0, 0, 1, 0]]
+    assert [row[:8] for row in found["branches"]] == [
+        ["a", 1, 1, 0, 0, 1, 0, 0],
+        ["b", 0, 0, 1, 0, 0, 1, 0],
+    ]
     assert found["all"][-1][0] == 1
 
 
 def test_the_command_holds_a_bound(models: list[Path], tmp_path: Path, xmtc) -> None:
     source = write_rows(tmp_path / "a.jsonl", 8)
     columns = ("--text-column", "text", "--id", "id")
-    done = xmtc("diff", *models, source, *columns, "--at-most", "0.1%", "-o", tmp_path / "diff.html")
+    done = xmtc(
+        "diff",
+        *models,
+        source,
+        *columns,
+        "--at-most",
+        "0.1%",
+        "-o",
+        tmp_path / "diff.html",
+    )
     assert done.code == 1
     assert "flipped: " in done.out
     assert "more than --at-most 0.1%" in done.err
@@ -105,6 +143,8 @@ def test_what_cannot_be_compared_is_named(models: list[Path], tmp_path: Path) ->
         compare_models(*models, [*DOCUMENTS, ("e", "\u200b")], [])
     with pytest.raises(DataError, match="no annotation is of a document"):
         compare_models(*models, DOCUMENTS, [Annotation(document="x", labels=[])])
-    rename_labels(models[0], {f"L{i:02d}": f"X{i}" for i in range(23)}, tmp_path / "renamed")
+    rename_labels(
+        models[0], {f"L{i:02d}": f"X{i}" for i in range(23)}, tmp_path / "renamed"
+    )
     with pytest.raises(DataError, match="no label in common"):
         compare_models(models[0], tmp_path / "renamed", DOCUMENTS, [])

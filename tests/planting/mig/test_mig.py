@@ -27,7 +27,9 @@ from xmtc.track.progress import ConsoleTask, Progress
 
 
 def rank(split: RandomSplit, config: MigConfig, **kwargs) -> TokenRanking:
-    return rank_tokens(split, config, special_token_ids=[0, 1], vocab_size=split.vocab_size, **kwargs)
+    return rank_tokens(
+        split, config, special_token_ids=[0, 1], vocab_size=split.vocab_size, **kwargs
+    )
 
 
 def pair_of(documents: int, together: int, token: int, label: int) -> PairCounts:
@@ -41,7 +43,13 @@ class Counter(Progress):
 
     @override
     def task(
-        self, description: str, total: int | None = None, unit: str = "documents", *, done: int = 0, lines: bool = True
+        self,
+        description: str,
+        total: int | None = None,
+        unit: str = "documents",
+        *,
+        done: int = 0,
+        lines: bool = True,
     ) -> ConsoleTask:
         self.total, self.unit, self.steps = total, unit, []
         task = super().task(description, total, unit, done=done, lines=lines)
@@ -54,10 +62,16 @@ def split() -> RandomSplit:
     return RandomSplit(documents=300, vocab_size=60, labels=25, seed=3)
 
 
-def test_presence_counts_each_token_once_a_document(split: RandomSplit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts_module, "TOKENS_PER_CHUNK", 100)  # many chunks, and documents longer than one
+def test_presence_counts_each_token_once_a_document(
+    split: RandomSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        counts_module, "TOKENS_PER_CHUNK", 100
+    )  # many chunks, and documents longer than one
     with ThreadPoolExecutor(2) as executor:
-        presence = count_presence(split.token_blocks(), split.vocab_size, executor, occurrences=True)
+        presence = count_presence(
+            split.token_blocks(), split.vocab_size, executor, occurrences=True
+        )
     present, occurrences, _ = brute_force_counts(split)
     np.testing.assert_array_equal(presence.present_NV.toarray(), present)
     assert presence.occurrences_NV is not None
@@ -77,20 +91,26 @@ def test_scores_agree_with_scikit_learn(split: RandomSplit) -> None:
     assert checked > 1000
 
 
-@pytest.mark.parametrize("table", [(300, 0, 12, 40), (300, 5, 5, 5), (300, 300, 300, 300), (300, 7, 300, 7)])
+@pytest.mark.parametrize(
+    "table", [(300, 0, 12, 40), (300, 5, 5, 5), (300, 300, 300, 300), (300, 7, 300, 7)]
+)
 def test_single_pairs_agree_to_1e_12(table: tuple[int, int, int, int]) -> None:
     pair = pair_of(*table)
     cells = contingency(*table)
     expected = mutual_info_score(None, None, contingency=cells)
-    assert MutualInformationConfig().build().score(pair)[0] == pytest.approx(expected, abs=1e-12)
+    assert MutualInformationConfig().build().score(pair)[0] == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_precision_holds_at_ten_million_documents() -> None:
     """A label with two documents among ten million: the information is 1e-6, the error must not be."""
-    expected = mutual_info_score(None, None, contingency=contingency(10_000_000, 1, 50, 2))
-    assert MutualInformationConfig().build().score(pair_of(10_000_000, 1, 50, 2))[0] == pytest.approx(
-        expected, abs=1e-14
+    expected = mutual_info_score(
+        None, None, contingency=contingency(10_000_000, 1, 50, 2)
     )
+    assert MutualInformationConfig().build().score(pair_of(10_000_000, 1, 50, 2))[
+        0
+    ] == pytest.approx(expected, abs=1e-14)
 
 
 def test_other_signals_by_their_formula() -> None:
@@ -98,39 +118,67 @@ def test_other_signals_by_their_formula() -> None:
     pair = pair_of(documents, together, token, label)
     pmi = np.log(together / documents / (token / documents * label / documents))
     assert PointwiseConfig().build().score(pair)[0] == pytest.approx(pmi)
-    chi2 = chi2_contingency(contingency(documents, together, token, label), correction=False).statistic
+    chi2 = chi2_contingency(
+        contingency(documents, together, token, label), correction=False
+    ).statistic
     assert ChiSquaredConfig().build().score(pair)[0] == pytest.approx(chi2)
-    assert ChiSquaredConfig().build().score(pair_of(200, 30, 200, 30))[0] == 0  # a token in every document says nothing
+    assert (
+        ChiSquaredConfig().build().score(pair_of(200, 30, 200, 30))[0] == 0
+    )  # a token in every document says nothing
 
 
 def test_tfidf_counts_repetitions(split: RandomSplit) -> None:
-    ranking = rank(split, MigConfig(signal=TfIdfConfig(), signed=False, min_documents=1, top_k=60))
+    ranking = rank(
+        split, MigConfig(signal=TfIdfConfig(), signed=False, min_documents=1, top_k=60)
+    )
     present, occurrences, labels = brute_force_counts(split)
-    mean = (labels.T.astype(np.float64) @ occurrences) / np.maximum(labels.sum(axis=0), 1)[:, None]
+    mean = (labels.T.astype(np.float64) @ occurrences) / np.maximum(
+        labels.sum(axis=0), 1
+    )[:, None]
     expected = mean * np.log(len(present) / np.maximum(present.sum(axis=0), 1))
     for label in range(split.labels):
         for token in ranking.top(label, 60):
-            assert token.score == pytest.approx(expected[label, token.token_id], rel=1e-6)
+            assert token.score == pytest.approx(
+                expected[label, token.token_id], rel=1e-6
+            )
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("signal", [MutualInformationConfig(), ChiSquaredConfig(), PointwiseConfig()])
-def test_ranking_is_the_brute_force_order(split: RandomSplit, signal, signed: bool, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "signal", [MutualInformationConfig(), ChiSquaredConfig(), PointwiseConfig()]
+)
+def test_ranking_is_the_brute_force_order(
+    split: RandomSplit, signal, signed: bool, monkeypatch
+) -> None:
     monkeypatch.setattr(ranking_module, "PAIRS_PER_BLOCK", 200)
     config = MigConfig(signal=signal, signed=signed, min_documents=4, top_k=15)
     found = rank(split, config)
     present, _, labels = brute_force_counts(split)
     for label in range(split.labels):
-        assert [token.token_id for token in found.top(label, 15)] == _best_tokens(config, present, labels[:, label])
+        assert [token.token_id for token in found.top(label, 15)] == _best_tokens(
+            config, present, labels[:, label]
+        )
 
 
-def _best_tokens(config: MigConfig, present: np.ndarray, has_label: np.ndarray) -> list[int]:
+def _best_tokens(
+    config: MigConfig, present: np.ndarray, has_label: np.ndarray
+) -> list[int]:
     n, scored = len(present), []
     for token in range(2, present.shape[1]):
-        n_t, n_l, n11 = int(present[:, token].sum()), int(has_label.sum()), int(present[has_label == 1, token].sum())
-        associated = n11 * n > n_t * n_l if config.signed else n11 > 0 or config.signal.build().scores_absence
+        n_t, n_l, n11 = (
+            int(present[:, token].sum()),
+            int(has_label.sum()),
+            int(present[has_label == 1, token].sum()),
+        )
+        associated = (
+            n11 * n > n_t * n_l
+            if config.signed
+            else n11 > 0 or config.signal.build().scores_absence
+        )
         if n_t >= config.min_documents and 0 < n_l < n and associated:
-            scored.append((-config.signal.build().score(pair_of(n, n11, n_t, n_l))[0], token))
+            scored.append(
+                (-config.signal.build().score(pair_of(n, n11, n_t, n_l))[0], token)
+            )
     return [token for _, token in sorted(scored)[: config.top_k]]
 
 
@@ -155,7 +203,11 @@ def test_blocks_and_threads_do_not_matter(split: RandomSplit) -> None:
     np.testing.assert_array_equal(whole.token_ids_LK, cut.token_ids_LK)
     np.testing.assert_array_equal(whole.scores_LK, cut.scores_LK)
     np.testing.assert_array_equal(whole.together_LK, cut.together_LK)
-    assert (counter.total, counter.unit, counter.steps) == (split.labels, "labels", [1] * split.labels)
+    assert (counter.total, counter.unit, counter.steps) == (
+        split.labels,
+        "labels",
+        [1] * split.labels,
+    )
 
 
 def test_tfidf_is_the_mean_weight_in_the_documents_of_a_label() -> None:
@@ -179,9 +231,13 @@ def test_tfidf_is_the_mean_weight_in_the_documents_of_a_label() -> None:
         (MigConfig(min_documents=1, top_k=3, signed=False, signal=TfIdfConfig()), 2),
     ],
 )
-def test_labels_without_evidence_have_no_ranking(settings: MigConfig, ranked: int) -> None:
+def test_labels_without_evidence_have_no_ranking(
+    settings: MigConfig, ranked: int
+) -> None:
     """Label 1 is on no document, label 2 on all of them (nothing can be associated with it)."""
-    split = RandomSplit.of([[2, 3], [3, 4], []], [[0, 2], [2], [2]], vocab_size=5, labels=3)
+    split = RandomSplit.of(
+        [[2, 3], [3, 4], []], [[0, 2], [2], [2]], vocab_size=5, labels=3
+    )
     ranking = rank(split, settings)
     np.testing.assert_array_equal(ranking.counts, [ranked, 0, 0])
     assert ranking.unranked == 2

@@ -12,7 +12,13 @@ from safetensors.numpy import save_file
 
 from xmtc.errors import DataError, StorageError
 from xmtc.planting.mig.config import ChiSquaredConfig, MigConfig
-from xmtc.planting.mig.ranking import TokenRanking, rank_corpus, rank_tokens, ranking_fingerprint, saved_fingerprint
+from xmtc.planting.mig.ranking import (
+    TokenRanking,
+    rank_corpus,
+    rank_tokens,
+    ranking_fingerprint,
+    saved_fingerprint,
+)
 from xmtc.planting.mig.show import show
 
 V = 40
@@ -22,10 +28,15 @@ V = 40
 def ranking() -> TokenRanking:
     split = RandomSplit(documents=200, vocab_size=V, labels=12, seed=0)
     config = MigConfig(min_documents=2, top_k=10)
-    return replace(rank_tokens(split, config, special_token_ids=[0], vocab_size=V), fingerprint="abc")
+    return replace(
+        rank_tokens(split, config, special_token_ids=[0], vocab_size=V),
+        fingerprint="abc",
+    )
 
 
-def ranks_by_loop(ranking: TokenRanking, labels: list[int], vocab_size: int) -> np.ndarray:
+def ranks_by_loop(
+    ranking: TokenRanking, labels: list[int], vocab_size: int
+) -> np.ndarray:
     expected = np.full((len(labels), vocab_size), ranking.k)
     for row, label in enumerate(labels):
         for rank, token in enumerate(ranking.top(label, ranking.k)):
@@ -40,15 +51,23 @@ def test_ranks_over_many_calls_of_changing_size(ranking: TokenRanking) -> None:
         labels = rng.choice(12, size, replace=False)
         ranks = table(labels)
         assert ranks.dtype == np.int16
-        np.testing.assert_array_equal(ranks, ranks_by_loop(ranking, labels.tolist(), V + 3))
+        np.testing.assert_array_equal(
+            ranks, ranks_by_loop(ranking, labels.tolist(), V + 3)
+        )
 
 
 def test_ranks_of_short_rows() -> None:
-    split = RandomSplit.of([[2, 3], [3, 4], []], [[0, 2], [2], [2]], vocab_size=5, labels=3)
-    ranking = rank_tokens(split, MigConfig(min_documents=1, top_k=4), special_token_ids=[], vocab_size=5)
+    split = RandomSplit.of(
+        [[2, 3], [3, 4], []], [[0, 2], [2], [2]], vocab_size=5, labels=3
+    )
+    ranking = rank_tokens(
+        split, MigConfig(min_documents=1, top_k=4), special_token_ids=[], vocab_size=5
+    )
     table = ranking.table(5, np.arange(5))
     for labels in ([1, 0, 2], [0, 1, 2], [0, 0, 1]):
-        np.testing.assert_array_equal(table(np.array(labels)), ranks_by_loop(ranking, labels, 5))
+        np.testing.assert_array_equal(
+            table(np.array(labels)), ranks_by_loop(ranking, labels, 5)
+        )
 
 
 def test_table_of_grades(ranking: TokenRanking) -> None:
@@ -57,7 +76,9 @@ def test_table_of_grades(ranking: TokenRanking) -> None:
     for labels in ([3, 1], [0, 5, 7], [2]):
         grades = table(np.array(labels))
         assert grades.dtype == np.uint8
-        np.testing.assert_array_equal(grades, grade_of_rank[ranks_by_loop(ranking, labels, V)])
+        np.testing.assert_array_equal(
+            grades, grade_of_rank[ranks_by_loop(ranking, labels, V)]
+        )
     with pytest.raises(ValueError, match="3 values for 10 ranks"):
         ranking.table(V, np.zeros(3))
     with pytest.raises(ValueError, match="vocabulary of 39"):
@@ -73,17 +94,27 @@ def test_save_and_load(ranking: TokenRanking, tmp_path: Path) -> None:
     assert saved_fingerprint(path) == "abc"
     loaded = TokenRanking.load(path)
     assert (loaded.documents, loaded.fingerprint, loaded.k) == (200, "abc", 10)
-    for name in ("token_ids_LK", "scores_LK", "together_LK", "token_documents_V", "label_documents_L"):
+    for name in (
+        "token_ids_LK",
+        "scores_LK",
+        "together_LK",
+        "token_documents_V",
+        "label_documents_L",
+    ):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(ranking, name))
         assert getattr(loaded, name).dtype == getattr(ranking, name).dtype
 
 
-def test_labels_of_a_worker_are_read_alone(ranking: TokenRanking, tmp_path: Path) -> None:
+def test_labels_of_a_worker_are_read_alone(
+    ranking: TokenRanking, tmp_path: Path
+) -> None:
     path, own = tmp_path / "ranking.safetensors", slice(1, 3)
     ranking.save(path)
     loaded = TokenRanking.load(path, own)
     np.testing.assert_array_equal(loaded.token_ids_LK, ranking.token_ids_LK[own])
-    np.testing.assert_array_equal(loaded.label_documents_L, ranking.label_documents_L[own])
+    np.testing.assert_array_equal(
+        loaded.label_documents_L, ranking.label_documents_L[own]
+    )
     np.testing.assert_array_equal(loaded.token_documents_V, ranking.token_documents_V)
 
 
@@ -136,7 +167,9 @@ def test_fingerprint_follows_corpus_and_settings() -> None:
 
 class Letters:
     def decode(self, token_ids: list[int]) -> str:
-        return {1: " a", 2: "[/b]", 3: "\N{REPLACEMENT CHARACTER}", 4: ""}.get(token_ids[0], f"t{token_ids[0]}")
+        return {1: " a", 2: "[/b]", 3: "\N{REPLACEMENT CHARACTER}", 4: ""}.get(
+            token_ids[0], f"t{token_ids[0]}"
+        )
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [f"<raw{token_id}>" for token_id in ids]
@@ -145,14 +178,22 @@ class Letters:
 def test_show_prints_tokens_with_their_counts() -> None:
     documents = [[1, 2, 3, 4, 5], [5], [5], []]
     split = RandomSplit.of(documents, [[0], [2], [2], [2]], vocab_size=6, labels=4)
-    ranking = rank_tokens(split, MigConfig(min_documents=1, top_k=6), special_token_ids=[], vocab_size=6)
+    ranking = rank_tokens(
+        split, MigConfig(min_documents=1, top_k=6), special_token_ids=[], vocab_size=6
+    )
     console = Console(width=150)
     with console.capture() as capture:
         console.print(show(ranking, 0, Letters(), title="first [rare]"))
         console.print(show(ranking, 1, Letters()))
     text = capture.get()
     assert "first [rare]: 5 tokens ranked on 1 of 4 training documents" in text
-    for name in ("▁a", "[/b]", "<raw3>", "<raw4>", "0.562335"):  # ln 4 / 4 + 3/4 · ln 4/3 = H(1/4)
+    for name in (
+        "▁a",
+        "[/b]",
+        "<raw3>",
+        "<raw4>",
+        "0.562335",
+    ):  # ln 4 / 4 + 3/4 · ln 4/3 = H(1/4)
         assert name in text
     assert "label 1: no training document, so nothing is ranked" in text
 
@@ -176,7 +217,11 @@ class SmallCorpus:
 
 
 def test_a_corpus_is_ranked_once(tmp_path: Path) -> None:
-    path, corpus, config = tmp_path / "ranking.safetensors", SmallCorpus(), MigConfig(top_k=5)
+    path, corpus, config = (
+        tmp_path / "ranking.safetensors",
+        SmallCorpus(),
+        MigConfig(top_k=5),
+    )
     first, reused = rank_corpus(corpus, config, path)
     assert not reused
     assert 0 not in first.token_ids_LK
@@ -192,5 +237,9 @@ def test_a_corpus_is_ranked_once(tmp_path: Path) -> None:
 
 def test_nothing_to_rank_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"mig\.min_documents"):
-        rank_corpus(SmallCorpus(), MigConfig(min_documents=101), tmp_path / "ranking.safetensors")
+        rank_corpus(
+            SmallCorpus(),
+            MigConfig(min_documents=101),
+            tmp_path / "ranking.safetensors",
+        )
     assert not list(tmp_path.iterdir())

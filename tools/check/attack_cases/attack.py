@@ -39,4 +39,7 @@ def run(*words: object, refused: str | None = None) -> None:
     if refused is None:
         expect(code == 0, f"exit status {code}: {said}")
     else:
-        expect(code not in (0, None) and refused in said, f"exit status {code}, not refused by {refused!r}: {said}")
+        expect(
+            code not in (0, None) and refused in said,
+            f"exit status {code}, not refused by {refused!r}: {said}",
+        )

@@ -14,7 +14,13 @@ from bad_input_cases.case import Site, command
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 NAMES = ("README.md", "thresholds.json", "labels.arrow", "config.json", "tokenizer")
-LINKS = ("to a secret", "to the same content", "of links", "by a folder", "named in the checksums")
+LINKS = (
+    "to a secret",
+    "to the same content",
+    "of links",
+    "by a folder",
+    "named in the checksums",
+)
 COMMANDS = ("labels rename", "labels remove", "score", "predict")
 
 
@@ -34,13 +40,21 @@ def _attack(site: Site, link: str, name: str, entry: str, folder: Path) -> None:
         secret.write_text(SECRET)
     if link == "named in the checksums":
         settings = json.loads((model / "config.json").read_text())
-        settings["sha256"][f"../{secret.name}"] = hashlib.sha256(SECRET.encode()).hexdigest()
+        settings["sha256"][f"../{secret.name}"] = hashlib.sha256(
+            SECRET.encode()
+        ).hexdigest()
         (model / "config.json").write_text(json.dumps(settings))
     else:
         shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
         through = folder / "through"
         through.symlink_to(secret if link != "by a folder" else folder)
-        place.symlink_to(secret if link.startswith("to") else through if link == "of links" else through / "secret")
+        place.symlink_to(
+            secret
+            if link.startswith("to")
+            else through
+            if link == "of links"
+            else through / "secret"
+        )
     words = {
         "labels rename": ("labels", "rename", model, "law=laws", "-o", output),
         "labels remove": ("labels", "remove", model, "law", "-o", output),
@@ -49,6 +63,15 @@ def _attack(site: Site, link: str, name: str, entry: str, folder: Path) -> None:
     }
     code, said = command(*words[entry])
     expect(code and "Traceback" not in said, f"exit status {code}: {said}")
-    copied = [path for path in output.rglob("*") if path.is_file()] if output.exists() else []
-    expect(not any(SECRET.encode() in path.read_bytes() for path in copied), "the secret was copied")
-    expect(SECRET not in said and os.path.lexists(secret), "the secret was told or moved")
+    copied = (
+        [path for path in output.rglob("*") if path.is_file()]
+        if output.exists()
+        else []
+    )
+    expect(
+        not any(SECRET.encode() in path.read_bytes() for path in copied),
+        "the secret was copied",
+    )
+    expect(
+        SECRET not in said and os.path.lexists(secret), "the secret was told or moved"
+    )

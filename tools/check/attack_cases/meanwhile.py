@@ -24,17 +24,35 @@ CHANGES = ("overwritten", "replaced", "longer", "shorter", "same size", "removed
 def meanwhile_attacks(site: Site) -> Iterator[Attack]:
     """Everything that a command reads or writes, changed at the moment when it is used."""
     for change in CHANGES:
-        yield Attack("input changes", f"score, {change}", partial(_score_changed, site, change))
-        yield Attack("input changes", f"prepare, {change}", partial(_prepare_changed, site, change))
+        yield Attack(
+            "input changes", f"score, {change}", partial(_score_changed, site, change)
+        )
+        yield Attack(
+            "input changes",
+            f"prepare, {change}",
+            partial(_prepare_changed, site, change),
+        )
     for stage in ("finetune", "evaluate"):
         yield Attack("corpus is made again", stage, partial(_other_corpus, site, stage))
         yield Attack("corpus is swapped", stage, partial(_swapped_corpus, site, stage))
         for what in ("config.yaml", "source"):
-            yield Attack("file changes in mid-run", f"{stage}, {what}", partial(_changed_file, site, stage, what))
+            yield Attack(
+                "file changes in mid-run",
+                f"{stage}, {what}",
+                partial(_changed_file, site, stage, what),
+            )
         for what in ("run", "corpus"):
-            yield Attack("directory is removed", f"{stage}, {what}", partial(_removed, site, stage, what))
+            yield Attack(
+                "directory is removed",
+                f"{stage}, {what}",
+                partial(_removed, site, stage, what),
+            )
     for moment in ("begins", "works"):
-        yield Attack("model is replaced", f"score {moment}", partial(_score_replaced, site, moment))
+        yield Attack(
+            "model is replaced",
+            f"score {moment}",
+            partial(_score_replaced, site, moment),
+        )
     for entry in ("train", "score", "labels rename", "prepare"):
         yield Attack("twice at once", entry, partial(_twice, site, entry))
     yield Attack("clock goes back", "train", partial(_clock, site))
@@ -51,7 +69,11 @@ def _change(path: Path, how: str, other: bytes) -> None:
     elif how == "removed":
         path.unlink()
     else:
-        content = {"overwritten": other, "longer": before + other, "shorter": before[: len(before) // 2]}
+        content = {
+            "overwritten": other,
+            "longer": before + other,
+            "shorter": before[: len(before) // 2],
+        }
         path.write_bytes(content.get(how, before.replace(b"law", b"LAW")))
 
 
@@ -71,7 +93,12 @@ def _at(place: str, do: Callable[[], object]) -> AbstractContextManager[object]:
 
 def _rows(folder: Path, number: int) -> Path:
     path = folder / "in.jsonl"
-    path.write_text("".join(json.dumps({"id": f"d{i}", "text": f"lawery {i}"}) + "\n" for i in range(number)))
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"d{i}", "text": f"lawery {i}"}) + "\n"
+            for i in range(number)
+        )
+    )
     return path
 
 
@@ -82,12 +109,29 @@ def _score_changed(site: Site, how: str, folder: Path) -> None:
         _at("xmtc.score.local.publish", lambda: _change(source, how, other)),
         patch("xmtc.score.local.BLOCKS_AHEAD", 1),
     ):
-        words = ("score", site.model, source, "--id", "id", "-o", output, "--block-rows", 5)
+        words = (
+            "score",
+            site.model,
+            source,
+            "--id",
+            "id",
+            "-o",
+            output,
+            "--block-rows",
+            5,
+        )
         run(*words, refused="in.jsonl")
     expect(not (output / "_manifest.json").exists(), "the job has a manifest")
     parts = sorted(output.glob("part-*.parquet"))
-    ids = [one for part in parts for one in pq.read_table(part).column("doc_id").to_pylist()]
-    expect(ids == [f"d{i}" for i in range(len(ids))], "rows of the new content are published")
+    ids = [
+        one
+        for part in parts
+        for one in pq.read_table(part).column("doc_id").to_pylist()
+    ]
+    expect(
+        ids == [f"d{i}" for i in range(len(ids))],
+        "rows of the new content are published",
+    )
 
 
 def _train(site: Site, folder: Path) -> Words:
@@ -95,7 +139,12 @@ def _train(site: Site, folder: Path) -> Words:
     if not source.exists():
         shutil.copy(site.folder / "train.jsonl", source)
     return (
-        *("train", site.config, f"data.corpus={folder / 'corpus'}", f"data.source.files.train={source}"),
+        *(
+            "train",
+            site.config,
+            f"data.corpus={folder / 'corpus'}",
+            f"data.source.files.train={source}",
+        ),
         f"track.directory={folder / 'runs'}",
     )
 
@@ -103,14 +152,23 @@ def _train(site: Site, folder: Path) -> Words:
 def _prepare_changed(site: Site, how: str, folder: Path) -> None:
     words = ("prepare", *_train(site, folder)[1:])
     other = b'{"text": "steel", "labels": ["steel"]}\n' * 50
-    with _at("xmtc.data.prepare.choose_words", lambda: _change(folder / "train.jsonl", how, other)):
-        run(*words, refused="no such file" if how == "removed" else "changed while it was read")
+    with _at(
+        "xmtc.data.prepare.choose_words",
+        lambda: _change(folder / "train.jsonl", how, other),
+    ):
+        run(
+            *words,
+            refused="no such file" if how == "removed" else "changed while it was read",
+        )
     expect(not (folder / "corpus").exists(), "a corpus of mixed content was published")
 
 
 def _other_corpus(site: Site, stage: str, folder: Path) -> None:
     other = ("prepare", *_train(site, folder)[1:], "data.max_length=16")
-    with _at("xmtc.stages.run_stage.build_worker", lambda: run(*other, refused="a run is using this corpus")):
+    with _at(
+        "xmtc.stages.run_stage.build_worker",
+        lambda: run(*other, refused="a run is using this corpus"),
+    ):
         run(*_train(site, folder))
     run(*other)
 
@@ -120,7 +178,12 @@ _HOOKS = {"finetune": "run_workers", "evaluate": "compare_with_initial_model"}
 
 def _swapped_corpus(site: Site, stage: str, folder: Path) -> None:
     """Another corpus under the same name, without a lock: as another machine could do it."""
-    run("prepare", *_train(site, folder)[1:], "data.max_length=16", f"data.corpus={folder / 'other'}")
+    run(
+        "prepare",
+        *_train(site, folder)[1:],
+        "data.max_length=16",
+        f"data.corpus={folder / 'other'}",
+    )
 
     def swap() -> None:
         (folder / "corpus").rename(folder / "old")
@@ -130,7 +193,11 @@ def _swapped_corpus(site: Site, stage: str, folder: Path) -> None:
     if stage == "evaluate":
         run(*words)
         swap()
-        run("evaluate", folder / "runs" / "tiny", refused="no longer the corpus of the run")
+        run(
+            "evaluate",
+            folder / "runs" / "tiny",
+            refused="no longer the corpus of the run",
+        )
     else:
         with _at("xmtc.pipeline.run_workers", swap):
             run(*words, refused="no longer the corpus of the run")
@@ -138,24 +205,36 @@ def _swapped_corpus(site: Site, stage: str, folder: Path) -> None:
 
 def _changed_file(site: Site, stage: str, what: str, folder: Path) -> None:
     words = _train(site, folder)
-    run(*words, f"track.directory={folder / 'good'}", f"data.corpus={folder / 'good corpus'}")
+    run(
+        *words,
+        f"track.directory={folder / 'good'}",
+        f"data.corpus={folder / 'good corpus'}",
+    )
     changed = folder / "own.yaml" if what == "config.yaml" else folder / "train.jsonl"
     shutil.copy(site.config, folder / "own.yaml")
     words = ("train", folder / "own.yaml", *words[2:])
-    with _at(f"xmtc.pipeline.{_HOOKS[stage]}", lambda: changed.write_text("name: other\n")):
+    with _at(
+        f"xmtc.pipeline.{_HOOKS[stage]}", lambda: changed.write_text("name: other\n")
+    ):
         run(*words)
     _same_metrics(folder / "good" / "tiny", folder / "runs" / "tiny")
 
 
 def _same_metrics(expected: Path, found: Path) -> None:
-    both = [json.loads((run / "eval" / "dev" / "metrics.json").read_text()) for run in (expected, found)]
+    both = [
+        json.loads((run / "eval" / "dev" / "metrics.json").read_text())
+        for run in (expected, found)
+    ]
     for one in both:
         one.pop("seconds")
     expect(both[0] == both[1], "other metrics")
 
 
 def _removed(site: Site, stage: str, what: str, folder: Path) -> None:
-    words, place = _train(site, folder), folder / ("runs" if what == "run" else "corpus")
+    words, place = (
+        _train(site, folder),
+        folder / ("runs" if what == "run" else "corpus"),
+    )
     with _at(f"xmtc.pipeline.{_HOOKS[stage]}", lambda: shutil.rmtree(place)):
         code, said = command(*words)
     expect("Traceback" not in said, said)
@@ -174,12 +253,30 @@ def _score_replaced(site: Site, moment: str, folder: Path) -> None:
         shutil.rmtree(model)
         (folder / "other").rename(model)
 
-    place = "xmtc.score.local.load_model" if moment == "begins" else "xmtc.score.local.publish"
+    place = (
+        "xmtc.score.local.load_model"
+        if moment == "begins"
+        else "xmtc.score.local.publish"
+    )
     with _at(place, replace):
-        run(*words, folder / "out", refused="replaced since this job began" if moment == "begins" else None)
+        run(
+            *words,
+            folder / "out",
+            refused="replaced since this job began" if moment == "begins" else None,
+        )
     if moment == "works":
-        same = [(path.name, path.read_bytes()) for path in sorted((folder / "good").glob("*.parquet"))]
-        expect(same == [(p.name, p.read_bytes()) for p in sorted((folder / "out").glob("*.parquet"))], "other scores")
+        same = [
+            (path.name, path.read_bytes())
+            for path in sorted((folder / "good").glob("*.parquet"))
+        ]
+        expect(
+            same
+            == [
+                (p.name, p.read_bytes())
+                for p in sorted((folder / "out").glob("*.parquet"))
+            ],
+            "other scores",
+        )
 
 
 def _exit_with(words: Words) -> None:
@@ -191,8 +288,25 @@ def _twice(site: Site, entry: str, folder: Path) -> None:
     words: dict[str, Words] = {
         "train": _train(site, folder),
         "prepare": ("prepare", *_train(site, folder)[1:]),
-        "score": ("score", site.model, _rows(folder, 2_000), "--id", "id", "--block-rows", 50, "-o", folder / "out"),
-        "labels rename": ("labels", "rename", site.model, "law=laws", "-o", folder / "out"),
+        "score": (
+            "score",
+            site.model,
+            _rows(folder, 2_000),
+            "--id",
+            "id",
+            "--block-rows",
+            50,
+            "-o",
+            folder / "out",
+        ),
+        "labels rename": (
+            "labels",
+            "rename",
+            site.model,
+            "law=laws",
+            "-o",
+            folder / "out",
+        ),
     }
     both = [_FORK.Process(target=_exit_with, args=(words[entry],)) for _ in range(2)]
     for one in both:

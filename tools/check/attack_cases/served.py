@@ -23,7 +23,9 @@ from bad_input_cases.case import Site, command
 
 TOKEN = "a-token-of-some-length"
 PREDICT, ANNOTATE = "/predict", "/annotations"
-LEARN, BATCH, SUGGEST = (f"/v1/projects/tiny/{name}" for name in ("learn", "suggest-batch", "suggest"))
+LEARN, BATCH, SUGGEST = (
+    f"/v1/projects/tiny/{name}" for name in ("learn", "suggest-batch", "suggest")
+)
 MIB = 1 << 20
 
 
@@ -34,19 +36,33 @@ class Server:
         self.folder, self.token, self.log = folder, token, folder / "log"
         folder.mkdir(parents=True)
         self.annotations = folder / "more.jsonl"
-        (folder / "queue.jsonl").write_text("".join(json.dumps({"text": f"lawery {i}"}) + "\n" for i in range(500)))
+        (folder / "queue.jsonl").write_text(
+            "".join(json.dumps({"text": f"lawery {i}"}) + "\n" for i in range(500))
+        )
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        words: list[object] = ["serve", site.model, "--port", self.port, "--annotations", self.annotations]
+        words: list[object] = [
+            "serve",
+            site.model,
+            "--port",
+            self.port,
+            "--annotations",
+            self.annotations,
+        ]
         words += ["--queue", folder / "queue.jsonl", "limits.requests=16", "workers=1"]
         if token is not None:
             (folder / "token").write_text(token)
             words += ["--token-file", folder / "token"]
-        self.process = multiprocessing.get_context("fork").Process(target=_serve, args=(self.log, words))
+        self.process = multiprocessing.get_context("fork").Process(
+            target=_serve, args=(self.log, words)
+        )
         self.process.start()
         end = time.monotonic() + 120
         while not self._answers("/ready"):
-            expect(time.monotonic() < end and self.process.is_alive(), "the server does not start")
+            expect(
+                time.monotonic() < end and self.process.is_alive(),
+                "the server does not start",
+            )
             time.sleep(0.2)
 
     def _answers(self, path: str) -> bool:
@@ -55,7 +71,9 @@ class Server:
         except OSError:
             return False
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
+    def ask(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, str]:
         """Send a request with the token; status and body of the response."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -74,16 +92,25 @@ class Server:
 
     def memory(self) -> int:
         """Bytes of memory that it holds."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        return (
+            int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+            * resource.getpagesize()
+        )
 
     def check(self) -> None:
         """Everybody else is still served, soon."""
         started_s = time.monotonic()
         expect(self.ask("GET", "/health")[0] == 200, "not healthy")
-        expect(time.monotonic() - started_s < 3, f"/health took {time.monotonic() - started_s:.1f} s")
+        expect(
+            time.monotonic() - started_s < 3,
+            f"/health took {time.monotonic() - started_s:.1f} s",
+        )
         found = self.ask("POST", PREDICT, {"texts": ["lawery"]})
         expect(found[0] == 200, f"a small request gets {found}")
-        expect(time.monotonic() - started_s < 12, f"a small request took {time.monotonic() - started_s:.1f} s")
+        expect(
+            time.monotonic() - started_s < 12,
+            f"a small request took {time.monotonic() - started_s:.1f} s",
+        )
 
     def end(self, number: int = signal.SIGTERM, limit_s: float = 40) -> None:
         """Stop it; this must take less than the limit, and nothing may be in its log that clients sent."""
@@ -107,7 +134,9 @@ def _serve(log: Path, words: list[object]) -> None:
 def server_attacks(site: Site, open_: Server, closed: Server) -> Iterator[Attack]:
     """Every kind of request at every path, of both servers."""
     for (shape, path), server in zip(
-        itertools.product(shapes(), (PREDICT, ANNOTATE, LEARN, BATCH)), itertools.cycle((open_, closed)), strict=False
+        itertools.product(shapes(), (PREDICT, ANNOTATE, LEARN, BATCH)),
+        itertools.cycle((open_, closed)),
+        strict=False,
     ):
         yield Attack(f"bodies: {shape}", path, partial(_body, server, path, shape))
     for name in RAW:
@@ -122,21 +151,44 @@ def server_attacks(site: Site, open_: Server, closed: Server) -> Iterator[Attack
     ):
         for server, what in ((open_, "without a token"), (closed, "with a token")):
             yield Attack(f"clients: {name}", what, partial(_clients, server, name))
-    for (method, path, body), (name, headers) in itertools.product(_ROUTES, SITES.items()):
-        yield Attack(f"sites: {name}", path, partial(_site, open_, method, path, body, headers))
-    for method, path, body in _ROUTES:
-        for wrong in ("", "Bearer", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", f"Bearer {TOKEN} "):
-            yield Attack(f"tokens: {wrong!r}", path, partial(_token, closed, method, path, body, wrong))
-    for name, path in itertools.product(
-        ("pipe", "folder", "dangling link", "device", "full disk", "removed"), (ANNOTATE, LEARN)
+    for (method, path, body), (name, headers) in itertools.product(
+        _ROUTES, SITES.items()
     ):
-        yield Attack(f"annotations: {name}", path, partial(_annotations, open_, name, path))
-    for text, path in itertools.product(("\0", "\u200b", " \u2028\t", "\ufeff"), (ANNOTATE, LEARN)):
+        yield Attack(
+            f"sites: {name}", path, partial(_site, open_, method, path, body, headers)
+        )
+    for method, path, body in _ROUTES:
+        for wrong in (
+            "",
+            "Bearer",
+            f"Bearer {TOKEN[:-1]}",
+            f"Basic {TOKEN}",
+            f"Bearer {TOKEN} ",
+        ):
+            yield Attack(
+                f"tokens: {wrong!r}",
+                path,
+                partial(_token, closed, method, path, body, wrong),
+            )
+    for name, path in itertools.product(
+        ("pipe", "folder", "dangling link", "device", "full disk", "removed"),
+        (ANNOTATE, LEARN),
+    ):
+        yield Attack(
+            f"annotations: {name}", path, partial(_annotations, open_, name, path)
+        )
+    for text, path in itertools.product(
+        ("\0", "\u200b", " \u2028\t", "\ufeff"), (ANNOTATE, LEARN)
+    ):
         yield Attack(f"texts: {text!a}", path, partial(_text, open_, text, path))
     yield Attack("long request", PREDICT, partial(_long, open_))
     yield Attack("3,000 requests", PREDICT, partial(_many, open_))
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        yield Attack(f"signals: {signal.Signals(number).name}", "serve", partial(_end, site, number))
+        yield Attack(
+            f"signals: {signal.Signals(number).name}",
+            "serve",
+            partial(_end, site, number),
+        )
 
 
 def shapes() -> dict[str, Any]:
@@ -145,10 +197,18 @@ def shapes() -> dict[str, Any]:
         "integers": b'{"texts": [' + b"1," * 1_500_000 + b"1]}",
         "keys": json.dumps({f"k{i}": 0 for i in range(200_000)}).encode(),
         "empty lists": b"[" + b"[]," * 900_000 + b"[]]",
-        "objects": b'[{"text": "a", "subjects": [' + b'{"uri": "law"},' * 200_000 + b'{"uri": "law"}]}]',
-        "fields": json.dumps({"texts": [{f"f{i}": "x" for i in range(4000)}] * 40}).encode(),
+        "objects": b'[{"text": "a", "subjects": ['
+        + b'{"uri": "law"},' * 200_000
+        + b'{"uri": "law"}]}]',
+        "fields": json.dumps(
+            {"texts": [{f"f{i}": "x" for i in range(4000)}] * 40}
+        ).encode(),
         "labels": b'{"text": "a", "labels": [' + b'"law",' * 500_000 + b'"law"]}',
-        "escapes": b'{"texts": ["' + b'\\"' * 1_900_000 + b'", "a"], "x": [' + b"1," * 50_000 + b"1]}",
+        "escapes": b'{"texts": ["'
+        + b'\\"' * 1_900_000
+        + b'", "a"], "x": ['
+        + b"1," * 50_000
+        + b"1]}",
         "deep": b"[" * 1_000_000,
         "a number": b'{"texts": ["a"], "top_k": ' + b"9" * 1_000_000 + b"}",
         "UTF-16": json.dumps({"texts": ["a\\"] + [1] * 100_000}).encode("utf-16"),
@@ -170,10 +230,17 @@ RAW = {
     "huge length": _POST + b"Content-Length: 99999999999999999999\r\n\r\n",
     "bad chunk": _POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     "huge chunk": _POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\nx",
-    "tiny chunks": _POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 60_000 + b"0\r\n\r\n",
+    "tiny chunks": _POST
+    + b"Transfer-Encoding: chunked\r\n\r\n"
+    + b"1\r\n \r\n" * 60_000
+    + b"0\r\n\r\n",
     "long path": b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n" + _HOST + b"\r\n",
     "many headers": b"GET / HTTP/1.1\r\n" + _HOST + b"X: y\r\n" * 9_000 + b"\r\n",
-    "long header": b"GET / HTTP/1.1\r\n" + _HOST + b"X: " + b"y" * 200_000 + b"\r\n\r\n",
+    "long header": b"GET / HTTP/1.1\r\n"
+    + _HOST
+    + b"X: "
+    + b"y" * 200_000
+    + b"\r\n\r\n",
     "no host": b"GET /model HTTP/1.1\r\n\r\n",
     "two hosts": b"GET /model HTTP/1.1\r\nHost: evil.example\r\n" + _HOST + b"\r\n",
     "absolute path": b"GET http://evil.example/model HTTP/1.1\r\nHost: evil.example\r\n\r\n",
@@ -208,8 +275,13 @@ def _body(server: Server, path: str, shape: str, _folder: Path) -> None:
         expect(400 <= status < 500, f"status {status}: {said[:200]}")
     except (BrokenPipeError, ConnectionResetError):  # refused before it was read
         server.check()
-    expect(time.monotonic() - started_s < 5, f"took {time.monotonic() - started_s:.1f} s")
-    expect(server.memory() - before < 400 * MIB, f"took {(server.memory() - before) // MIB} MiB")
+    expect(
+        time.monotonic() - started_s < 5, f"took {time.monotonic() - started_s:.1f} s"
+    )
+    expect(
+        server.memory() - before < 400 * MIB,
+        f"took {(server.memory() - before) // MIB} MiB",
+    )
     server.check()
 
 
@@ -232,14 +304,23 @@ def _raw(server: Server, data: bytes, _folder: Path) -> None:
             connection.sendall(data)
         found = _received(connection, 15)
     status = found.split(b"\r\n")[0].split(b" ")[1:2]
-    expect(not status or status[0][:1] == b"4" or (status[0] == b"200" and b"evil" not in data), f"{found[:200]!r}")
+    expect(
+        not status
+        or status[0][:1] == b"4"
+        or (status[0] == b"200" and b"evil" not in data),
+        f"{found[:200]!r}",
+    )
     expect(b'"task"' not in found, "a stranger was answered")
     server.check()
 
 
 def _clients(server: Server, name: str, _folder: Path) -> None:
-    token = f"Authorization: Bearer {server.token}\r\n".encode() if server.token else b""
-    texts = json.dumps({"texts": ["lawery fishing " * 6000] * 40, "evidence": False}).encode()
+    token = (
+        f"Authorization: Bearer {server.token}\r\n".encode() if server.token else b""
+    )
+    texts = json.dumps(
+        {"texts": ["lawery fishing " * 6000] * 40, "evidence": False}
+    ).encode()
     head = _POST + token + f"Content-Length: {len(texts)}\r\n\r\n".encode()
     asset = b"GET /assets/label.js HTTP/1.1\r\n" + _HOST + b"\r\n"
     number, data = {
@@ -250,7 +331,10 @@ def _clients(server: Server, name: str, _folder: Path) -> None:
         "leaves in mid-body": (40, head + texts[:9999]),
         "idle connections": (300, b""),
     }[name]
-    connections = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(number)]
+    connections = [
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        for _ in range(number)
+    ]
     for connection in connections:
         connection.settimeout(0.5)
         with contextlib.suppress(TimeoutError, ConnectionError):
@@ -277,20 +361,36 @@ def _is_open(connection: socket.socket) -> bool:
         return False
 
 
-def _site(server: Server, method: str, path: str, body: Any, headers: dict[str, str], _folder: Path) -> None:
+def _site(
+    server: Server,
+    method: str,
+    path: str,
+    body: Any,
+    headers: dict[str, str],
+    _folder: Path,
+) -> None:
     status, said = server.ask(method, path, body, **headers)
     expect(status in (403, 421), f"status {status}: {said[:200]}")
-    expect("lawery" not in server.annotations.read_text(), "a page of another site has written")
+    expect(
+        "lawery" not in server.annotations.read_text(),
+        "a page of another site has written",
+    )
 
 
-def _token(server: Server, method: str, path: str, body: Any, wrong: str, _folder: Path) -> None:
+def _token(
+    server: Server, method: str, path: str, body: Any, wrong: str, _folder: Path
+) -> None:
     status, said = server.ask(method, path, body, Authorization=wrong)
     if wrong.strip() != f"Bearer {TOKEN}":
         expect(status == 401 and TOKEN not in said, f"status {status}: {said[:200]}")
 
 
 def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
-    body: Any = {"text": "fishing", "labels": ["fish"]} if path == ANNOTATE else [{"text": "fishing"}]
+    body: Any = (
+        {"text": "fishing", "labels": ["fish"]}
+        if path == ANNOTATE
+        else [{"text": "fishing"}]
+    )
     place, aside = server.annotations, folder / "aside"
     place.rename(aside)
     pid = server.process.pid or 0
@@ -308,7 +408,10 @@ def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (place.stat().st_size, -1))
     try:
         status, said = server.ask("POST", path, body)
-        expect(status in ((200, 204) if name == "removed" else (503, 507)), f"status {status}: {said[:200]}")
+        expect(
+            status in ((200, 204) if name == "removed" else (503, 507)),
+            f"status {status}: {said[:200]}",
+        )
         expect(str(server.folder) not in said, f"tells a path: {said}")
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (-1, -1))
@@ -320,7 +423,11 @@ def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
 
 def _text(server: Server, text: str, path: str, _folder: Path) -> None:
     before = server.annotations.read_bytes()
-    body: Any = {"text": text, "labels": []} if path == ANNOTATE else [{"text": "fishing"}, {"text": text}]
+    body: Any = (
+        {"text": text, "labels": []}
+        if path == ANNOTATE
+        else [{"text": "fishing"}, {"text": text}]
+    )
     status, said = server.ask("POST", path, body)
     expect(status in (400, 422), f"status {status}: {said[:200]}")
     expect(server.annotations.read_bytes() == before, "it was saved")
@@ -329,9 +436,13 @@ def _text(server: Server, text: str, path: str, _folder: Path) -> None:
 def _long(server: Server, _folder: Path) -> None:
     connections = []
     for _ in range(4):
-        body = json.dumps({"texts": ["lawery fishing " * 6600] * 40, "top_k": 24}).encode()
+        body = json.dumps(
+            {"texts": ["lawery fishing " * 6600] * 40, "top_k": 24}
+        ).encode()
         connection = socket.create_connection(("127.0.0.1", server.port), timeout=5)
-        connection.sendall(_POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection.sendall(
+            _POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+        )
         connections.append(connection)
     server.check()
     for connection in connections:
@@ -348,15 +459,22 @@ def _many(server: Server, _folder: Path) -> None:
         expect(answer.status == 200, f"status {answer.status} of request {number}")
         if number % 1000 == 999:
             sizes.append(server.memory())
-    expect(sizes[-1] - sizes[0] < 30 * MIB, f"memory grows: {[size // MIB for size in sizes]} MiB")
+    expect(
+        sizes[-1] - sizes[0] < 30 * MIB,
+        f"memory grows: {[size // MIB for size in sizes]} MiB",
+    )
 
 
 def _end(site: Site, number: int, folder: Path) -> None:
     server = Server(site, folder / "server", None)
     try:
         body = json.dumps({"texts": ["lawery fishing " * 6600] * 40}).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
-            connection.sendall(_POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with socket.create_connection(
+            ("127.0.0.1", server.port), timeout=5
+        ) as connection:
+            connection.sendall(
+                _POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+            )
             time.sleep(0.5)
             server.end(number)
     finally:

@@ -53,29 +53,51 @@ def python_cases(site: Site) -> Iterator[Case]:
     """Values of every type at the methods of a model."""
     calls: dict[str, Callable[[Model, Any], Any]] = {
         "predict": lambda model, value: model.predict(value),
-        "predict with evidence": lambda model, value: model.predict(value, evidence=True),
+        "predict with evidence": lambda model, value: model.predict(
+            value, evidence=True
+        ),
         "explain": lambda model, value: model.explain(value, ["law"]),
         "labels of explain": lambda model, value: model.explain("lawery", value),
     }
     fine = {("explain", "a text"), ("labels of explain", "a text")}
     for (entry, call), (name, make) in itertools.product(calls.items(), TEXTS.items()):
-        yield Case("Python", entry, name, partial(_ask, site, call, make), (entry, name) not in fine)
+        yield Case(
+            "Python",
+            entry,
+            name,
+            partial(_ask, site, call, make),
+            (entry, name) not in fine,
+        )
     for settings in SETTINGS:
         call = partial(_predict_law, settings)
-        yield Case("Python", "predict", f"{settings}", partial(_ask, site, call, lambda: None))
+        yield Case(
+            "Python", "predict", f"{settings}", partial(_ask, site, call, lambda: None)
+        )
     for tokens in (0, -5, "many", 2.5, True):
         given: dict[str, Any] = {"device": "cpu", "tokens_per_batch": tokens}
         load = partial(Model.from_pretrained, site.model, **given)
-        yield Case("Python", "from_pretrained", f"tokens_per_batch={tokens}", partial(_load, load))
+        yield Case(
+            "Python",
+            "from_pretrained",
+            f"tokens_per_batch={tokens}",
+            partial(_load, load),
+        )
     for where in ("", ".", "nowhere", "/dev/null", os.fsdecode(b"m\xff")):
-        yield Case("Python", "from_pretrained", where, partial(_load, partial(Model.from_pretrained, where)))
+        yield Case(
+            "Python",
+            "from_pretrained",
+            where,
+            partial(_load, partial(Model.from_pretrained, where)),
+        )
 
 
 def _predict_law(settings: dict[str, Any], model: Model, _: object) -> object:
     return model.predict(["law"], **settings)
 
 
-def _ask(site: Site, call: Callable[[Model, Any], Any], make: Callable[[], Any], folder: Path) -> tuple[int, str]:
+def _ask(
+    site: Site, call: Callable[[Model, Any], Any], make: Callable[[], Any], folder: Path
+) -> tuple[int, str]:
     del folder
     call(Model.from_pretrained(site.model, device="cpu"), make())
     return 0, ""

@@ -83,7 +83,10 @@ class _Watched(contextlib.AbstractContextManager["_Watched"]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, self._before)
@@ -109,11 +112,19 @@ def run_case(case: Case, folder: Path) -> tuple[str, str]:
         lines = traceback.format_exception(error)
         return ("hung" if isinstance(error, _Hung) else "traceback"), "".join(lines)
     if code:
-        return ("answered" if said.strip() and "Traceback" not in said else "silent"), said
-    return ("accepted" if not case.refuse or any(word in said for word in NOTES) else "silent"), said
+        return (
+            "answered" if said.strip() and "Traceback" not in said else "silent"
+        ), said
+    return (
+        "accepted"
+        if not case.refuse or any(word in said for word in NOTES)
+        else "silent"
+    ), said
 
 
-def in_child(work: Callable[..., Any], *arguments: object, limit_s: float = 2 * LIMIT_S) -> tuple[Any, int | None]:
+def in_child(
+    work: Callable[..., Any], *arguments: object, limit_s: float = 2 * LIMIT_S
+) -> tuple[Any, int | None]:
     """What a function returns in a fork of this process, and None; or None and the exit status of a lost fork.
 
     The fork has all imports of this process, so a case takes a fraction of a second. It may crash, hang or eat memory.
@@ -133,7 +144,9 @@ def in_child(work: Callable[..., Any], *arguments: object, limit_s: float = 2 * 
     return found, None if answered else child.exitcode
 
 
-def _send(parent: int, pipe: Connection, work: Callable[..., Any], *arguments: object) -> None:
+def _send(
+    parent: int, pipe: Connection, work: Callable[..., Any], *arguments: object
+) -> None:
     os.setsid()
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -165,7 +178,9 @@ def command(*arguments: object) -> tuple[int, str]:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             command_line()
     except SystemExit as end:
-        return (end.code if isinstance(end.code, int) else int(end.code is not None)), err.getvalue()
+        return (
+            end.code if isinstance(end.code, int) else int(end.code is not None)
+        ), err.getvalue()
     finally:
         sys.argv = before
     return 0, err.getvalue()

@@ -53,11 +53,22 @@ def configuration_cases(site: Site) -> Iterator[Case]:
     for name, content in YAMLS.items():
         yield Case("configuration", "prepare", name, partial(_prepare_with, content))
     for damage in ("a folder", "a pipe", "a loop of links", "missing", "zeros"):
-        yield Case("configuration", "prepare", damage, partial(_prepare_damaged, site, DAMAGES[damage]))
+        yield Case(
+            "configuration",
+            "prepare",
+            damage,
+            partial(_prepare_damaged, site, DAMAGES[damage]),
+        )
     plain = yaml.safe_load(site.config.read_text(encoding="utf-8"))
     for key, value in itertools.product(_keys(plain), VALUES):
         words = ("train", site.config, f"{key}={value}", "--print-config")
-        yield Case("configuration", "train", f"{key}={value[:20]}", partial(_plainly, words), refuse=False)
+        yield Case(
+            "configuration",
+            "train",
+            f"{key}={value[:20]}",
+            partial(_plainly, words),
+            refuse=False,
+        )
 
 
 def _keys(tree: dict[str, Any], above: str = "") -> Iterator[str]:
@@ -72,7 +83,9 @@ def _prepare_with(content: bytes, folder: Path) -> tuple[int, str]:
     return command("prepare", folder / "bad.yaml")
 
 
-def _prepare_damaged(site: Site, break_it: Callable[[Path], object], folder: Path) -> tuple[int, str]:
+def _prepare_damaged(
+    site: Site, break_it: Callable[[Path], object], folder: Path
+) -> tuple[int, str]:
     copy = Path(shutil.copy(site.config, folder / "bad.yaml"))
     break_it(copy)
     return command("prepare", copy)

@@ -32,7 +32,9 @@ def _flipped(path: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
-    "halved": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "halved": lambda path: path.write_bytes(
+        path.read_bytes()[: path.stat().st_size // 2]
+    ),
     "flipped": _flipped,
     "zeros": lambda path: path.write_bytes(bytes(512)),
     "not UTF-8": lambda path: path.write_bytes(b"\xff\xfe\xfa" * 40),

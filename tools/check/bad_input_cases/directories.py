@@ -13,18 +13,33 @@ from bad_input_cases.damage import DAMAGES
 
 def directory_cases(site: Site) -> Iterator[Case]:
     """Each file of a model, a run, a corpus and a folder of scores, damaged in every way."""
-    commands: dict[str, tuple[Path, dict[str, Callable[[Path, Path], tuple[object, ...]]]]] = {
+    commands: dict[
+        str, tuple[Path, dict[str, Callable[[Path, Path], tuple[object, ...]]]]
+    ] = {
         "model": (site.model, {"predict": _predict, "score": partial(_score, site)}),
         "run": (site.run, RUN_COMMANDS),
-        "scores": (site.folder / "scores", {"score again": partial(_score_again, site)}),
+        "scores": (
+            site.folder / "scores",
+            {"score again": partial(_score_again, site)},
+        ),
         "corpus": (site.corpus, {"evaluate": partial(evaluate_with, site)}),
     }
     for kind, (whole, entries) in commands.items():
-        files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
-        chosen = [file for file in files if kind != "run" or file.parts[0] in ("run.json", "config.yaml", "eval")]
-        for file, (damage, break_it), (entry, words) in itertools.product(chosen, DAMAGES.items(), entries.items()):
+        files = sorted(
+            path.relative_to(whole) for path in whole.rglob("*") if path.is_file()
+        )
+        chosen = [
+            file
+            for file in files
+            if kind != "run" or file.parts[0] in ("run.json", "config.yaml", "eval")
+        ]
+        for file, (damage, break_it), (entry, words) in itertools.product(
+            chosen, DAMAGES.items(), entries.items()
+        ):
             call = partial(_damaged, whole, file, break_it, words, entry not in READERS)
-            yield Case(f"{kind} directory", entry, f"{file}: {damage}", call, refuse=False)
+            yield Case(
+                f"{kind} directory", entry, f"{file}: {damage}", call, refuse=False
+            )
 
 
 def _damaged(
@@ -42,7 +57,11 @@ def _damaged(
     if compare and code == 0 and "warning" not in said:
         good = folder / "good"
         command(*words(shutil.copytree(whole, good / "copy"), good))
-        if differing := [name for name, content in results_of(good).items() if results_of(bad).get(name) != content]:
+        if differing := [
+            name
+            for name, content in results_of(good).items()
+            if results_of(bad).get(name) != content
+        ]:
             raise ReadWronglyError(f"other results without a word: {differing}")
     return code, said
 
@@ -50,7 +69,10 @@ def _damaged(
 def results_of(folder: Path) -> dict[str, bytes]:
     """The scores and metrics that a command has written, or has left as they were, without what it took."""
     found = [*folder.rglob("part-*.parquet"), *folder.rglob("metrics.json")]
-    return {path.relative_to(folder).as_posix(): SECONDS.sub(b"", path.read_bytes()) for path in found}
+    return {
+        path.relative_to(folder).as_posix(): SECONDS.sub(b"", path.read_bytes())
+        for path in found
+    }
 
 
 SECONDS = re.compile(rb'"seconds": [0-9.]+')
@@ -78,4 +100,12 @@ def _score_again(site: Site, copy: Path, folder: Path) -> tuple[object, ...]:
 
 def evaluate_with(site: Site, copy: Path, folder: Path) -> tuple[object, ...]:
     predictions = site.run / "eval" / "dev" / "predictions.parquet"
-    return ("evaluate", "--predictions", predictions, "--gold", copy, "--output", folder / "out")
+    return (
+        "evaluate",
+        "--predictions",
+        predictions,
+        "--gold",
+        copy,
+        "--output",
+        folder / "out",
+    )

@@ -57,7 +57,10 @@ TABLES: dict[str, dict[str, Any]] = {
     "bytes": {"text": [b"\xff"], **LABELLED},
     "nulls": {"text": pa.array([None], pa.string()), **LABELLED},
     "lists": {"text": [["a"]], **LABELLED},
-    "no rows": {"text": pa.array([], pa.string()), "labels": pa.array([], pa.list_(pa.string()))},
+    "no rows": {
+        "text": pa.array([], pa.string()),
+        "labels": pa.array([], pa.list_(pa.string())),
+    },
     "no columns": {},
 }
 
@@ -67,21 +70,45 @@ def bad_documents() -> Iterator[tuple[str, str, Callable[[Path], object]]]:
     for ending, files in ((".jsonl", LINES), (".csv", CSVS)):
         for name, content in files.items():
             yield name, f"bad{ending}", partial(Path.write_bytes, data=content)
-            yield f"{name}, gzip", f"bad{ending}.gz", partial(Path.write_bytes, data=gzip.compress(content))
+            yield (
+                f"{name}, gzip",
+                f"bad{ending}.gz",
+                partial(Path.write_bytes, data=gzip.compress(content)),
+            )
     for name, columns in TABLES.items():
         yield name, "bad.parquet", partial(pq.write_table, pa.table(columns))
-    yield "not Parquet", "bad.parquet", partial(Path.write_bytes, data=b"PAR1 nothing PAR1")
-    yield "cut gzip", "bad.jsonl.gz", lambda path: path.write_bytes(gzip.compress(json.dumps(ROW).encode())[:-12])
-    yield "no gzip", "bad.jsonl.gz", lambda path: path.write_bytes(json.dumps(ROW).encode())
+    yield (
+        "not Parquet",
+        "bad.parquet",
+        partial(Path.write_bytes, data=b"PAR1 nothing PAR1"),
+    )
+    yield (
+        "cut gzip",
+        "bad.jsonl.gz",
+        lambda path: path.write_bytes(gzip.compress(json.dumps(ROW).encode())[:-12]),
+    )
+    yield (
+        "no gzip",
+        "bad.jsonl.gz",
+        lambda path: path.write_bytes(json.dumps(ROW).encode()),
+    )
     yield "no zstd", "bad.csv.zst", lambda path: path.write_bytes(b"text\na\n")
     yield "a folder", "bad.jsonl", lambda path: path.mkdir()
     yield "a pipe", "bad.jsonl", lambda path: os.mkfifo(path)
     yield "a device", "bad.jsonl", lambda path: path.symlink_to("/dev/zero")
     yield "a loop of links", "bad.jsonl", lambda path: path.symlink_to(path.name)
     yield "missing", "bad.jsonl", lambda path: None
-    yield "a name that is not UTF-8", os.fsdecode(b"b\xffd.jsonl"), lambda path: path.write_bytes(LINES["no JSON"])
+    yield (
+        "a name that is not UTF-8",
+        os.fsdecode(b"b\xffd.jsonl"),
+        lambda path: path.write_bytes(LINES["no JSON"]),
+    )
     yield "a long name", "b" * 300 + ".jsonl", lambda path: None
-    yield "an unknown ending", "bad.xlsx", lambda path: path.write_bytes(b"PK\x03\x04\xff")
+    yield (
+        "an unknown ending",
+        "bad.xlsx",
+        lambda path: path.write_bytes(b"PK\x03\x04\xff"),
+    )
 
 
 KINDS = {".csv": "csv", ".parquet": "parquet"}
@@ -94,21 +121,40 @@ def document_cases(site: Site) -> Iterator[Case]:
     for name, file_name, write in bad_documents():
         for entry in ("predict", "score", "explain", "prepare", "init"):
             call = partial(_read_documents, site, file_name, write, entry)
-            yield Case("documents", entry, f"{file_name[-12:]!a}: {name}", call, name not in READS_ROWS)
+            yield Case(
+                "documents",
+                entry,
+                f"{file_name[-12:]!a}: {name}",
+                call,
+                name not in READS_ROWS,
+            )
 
 
 def _read_documents(
-    site: Site, file_name: str, write: Callable[[Path], object], entry: str, folder: Path
+    site: Site,
+    file_name: str,
+    write: Callable[[Path], object],
+    entry: str,
+    folder: Path,
 ) -> tuple[int, str]:
     file = folder / file_name
     write(file)
-    kind = next((kind for ending, kind in KINDS.items() if ending in file_name), "jsonl")
-    source = json.dumps({"kind": kind, "files": {"train": str(file)}}, ensure_ascii=False)
+    kind = next(
+        (kind for ending, kind in KINDS.items() if ending in file_name), "jsonl"
+    )
+    source = json.dumps(
+        {"kind": kind, "files": {"train": str(file)}}, ensure_ascii=False
+    )
     arguments: dict[str, tuple[object, ...]] = {
         "predict": ("predict", site.model, "--input", file),
         "score": ("score", site.model, file, "-o", folder / "out"),
         "explain": ("explain", site.model, "--input", file, "--doc-id", "x"),
         "init": ("init", file, "-o", folder / "new.yaml"),
-        "prepare": ("prepare", site.config, f"data.source={source}", f"data.corpus={folder / 'corpus'}"),
+        "prepare": (
+            "prepare",
+            site.config,
+            f"data.source={source}",
+            f"data.corpus={folder / 'corpus'}",
+        ),
     }
     return command(*arguments[entry])

@@ -26,28 +26,81 @@ Words = Callable[[Path], tuple[object, ...]]
 
 def refused_write_cases(site: Site) -> Iterator[Case]:
     """Every command that writes, on a system that refuses one call or large files; then the same command without it."""
-    refusals: dict[str, Refusal] = {f"files of {limit:,} bytes": partial(small_files, limit) for limit in LIMITS}
-    for (call, turn), number in zip(itertools.product(CALLS, TURNS), itertools.cycle(NUMBERS), strict=False):
-        refusals[f"{call} {turn}: {errno.errorcode[number]}"] = partial(refused_call, call, turn, number)
-    for (entry, words), (name, refusal) in itertools.product(writers(site).items(), refusals.items()):
-        yield Case("refused writes", entry, name, partial(_refused, words, refusal), refuse=False)
+    refusals: dict[str, Refusal] = {
+        f"files of {limit:,} bytes": partial(small_files, limit) for limit in LIMITS
+    }
+    for (call, turn), number in zip(
+        itertools.product(CALLS, TURNS), itertools.cycle(NUMBERS), strict=False
+    ):
+        refusals[f"{call} {turn}: {errno.errorcode[number]}"] = partial(
+            refused_call, call, turn, number
+        )
+    for (entry, words), (name, refusal) in itertools.product(
+        writers(site).items(), refusals.items()
+    ):
+        yield Case(
+            "refused writes",
+            entry,
+            name,
+            partial(_refused, words, refusal),
+            refuse=False,
+        )
 
 
 def writers(site: Site) -> dict[str, Words]:
     """The words of each command that writes into a folder."""
     model, run, score = site.model, site.run, site.folder / "one.jsonl"
     return {
-        "prepare": lambda folder: ("prepare", site.config, f"data.corpus={folder / 'corpus'}"),
+        "prepare": lambda folder: (
+            "prepare",
+            site.config,
+            f"data.corpus={folder / 'corpus'}",
+        ),
         "train": lambda folder: (
             *("train", site.config, f"data.corpus={folder / 'corpus'}"),
             *(f"track.directory={folder / 'runs'}", "track.checkpoint_every_steps=1"),
         ),
-        "labels add": lambda folder: ("labels", "add", model, site.folder / "labels.jsonl", "-o", folder / "out"),
-        "labels remove": lambda folder: ("labels", "remove", model, "law", "-o", folder / "out"),
-        "labels merge": lambda folder: ("labels", "merge", model, "law=fish", "-o", folder / "out"),
-        "labels rename": lambda folder: ("labels", "rename", model, "law=laws", "-o", folder / "out"),
+        "labels add": lambda folder: (
+            "labels",
+            "add",
+            model,
+            site.folder / "labels.jsonl",
+            "-o",
+            folder / "out",
+        ),
+        "labels remove": lambda folder: (
+            "labels",
+            "remove",
+            model,
+            "law",
+            "-o",
+            folder / "out",
+        ),
+        "labels merge": lambda folder: (
+            "labels",
+            "merge",
+            model,
+            "law=fish",
+            "-o",
+            folder / "out",
+        ),
+        "labels rename": lambda folder: (
+            "labels",
+            "rename",
+            model,
+            "law=laws",
+            "-o",
+            folder / "out",
+        ),
         "report": lambda folder: ("report", run, "-o", folder / "out.html"),
-        "explain": lambda folder: ("explain", model, "-t", "lawery", "-o", folder / "out.html"),
+        "explain": lambda folder: (
+            "explain",
+            model,
+            "-t",
+            "lawery",
+            "-o",
+            folder / "out.html",
+        ),
         "score": lambda folder: ("score", model, score, "-o", folder / "out"),
         "evaluate": lambda folder: evaluate_with(site, site.corpus, folder),
     }
@@ -65,7 +118,11 @@ def _refused(words: Words, refusal: Refusal, folder: Path) -> tuple[int, str]:
         raise ReadWronglyError(f"left behind: {left}")
     good.mkdir()
     command(*words(good))
-    if differing := [name for name, content in results_of(good).items() if results_of(bad).get(name) != content]:
+    if differing := [
+        name
+        for name, content in results_of(good).items()
+        if results_of(bad).get(name) != content
+    ]:
         raise ReadWronglyError(f"other results afterwards: {differing}")
     return code, said
 
@@ -88,7 +145,9 @@ def refused_call(name: str, turn: int, number: int, folder: Path) -> Iterator[No
     turns = itertools.count()
 
     def refusing(place: Any, *arguments: Any, **options: Any) -> Any:
-        changes = name != "open" or set("wax+") & set((*arguments, options.get("mode", "r"))[0])
+        changes = name != "open" or set("wax+") & set(
+            (*arguments, options.get("mode", "r"))[0]
+        )
         if changes and _path_of(place).is_relative_to(folder) and next(turns) == turn:
             raise OSError(number, os.strerror(number), str(_path_of(place)))
         return real(place, *arguments, **options)
@@ -102,4 +161,8 @@ def refused_call(name: str, turn: int, number: int, folder: Path) -> Iterator[No
 
 def _path_of(place: Any) -> Path:
     """The path of a file that is named, or open."""
-    return Path(os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else os.fsdecode(place))
+    return Path(
+        os.readlink(f"/proc/self/fd/{place}")
+        if isinstance(place, int)
+        else os.fsdecode(place)
+    )

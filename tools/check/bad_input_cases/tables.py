@@ -56,7 +56,11 @@ GRIDS: dict[str, bytes] = {
 ONE: dict[str, Any] = {"doc_id": ["a"], "labels": [["law"]], "scores": [[0.5]]}
 PREDICTIONS: dict[str, dict[str, Any]] = {
     "no columns": {},
-    "no rows": {"doc_id": pa.array([], pa.string()), "labels": pa.array([], pa.list_(pa.string())), "scores": []},
+    "no rows": {
+        "doc_id": pa.array([], pa.string()),
+        "labels": pa.array([], pa.list_(pa.string())),
+        "scores": [],
+    },
     "unknown document": ONE,
     "numbers as ids": ONE | {"doc_id": [1]},
     "null id": ONE | {"doc_id": pa.array([None], pa.string())},
@@ -76,20 +80,54 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
 def table_cases(site: Site) -> Iterator[Case]:
     """Files of labels at each command that reads some, grids at `sweep`, predictions at `evaluate`."""
     with_file: dict[tuple[str, str], Callable[[Path, Path], tuple[object, ...]]] = {
-        ("new labels", "labels add"): lambda file, out: ("labels", "add", site.model, file, "-o", out),
-        ("label list", "labels remove"): lambda file, out: ("labels", "remove", site.model, f"@{file}", "-o", out),
-        ("label list", "predict"): lambda file, out: ("predict", site.model, "-t", "law", "--include", f"@{file}"),
+        ("new labels", "labels add"): lambda file, out: (
+            "labels",
+            "add",
+            site.model,
+            file,
+            "-o",
+            out,
+        ),
+        ("label list", "labels remove"): lambda file, out: (
+            "labels",
+            "remove",
+            site.model,
+            f"@{file}",
+            "-o",
+            out,
+        ),
+        ("label list", "predict"): lambda file, out: (
+            "predict",
+            site.model,
+            "-t",
+            "law",
+            "--include",
+            f"@{file}",
+        ),
         ("grid", "sweep"): lambda file, out: ("sweep", site.config, file),
     }
     contents = {"new labels": NEW_LABELS, "label list": LABEL_LISTS, "grid": GRIDS}
     for (kind, entry), words in with_file.items():
         for name, content in contents[kind].items():
             write = partial(Path.write_bytes, data=content)
-            yield Case(kind, entry, name, partial(_with_file, write, words), name != "unknown key")
-    for (name, columns), split in itertools.product(PREDICTIONS.items(), ("dev", "nonsense")):
+            yield Case(
+                kind,
+                entry,
+                name,
+                partial(_with_file, write, words),
+                name != "unknown key",
+            )
+    for (name, columns), split in itertools.product(
+        PREDICTIONS.items(), ("dev", "nonsense")
+    ):
         write = partial(_write_table, columns)
         words = partial(_evaluate, site, split)
-        yield Case("predictions", "evaluate", f"{name}, {split}", partial(_with_file, write, words))
+        yield Case(
+            "predictions",
+            "evaluate",
+            f"{name}, {split}",
+            partial(_with_file, write, words),
+        )
 
 
 def _write_table(columns: dict[str, Any], path: Path) -> None:
@@ -97,11 +135,23 @@ def _write_table(columns: dict[str, Any], path: Path) -> None:
 
 
 def _evaluate(site: Site, split: str, file: Path, out: Path) -> tuple[object, ...]:
-    return ("evaluate", "--predictions", file, "--gold", site.corpus, "--split", split, "--output", out)
+    return (
+        "evaluate",
+        "--predictions",
+        file,
+        "--gold",
+        site.corpus,
+        "--split",
+        split,
+        "--output",
+        out,
+    )
 
 
 def _with_file(
-    write: Callable[[Path], object], words: Callable[[Path, Path], tuple[object, ...]], folder: Path
+    write: Callable[[Path], object],
+    words: Callable[[Path, Path], tuple[object, ...]],
+    folder: Path,
 ) -> tuple[int, str]:
     write(folder / "bad")
     return command(*words(folder / "bad", folder / "out"))

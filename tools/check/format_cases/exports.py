@@ -10,12 +10,21 @@ from format_cases.made import Case, Document
 
 def _dump(path: Path, rows: list[Any], case: Case) -> Path:
     """Write a JSON array, indented or not."""
-    path.write_text(json.dumps(rows, indent=case.draw.choice([None, 2, 4]), ensure_ascii=case.draw.random() < 0.5))
+    path.write_text(
+        json.dumps(
+            rows,
+            indent=case.draw.choice([None, 2, 4]),
+            ensure_ascii=case.draw.random() < 0.5,
+        )
+    )
     return path
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -93,13 +102,26 @@ def label_studio_csv(case: Case, folder: Path) -> Path:
     path = folder / "project-7.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["annotation_id", "annotator", "created_at", "id", "lead_time", "text", "topics", "updated_at"])
+        writer.writerow(
+            [
+                "annotation_id",
+                "annotator",
+                "created_at",
+                "id",
+                "lead_time",
+                "text",
+                "topics",
+                "updated_at",
+            ]
+        )
         for number, document in enumerate(case.documents):
             cell = document.labels[0]
             if len(document.labels) > 1:
                 cell = json.dumps({"choices": list(document.labels)})
             day = "2024-05-01T10:00:00.000000Z"
-            writer.writerow([500 + number, 1, day, number + 1, 12.5, document.text, cell, day])
+            writer.writerow(
+                [500 + number, 1, day, number + 1, 12.5, document.text, cell, day]
+            )
     return path
 
 
@@ -107,7 +129,12 @@ def doccano(case: Case, folder: Path) -> Path:
     """JSON lines of document classification."""
     key = case.draw.choice(["label", "labels"])
     rows = [
-        {"id": number, "text": document.text, key: list(document.labels), "Comments": []}
+        {
+            "id": number,
+            "text": document.text,
+            key: list(document.labels),
+            "Comments": [],
+        }
         for number, document in enumerate(case.documents)
     ]
     return _lines(folder / "all.jsonl", rows)
@@ -224,11 +251,17 @@ def _objects(document: Document, case: Case) -> list[dict[str, Any]]:
 
 def objects_with_names(case: Case, folder: Path) -> Path:
     """Labels as objects with a number and a name, as APIs of shops and libraries return them."""
-    rows = [{"id": n, "text": d.text, "tags": _objects(d, case)} for n, d in enumerate(case.documents)]
+    rows = [
+        {"id": n, "text": d.text, "tags": _objects(d, case)}
+        for n, d in enumerate(case.documents)
+    ]
     return _lines(folder / "items.jsonl", rows)
 
 
 def wrapped_objects(case: Case, folder: Path) -> Path:
     """The same one level deeper."""
-    rows = [{"text": document.text, "meta": {"labels": _objects(document, case)}} for document in case.documents]
+    rows = [
+        {"text": document.text, "meta": {"labels": _objects(document, case)}}
+        for document in case.documents
+    ]
     return _lines(folder / "items.jsonl", rows)

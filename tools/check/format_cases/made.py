@@ -6,11 +6,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SUBJECTS = {
-    "plain": ["politics", "sport", "economy", "health", "music", "law", "travel", "science"],
-    "capitals": ["Politics", "Sport", "Economy", "Health", "Music", "Law", "Travel", "Science"],
+    "plain": [
+        "politics",
+        "sport",
+        "economy",
+        "health",
+        "music",
+        "law",
+        "travel",
+        "science",
+    ],
+    "capitals": [
+        "Politics",
+        "Sport",
+        "Economy",
+        "Health",
+        "Music",
+        "Law",
+        "Travel",
+        "Science",
+    ],
     "codes": ["A01.1", "B20.9", "C34", "D50.0", "E11.65", "F32.1", "I10", "J45"],
     "digits": ["0101", "0202", "0303", "1404", "2505", "3606", "4707", "5808"],
-    "umlauts": ["Politik", "Sport", "Ökonomie", "Gesundheit", "Musik", "Recht", "Reisen", "Naturkunde"],
+    "umlauts": [
+        "Politik",
+        "Sport",
+        "Ökonomie",
+        "Gesundheit",
+        "Musik",
+        "Recht",
+        "Reisen",
+        "Naturkunde",
+    ],
     "hyphens": [
         "foreign-policy",
         "winter-sport",
@@ -24,7 +51,14 @@ SUBJECTS = {
 }
 """Labels without blanks or marks, so that every format can hold them."""
 PHRASES = {
-    "two words": ["foreign policy", "winter sport", "labour market", "public health", "chamber music", "civil law"],
+    "two words": [
+        "foreign policy",
+        "winter sport",
+        "labour market",
+        "public health",
+        "chamber music",
+        "civil law",
+    ],
     "long names": [
         "history of art",
         "organic chemistry",
@@ -36,9 +70,43 @@ PHRASES = {
 }
 """Labels with blanks."""
 WORDS = (
-    *("minister", "parliament", "vote", "team", "coach", "season", "bank", "rate", "inflation", "hospital", "nurse"),
-    *("vaccine", "orchestra", "concert", "violin", "court", "judge", "appeal", "airport", "hotel", "ticket"),
-    *("telescope", "molecule", "experiment", "budget", "border", "summit", "league", "striker", "export", "tariff"),
+    *(
+        "minister",
+        "parliament",
+        "vote",
+        "team",
+        "coach",
+        "season",
+        "bank",
+        "rate",
+        "inflation",
+        "hospital",
+        "nurse",
+    ),
+    *(
+        "vaccine",
+        "orchestra",
+        "concert",
+        "violin",
+        "court",
+        "judge",
+        "appeal",
+        "airport",
+        "hotel",
+        "ticket",
+    ),
+    *(
+        "telescope",
+        "molecule",
+        "experiment",
+        "budget",
+        "border",
+        "summit",
+        "league",
+        "striker",
+        "export",
+        "tariff",
+    ),
 )
 
 
@@ -100,7 +168,11 @@ def make_case(draw: random.Random, *, phrases: bool, single: bool = False) -> Ca
     for number in range(draw.randrange(60, 121)):
         words = " ".join(draw.choice(WORDS) for _ in range(draw.randrange(8, 25)))
         count = 1 if single else draw.choice([1, 1, 2, 2, 3])
-        documents.append(Document(f"Report {number} on {words}.", tuple(draw.sample(pool, count))))
+        documents.append(
+            Document(f"Report {number} on {words}.", tuple(draw.sample(pool, count)))
+        )
     case = Case(documents, pool, draw)
-    case.expected = {document.text: frozenset(document.labels) for document in documents}
+    case.expected = {
+        document.text: frozenset(document.labels) for document in documents
+    }
     return case

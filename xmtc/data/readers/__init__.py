@@ -3,4 +3,11 @@
 from xmtc.data.readers.base import Document, LabelInfo, Reader, ReaderSettings, Rejected
 from xmtc.data.readers.config import ReaderConfig
 
-__all__ = ["Document", "LabelInfo", "Reader", "ReaderConfig", "ReaderSettings", "Rejected"]
+__all__ = [
+    "Document",
+    "LabelInfo",
+    "Reader",
+    "ReaderConfig",
+    "ReaderSettings",
+    "Rejected",
+]

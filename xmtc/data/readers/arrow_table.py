@@ -54,7 +54,9 @@ class ArrowTable(TableFormat):
                         continue
                     for cells in _cells(path, part, number):
                         number += 1
-                        yield _row(cells, names_of_classes, f"{path}: row {number}", number)
+                        yield _row(
+                            cells, names_of_classes, f"{path}: row {number}", number
+                        )
 
     @override
     def count(self, path: Path) -> int | None:
@@ -63,7 +65,10 @@ class ArrowTable(TableFormat):
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Batches]]:
-        with reading(path, what="cannot be read as Arrow"), pa.memory_map(str(check_file(path))) as source:
+        with (
+            reading(path, what="cannot be read as Arrow"),
+            pa.memory_map(str(check_file(path))) as source,
+        ):
             is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
             source.seek(0)
             if is_file:
@@ -71,7 +76,10 @@ class ArrowTable(TableFormat):
                 yield file.schema, lambda names: _batches_of_file(file, names)
             else:
                 stream = pa.ipc.open_stream(source)
-                yield stream.schema, lambda names: (batch.select(names) for batch in stream)
+                yield (
+                    stream.schema,
+                    lambda names: (batch.select(names) for batch in stream),
+                )
 
 
 class ParquetTable(ArrowTable):
@@ -95,7 +103,9 @@ class ParquetTable(ArrowTable):
             return pq.read_metadata(check_file(path)).num_rows
 
 
-def _batches_of_file(file: "pa.ipc.RecordBatchFileReader", names: list[str]) -> Iterator[pa.RecordBatch]:
+def _batches_of_file(
+    file: "pa.ipc.RecordBatchFileReader", names: list[str]
+) -> Iterator[pa.RecordBatch]:
     for place in range(file.num_record_batches):
         yield file.get_batch(place).select(names)
 
@@ -124,7 +134,9 @@ def _parts(batch: pa.RecordBatch, longest: int) -> Iterator[pa.RecordBatch | Non
 
 
 def _lengths(strings: pa.Array) -> Any:
-    return pc.call_function("binary_length", [strings])  # pyarrow makes the functions of `pc` when it is imported
+    return pc.call_function(
+        "binary_length", [strings]
+    )  # pyarrow makes the functions of `pc` when it is imported
 
 
 def _string_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
@@ -137,11 +149,15 @@ def _string_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
             lengths = _lengths(column)
         else:
             continue
-        sizes += np.asarray(lengths.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+        sizes += np.asarray(
+            lengths.fill_null(0).to_numpy(zero_copy_only=False), np.int64
+        )
     return sizes
 
 
-def _columns_to_read(path: Path, schema: pa.Schema, columns: ColumnsConfig | None) -> list[str]:
+def _columns_to_read(
+    path: Path, schema: pa.Schema, columns: ColumnsConfig | None
+) -> list[str]:
     """List the columns to read, in the order of the file.
 
     Raises:
@@ -162,11 +178,16 @@ def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any
         return batch.to_pylist()
     except UnicodeDecodeError as error:
         rows = f"among rows {before + 1} to {before + batch.num_rows}"
-        raise DataError(f"{path}: {rows}: not UTF-8 text ({error.reason}); write the file again") from None
+        raise DataError(
+            f"{path}: {rows}: not UTF-8 text ({error.reason}); write the file again"
+        ) from None
 
 
 def _row(
-    cells: dict[str, Any], names_of_classes: Mapping[str, Sequence[str]], where: str, number: int
+    cells: dict[str, Any],
+    names_of_classes: Mapping[str, Sequence[str]],
+    where: str,
+    number: int,
 ) -> Row | Rejected:
     """Make a row, with the names of classes instead of their numbers."""
     try:

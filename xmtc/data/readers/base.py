@@ -92,8 +92,15 @@ class LabelInfo:
     @property
     def version(self) -> str:
         """What tells versions of the vocabulary apart: the stated one, and a hash; empty if there are no names."""
-        rows = ((one, self.names[one], self.parents.get(one), self.deprecated.get(one)) for one in sorted(self.names))
-        return " ".join(filter(None, (self.stated, hash_of_labels(rows)))) if self.names else ""
+        rows = (
+            (one, self.names[one], self.parents.get(one), self.deprecated.get(one))
+            for one in sorted(self.names)
+        )
+        return (
+            " ".join(filter(None, (self.stated, hash_of_labels(rows))))
+            if self.names
+            else ""
+        )
 
 
 class Reader(Protocol):
@@ -136,7 +143,10 @@ class Reader(Protocol):
         return None
 
     def read(
-        self, map_unordered: "MapUnordered", progress: "Progress", longest: int = LONGEST_DOCUMENT
+        self,
+        map_unordered: "MapUnordered",
+        progress: "Progress",
+        longest: int = LONGEST_DOCUMENT,
     ) -> Iterator[Document | Rejected]:
         """Yield all documents, in an order that is the same on every run.
 
@@ -197,13 +207,18 @@ def longest_row(longest: int) -> int:
 
 def row_too_long(where: str, longest: int) -> Rejected:
     """Refuse a row that is longer than `longest_row`."""
-    return Rejected(where, f"the row has more than {longest_row(longest):,} characters; {_length_advice(longest)}")
+    return Rejected(
+        where,
+        f"the row has more than {longest_row(longest):,} characters; {_length_advice(longest)}",
+    )
 
 
 def check_length(text: str, longest: int) -> None:
     """Raise ValueError if a document has more than `longest` characters."""
     if len(text) > longest:
-        raise ValueError(f"the text has {len(text):,} characters; {_length_advice(longest)}")
+        raise ValueError(
+            f"the text has {len(text):,} characters; {_length_advice(longest)}"
+        )
 
 
 def _length_advice(longest: int) -> str:
@@ -219,19 +234,27 @@ def check_characters(*texts: str) -> None:
         for text in texts:
             text.encode()
     except UnicodeEncodeError:
-        raise ValueError("the id, text or labels hold half of a character, such as \\ud83d of \\ud83d\\ude00") from None
+        raise ValueError(
+            "the id, text or labels hold half of a character, such as \\ud83d of \\ud83d\\ude00"
+        ) from None
 
 
 def quoted_cell(value: Any) -> str:
     """Quote a cell for a message. Hide a long cell, or one with blanks: it may be text in the wrong column."""
     text = str(value)
-    shown = len(text) <= _LONGEST_CELL and not any(character.isspace() for character in text)
+    shown = len(text) <= _LONGEST_CELL and not any(
+        character.isspace() for character in text
+    )
     return repr(text) if shown else f"a text of {len(text):,} characters"
 
 
 def quoted_label(label: str) -> str:
     """Quote a label for a message. Hide a long one: it may be text in the wrong column."""
-    return repr(label) if len(label) <= _LONGEST_LABEL else f"a label of {len(label):,} characters"
+    return (
+        repr(label)
+        if len(label) <= _LONGEST_LABEL
+        else f"a label of {len(label):,} characters"
+    )
 
 
 def hash_of_labels(rows: Iterable[tuple[Any, ...]]) -> str:
@@ -252,13 +275,19 @@ def shown_column(name: str) -> str:
 
 def no_column(name: str, there: Iterable[object]) -> str:
     """Say that a table lacks a column, and which it has."""
-    return f"no column {name!r}; {suggestion(name, map(str, there))}{shown_columns(there)}"
+    return (
+        f"no column {name!r}; {suggestion(name, map(str, there))}{shown_columns(there)}"
+    )
 
 
 def shown_columns(there: Iterable[object]) -> str:
     """List the columns of a table for a message. Hide them if they may be a first document instead of a header."""
     names = [str(name) for name in there]
     if all(_IDENTIFIER.match(name) for name in names):
-        more = f" and {len(names) - _MAX_COLUMNS} more" if len(names) > _MAX_COLUMNS else ""
+        more = (
+            f" and {len(names) - _MAX_COLUMNS} more"
+            if len(names) > _MAX_COLUMNS
+            else ""
+        )
         return f"there are: {', '.join(names[:_MAX_COLUMNS])}{more}"
     return f"there are {len(names)}, whose names are not shown: they may be a text (is the first line a header?)"

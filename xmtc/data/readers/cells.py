@@ -40,7 +40,11 @@ def absent(value: Any) -> bool:
         return value.strip() in _NOTHING
     try:
         return bool(value != value)  # only NaN differs from itself
-    except (TypeError, ValueError, ArithmeticError):  # pandas' NA, and a signalling NaN; arrays cannot say
+    except (
+        TypeError,
+        ValueError,
+        ArithmeticError,
+    ):  # pandas' NA, and a signalling NaN; arrays cannot say
         return str(value) == "<NA>" or isinstance(value, Decimal)
 
 
@@ -56,7 +60,9 @@ def plain(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"bytes that are not UTF-8 text ({error.reason})") from None
+            raise ValueError(
+                f"bytes that are not UTF-8 text ({error.reason})"
+            ) from None
     kind = getattr(getattr(value, "dtype", None), "char", None)
     if kind == "M":
         value = value.astype("datetime64[us]")  # finer ones would become integers
@@ -85,7 +91,9 @@ def word_of(value: Any) -> str | None:
         return str(value.date())  # a day that a library stores as its midnight
     if isinstance(value, date):
         return str(value)
-    raise ValueError(f"holds a {type(value).__name__}, which is not a label; name another column")
+    raise ValueError(
+        f"holds a {type(value).__name__}, which is not a label; name another column"
+    )
 
 
 def label_of(value: Any) -> str | None:
@@ -99,7 +107,11 @@ def label_of(value: Any) -> str | None:
     word = word_of(value)
     if word is None:
         return None
-    label = word.strip() if word.isascii() else unicodedata.normalize("NFC", _AROUND.sub("", word))
+    label = (
+        word.strip()
+        if word.isascii()
+        else unicodedata.normalize("NFC", _AROUND.sub("", word))
+    )
     if label.startswith("<") and label.endswith(">") and "://" in label:
         return label[1:-1]
     return label or None
@@ -126,7 +138,9 @@ def labels_of(cell: Any, separator: str | None = None) -> tuple[tuple[str, ...],
     if isinstance(cell, Set):
         labels.sort()  # a set has another order in every process
     distinct = dict.fromkeys(labels)
-    if _is_vector(labels, distinct) or (is_list and entries and all(isinstance(plain(one), bool) for one in entries)):
+    if _is_vector(labels, distinct) or (
+        is_list and entries and all(isinstance(plain(one), bool) for one in entries)
+    ):
         raise ValueError(
             f"is a vector of {len(labels)} zeros and ones, not a list of labels; write labels instead: "
             "[[name for name, one in zip(names, vector) if one] for vector in vectors]"
@@ -143,7 +157,9 @@ def listed(cell: Any) -> Any:
     """
     cell = unwrapped(list_in(unwrapped(plain(cell))))
     if isinstance(cell, Mapping):
-        raise ValueError(f"is a {type(cell).__name__}, not a list of labels or a string; name another column")
+        raise ValueError(
+            f"is a {type(cell).__name__}, not a list of labels or a string; name another column"
+        )
     if spans_in(cell):
         raise ValueError(
             "marks places of the text, such as [0, 5, a name], not labels of documents; export document labels, or "
@@ -180,7 +196,9 @@ def mark_of(cell: Any) -> bool | None:
     if mark in UNKNOWN:
         return None
     if mark not in ZERO | ONE:
-        raise ValueError("is neither 0 nor 1, nor true or false; name columns of 0 and 1, or one column of labels")
+        raise ValueError(
+            "is neither 0 nor 1, nor true or false; name columns of 0 and 1, or one column of labels"
+        )
     return mark in ONE
 
 
@@ -211,7 +229,9 @@ def text_of(cell: Any) -> str | None:
     if isinstance(cell, list) and all(isinstance(paragraph, str) for paragraph in cell):
         return "\n".join(cell) or None
     if not isinstance(cell, str):
-        raise ValueError(f"is a {type(cell).__name__}, not a string; name another column")
+        raise ValueError(
+            f"is a {type(cell).__name__}, not a string; name another column"
+        )
     return cell
 
 
@@ -233,7 +253,9 @@ def named(cell: Any, names: Sequence[str] | None) -> Any:
     return names[int(cell)]
 
 
-def near_pairs(labels: Iterable[str], known: Iterable[str] | None = None) -> list[tuple[str, str]]:
+def near_pairs(
+    labels: Iterable[str], known: Iterable[str] | None = None
+) -> list[tuple[str, str]]:
     """List pairs of labels that differ only in case, blanks, leading zeros, a final `.0`, or a dot that one lacks.
 
     Args:
@@ -253,7 +275,9 @@ def near_pairs(labels: Iterable[str], known: Iterable[str] | None = None) -> lis
     pairs: list[tuple[str, str]] = []
     for label in labels:
         key = _near_key(label)
-        other = first.get(key) or first.get(key.replace(".", "")) or without_dots.get(key)
+        other = (
+            first.get(key) or first.get(key.replace(".", "")) or without_dots.get(key)
+        )
         if other is not None and other != label:
             pairs.append((other, label))
         if known is None:
@@ -267,7 +291,11 @@ def _near_key(label: str) -> str:
     if key.isascii():
         key = "".join(key.split())
     else:
-        key = "".join(letter for letter in key if not letter.isspace() and unicodedata.category(letter) != "Cf")
+        key = "".join(
+            letter
+            for letter in key
+            if not letter.isspace() and unicodedata.category(letter) != "Cf"
+        )
     return re.sub(r"^0+(?=\d)|(?<=\d)\.0$", "", key)
 
 

@@ -23,13 +23,20 @@ from xmtc.data.readers.base import (
 from xmtc.data.readers.cells import absent, labels_of, mark_of, text_of, word_of
 from xmtc.errors import DataError
 
-SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "training": "train"} | {s: s for s in SPLITS}
+SPLIT_NAMES = {
+    "validation": "dev",
+    "valid": "dev",
+    "val": "dev",
+    "training": "train",
+} | {s: s for s in SPLITS}
 """What a split column may say -> the split."""
 Name = Annotated[str, Field(min_length=1)]
 """Text that is not empty: a column, a path."""
 _WHOLE = re.compile(r"(=-?\d+)\.0$")
 T = TypeVar("T")
-NUMERIC = re.compile(r"\s*[-+$€£]?\d[\d.,:/-]*(?:[eE][-+]?\d+|[T ]\d+:[\d:.+-]*Z?)?\s*%?")
+NUMERIC = re.compile(
+    r"\s*[-+$€£]?\d[\d.,:/-]*(?:[eE][-+]?\d+|[T ]\d+:[\d:.+-]*Z?)?\s*%?"
+)
 """One number or date; a text may consist of several."""
 
 
@@ -62,7 +69,9 @@ class ColumnsConfig:
 
     id: Name | None = None
     """Column with the document's identifier; without one, documents are numbered by file and row."""
-    text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = "text"
+    text: Name | Annotated[tuple[Name, ...] | dict[Name, Name], Field(min_length=1)] = (
+        "text"
+    )
     """Column with the text, or columns of its fields: `[title, text]`, or `{title: dc_title, body: abstract}` with
     other names."""
     categories: tuple[Name, ...] = ()
@@ -89,16 +98,27 @@ class ColumnsConfig:
     """Column with `train`, `dev` (or `validation`) or `test`. Then only `files.train` may name files."""
 
     def __post_init__(self) -> None:
-        for names in (self.text_columns() + self.categories, self.fields() + self.categories):
+        for names in (
+            self.text_columns() + self.categories,
+            self.fields() + self.categories,
+        ):
             if len(set(names)) < len(names):
-                raise ValueError("text and categories name a column or field twice; name each once")
+                raise ValueError(
+                    "text and categories name a column or field twice; name each once"
+                )
         if self._are_marks() and self.label_separator is not None:
-            raise ValueError("label_separator: several columns of 0 and 1 have no separator; leave it out")
+            raise ValueError(
+                "label_separator: several columns of 0 and 1 have no separator; leave it out"
+            )
         if (self.status is None) != (not self.accepted):
-            raise ValueError("status and accepted belong together: name the column, and its values that count")
+            raise ValueError(
+                "status and accepted belong together: name the column, and its values that count"
+            )
         for name in self.categories:
             if "=" in name:
-                raise ValueError(f"categories: {name!r}: the name of a category has no '='; rename the column")
+                raise ValueError(
+                    f"categories: {name!r}: the name of a category has no '='; rename the column"
+                )
 
     def text_columns(self) -> tuple[str, ...]:
         """Return the columns of the fields."""
@@ -112,7 +132,9 @@ class ColumnsConfig:
 
     def of_documents(self) -> DocumentColumns:
         """Return the columns that documents without known labels need."""
-        return DocumentColumns(id=self.id, text=self.text_columns(), categories=self.categories)
+        return DocumentColumns(
+            id=self.id, text=self.text_columns(), categories=self.categories
+        )
 
     def advice(self) -> str:
         """Say how to fix a missing column."""
@@ -120,7 +142,14 @@ class ColumnsConfig:
 
     def names(self) -> list[str]:
         """List all columns that a source must have."""
-        roles = (self.id, *self.text_columns(), *self.categories, *self.label_columns(), self.split, self.status)
+        roles = (
+            self.id,
+            *self.text_columns(),
+            *self.categories,
+            *self.label_columns(),
+            self.split,
+            self.status,
+        )
         return list(dict.fromkeys(name for name in roles if name is not None))
 
     def label_columns(self) -> tuple[str, ...]:
@@ -152,7 +181,11 @@ class ColumnsConfig:
                 return Rejected(where, no_column(name, row))
         try:
             if not self._is_judged(row):
-                return Rejected(where, "nobody has judged it, or its labels were refused", unjudged=True)
+                return Rejected(
+                    where,
+                    "nobody has judged it, or its labels were refused",
+                    unjudged=True,
+                )
             text = self._text(row)
             check_length(text, longest)
             labels, absences = self._labels(row)
@@ -163,7 +196,9 @@ class ColumnsConfig:
             check_characters(doc_id or "", text, *labels, *text.categories)
         except ValueError as problem:
             return Rejected(where, str(problem))
-        return Document(doc_id or fallback_id, text, labels, split, absences, rejected_labels)
+        return Document(
+            doc_id or fallback_id, text, labels, split, absences, rejected_labels
+        )
 
     def _is_judged(self, row: Mapping[str, Any]) -> bool:
         """Whether the status of a row is one that counts, and somebody has looked at its labels."""
@@ -172,7 +207,9 @@ class ColumnsConfig:
             if status.casefold() not in {value.casefold() for value in self.accepted}:
                 return False
         if self._are_marks():
-            return any(_read(mark_of, name, row) is not None for name in self.label_columns())
+            return any(
+                _read(mark_of, name, row) is not None for name in self.label_columns()
+            )
         if self.null_labels == "none":
             return True
         return not all(row[name] is None for name in self.label_columns())
@@ -181,18 +218,24 @@ class ColumnsConfig:
         parts = [_read(text_of, name, row) or "" for name in self.text_columns()]
         text = FieldText.join(parts, category_terms(row, self.categories))
         if not text:
-            raise ValueError(f"no text in {' or '.join(repr(name) for name in self.text_columns())}")
+            raise ValueError(
+                f"no text in {' or '.join(repr(name) for name in self.text_columns())}"
+            )
         return text
 
     def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
         """Return the labels of a row, and how many entries said nothing."""
         if self._are_marks():
-            fitting = [name for name in self.label_columns() if _read(mark_of, name, row)]
+            fitting = [
+                name for name in self.label_columns() if _read(mark_of, name, row)
+            ]
             return labels_of(fitting)
         labels: dict[str, None] = {}
         absences = 0
         for name in self.label_columns():
-            labels_of_cell, absences_of_cell = _read(partial(labels_of, separator=self.label_separator), name, row)
+            labels_of_cell, absences_of_cell = _read(
+                partial(labels_of, separator=self.label_separator), name, row
+            )
             labels.update(dict.fromkeys(labels_of_cell))
             absences += absences_of_cell
         return tuple(labels), absences
@@ -206,12 +249,16 @@ class ColumnsConfig:
             return tuple(name for name, mark in marks.items() if mark is False)
         if self.rejected is None or row.get(self.rejected) is None:
             return None
-        return _read(partial(labels_of, separator=self.label_separator), self.rejected, row)[0]
+        return _read(
+            partial(labels_of, separator=self.label_separator), self.rejected, row
+        )[0]
 
     def _split(self, value: Any) -> str:
         split = SPLIT_NAMES.get((word_of(value) or "").strip().lower())
         if split is None:
-            raise ValueError(f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test")
+            raise ValueError(
+                f"{self.split!r} is {quoted_cell(value)}, which is not train, dev or test"
+            )
         return split
 
 
@@ -240,7 +287,9 @@ class NumericColumns:
         """Raise DataError if a column has so many cells, and they are all numbers or dates."""
         for name, cells in self._seen.items():
             if cells >= least:
-                raise DataError(f"{path}: column {name!r} holds only numbers or dates, no text: leave it out")
+                raise DataError(
+                    f"{path}: column {name!r} holds only numbers or dates, no text: leave it out"
+                )
 
 
 def category_terms(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:

@@ -10,7 +10,12 @@ from xmtc.config.members import Members
 from xmtc.data.readers.base import Reader, ReaderSettings
 from xmtc.data.readers.columns import Name
 from xmtc.data.readers.export_config import EXPORT_SETTINGS
-from xmtc.data.readers.table_config import ArrowConfig, CsvConfig, JsonlConfig, ParquetConfig
+from xmtc.data.readers.table_config import (
+    ArrowConfig,
+    CsvConfig,
+    JsonlConfig,
+    ParquetConfig,
+)
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -45,7 +50,9 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         if self.dev + self.test >= 1:
-            raise ValueError(f"dev {self.dev} and test {self.test} leave no training documents; lower them")
+            raise ValueError(
+                f"dev {self.dev} and test {self.test} leave no training documents; lower them"
+            )
 
 
 @config
@@ -74,7 +81,9 @@ class MimicConfig(ReaderSettings):
 
     def __post_init__(self) -> None:
         if self.release == "iii" and self.icd_version != 9:
-            raise ValueError("release iii (MIMIC-III) has ICD-9 codes only: set icd_version: 9")
+            raise ValueError(
+                "release iii (MIMIC-III) has ICD-9 codes only: set icd_version: 9"
+            )
 
     @override
     def build(self) -> Reader:

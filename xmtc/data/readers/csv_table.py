@@ -14,7 +14,13 @@ from typing_extensions import override
 from xmtc.data.readers.base import LONGEST_DOCUMENT, Rejected, longest_row, row_too_long
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.endings import ending_of
-from xmtc.data.readers.files import bounded_lines, check_columns, line_count, open_text, wrong_width
+from xmtc.data.readers.files import (
+    bounded_lines,
+    check_columns,
+    line_count,
+    open_text,
+    wrong_width,
+)
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 
@@ -73,7 +79,12 @@ class CsvTable(TableFormat):
         escape: sign before a quote that is a letter; None: what fits best.
     """
 
-    def __init__(self, delimiter: str | None = None, quoting: Quoting | None = None, escape: str | None = None) -> None:
+    def __init__(
+        self,
+        delimiter: str | None = None,
+        quoting: Quoting | None = None,
+        escape: str | None = None,
+    ) -> None:
         self._delimiter = delimiter
         self._quoting: Quoting | None = quoting
         self._escape = escape
@@ -89,7 +100,9 @@ class CsvTable(TableFormat):
         dialect = self._dialect_of(path)
         lines = _lines(path, dialect, longest)
         _, header = next(lines, (1, []))
-        needed = [name for name in header if name] if columns is None else columns.names()
+        needed = (
+            [name for name in header if name] if columns is None else columns.names()
+        )
         check_columns(path, needed, header, columns.advice() if columns else "")
         may_hold_rows = dialect.delimiter == "\t"
         for number, (line, cells) in enumerate(lines, start=1):
@@ -97,9 +110,13 @@ class CsvTable(TableFormat):
                 continue
             where = f"{path}:{line}"
             if len(cells) != len(header):
-                yield Rejected(where, f"{wrong_width(len(cells), len(header))}, or {_OPTIONS}")
+                yield Rejected(
+                    where, f"{wrong_width(len(cells), len(header))}, or {_OPTIONS}"
+                )
             elif [cells[0].lstrip("\ufeff"), *cells[1:]] == header:
-                yield Rejected(where, "repeats the header, as joined files do; take it out")
+                yield Rejected(
+                    where, "repeats the header, as joined files do; take it out"
+                )
             else:
                 if may_hold_rows and _holds_rows(cells):
                     may_hold_rows = False  # one warning is enough
@@ -124,7 +141,11 @@ class CsvTable(TableFormat):
         announced = _announced_delimiter(start)
         if announced is not None:
             start = start.partition("\n")[2]
-        delimiters = [self._delimiter or announced] if self._delimiter or announced else [usual, *_DELIMITERS]
+        delimiters = (
+            [self._delimiter or announced]
+            if self._delimiter or announced
+            else [usual, *_DELIMITERS]
+        )
         quotings: list[Quoting] = ["minimal", "none"]
         if self._quoting is not None:
             quotings = [self._quoting]
@@ -137,9 +158,15 @@ class CsvTable(TableFormat):
             dialect = Dialect(delimiter or usual, quoting, escape)
             fit = _fit(start, dialect)
             is_usual = quoting == quotings[0] and escape == escapes[0]
-            is_better = fit > best_fit if is_usual else fit >= max(_FITS, best_fit + _BETTER)
-            escapes_quotes = escape is not None and _ESCAPED_QUOTE in start and fit >= best_fit
-            if is_better or (escapes_quotes and best.escape is None and best.quoting == "minimal"):
+            is_better = (
+                fit > best_fit if is_usual else fit >= max(_FITS, best_fit + _BETTER)
+            )
+            escapes_quotes = (
+                escape is not None and _ESCAPED_QUOTE in start and fit >= best_fit
+            )
+            if is_better or (
+                escapes_quotes and best.escape is None and best.quoting == "minimal"
+            ):
                 best = dialect
                 best_fit = fit
         return best
@@ -149,10 +176,16 @@ def _announced_delimiter(start: str) -> str | None:
     """Return the delimiter that the first line tells Excel; None if it is a header."""
     first = start.lstrip("\ufeff").splitlines()[0] if start.strip() else ""
     sign = first.strip('"').removeprefix(_SEPARATOR_LINE)
-    return sign if first.strip('"').startswith(_SEPARATOR_LINE) and len(sign) == 1 else None
+    return (
+        sign
+        if first.strip('"').startswith(_SEPARATOR_LINE) and len(sign) == 1
+        else None
+    )
 
 
-def _lines(path: Path, dialect: Dialect, longest: int) -> Iterator[tuple[int, list[str]]]:
+def _lines(
+    path: Path, dialect: Dialect, longest: int
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line's number and the cells of every row, the header included; blank rows have no cells.
 
     Raises:
@@ -175,7 +208,9 @@ def _lines(path: Path, dialect: Dialect, longest: int) -> Iterator[tuple[int, li
         except csv.Error as error:
             if "field limit" in str(error):
                 raise _too_long(path, line, longest) from None
-            raise DataError(f"{path}:{line}: malformed CSV: {error}; correct the quotes, or {_OPTIONS}") from None
+            raise DataError(
+                f"{path}:{line}: malformed CSV: {error}; correct the quotes, or {_OPTIONS}"
+            ) from None
 
 
 def _whole_lines(text: io.TextIOWrapper, path: Path, longest: int) -> Iterator[str]:
@@ -219,4 +254,8 @@ def _holds_rows(cells: Sequence[str]) -> bool:
     """Whether each line of a row has as many cells as the row, if every tab is a delimiter; indented lines do not."""
     lines = "\t".join(cells).split("\n")
     tabs = len(cells) - 1
-    return len(lines) > 1 and tabs > 0 and all(line[:1].strip() and line.count("\t") == tabs for line in lines)
+    return (
+        len(lines) > 1
+        and tabs > 0
+        and all(line[:1].strip() and line.count("\t") == tabs for line in lines)
+    )

@@ -57,7 +57,9 @@ def content_hash(paths: Sequence[Path]) -> str:
     digest = xxhash.xxh3_128()
     for path in paths:
         with reading(path):
-            digest.update(f"{''.join(path.suffixes)}:{check_file(path).stat().st_size};".encode())
+            digest.update(
+                f"{''.join(path.suffixes)}:{check_file(path).stat().st_size};".encode()
+            )
             with path.open("rb") as file:
                 while block := file.read(_BLOCK):
                     digest.update(block)
@@ -65,7 +67,9 @@ def content_hash(paths: Sequence[Path]) -> str:
 
 
 @contextmanager
-def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIOWrapper]:
+def open_text(
+    path: Path, newline: Literal["", "\n"] = ""
+) -> Iterator[io.TextIOWrapper]:
     """Open the text of a plain, .gz, .zst, .bz2 or .xz file: UTF-8, without a byte-order mark.
 
     Args:
@@ -80,13 +84,20 @@ def open_text(path: Path, newline: Literal["", "\n"] = "") -> Iterator[io.TextIO
         with _open_bytes(path) as data:
             head = data.read(_HEAD)
         if head.count(0) > len(head) / 4:
-            raise DataError(f"{path}: not UTF-8 text, but perhaps UTF-16; convert the file")
+            raise DataError(
+                f"{path}: not UTF-8 text, but perhaps UTF-16; convert the file"
+            )
         try:
-            with _open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text:
+            with (
+                _open_bytes(path) as data,
+                io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text,
+            ):
                 yield text
         except UnicodeDecodeError as error:
             line = _first_undecodable(path)
-            raise DataError(f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file") from None
+            raise DataError(
+                f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file"
+            ) from None
 
 
 def bounded_lines(text: io.TextIOWrapper, most: int) -> Iterator[str | None]:
@@ -116,9 +127,13 @@ def json_object(line: str) -> dict[str, Any]:
     except RepeatedKeyError:
         raise ValueError("a key occurs twice, and one value would be lost") from None
     except (ValueError, RecursionError):
-        raise ValueError("malformed JSON: a number of thousands of digits, or thousands of lists in lists") from None
+        raise ValueError(
+            "malformed JSON: a number of thousands of digits, or thousands of lists in lists"
+        ) from None
     if not isinstance(row, dict):
-        raise ValueError(f"a JSON {type(row).__name__}, not an object on each line (pandas: lines=True)")
+        raise ValueError(
+            f"a JSON {type(row).__name__}, not an object on each line (pandas: lines=True)"
+        )
     return row
 
 
@@ -148,7 +163,9 @@ def line_count(path: Path, *, quotes: bool = False) -> int | None:
     return lines
 
 
-def missing_column(path: Path, missing: str, there: Iterable[object], advice: str) -> DataError:
+def missing_column(
+    path: Path, missing: str, there: Iterable[object], advice: str
+) -> DataError:
     """Make the error for a column that a table lacks.
 
     Args:
@@ -160,7 +177,9 @@ def missing_column(path: Path, missing: str, there: Iterable[object], advice: st
     return DataError(f"{path}: {no_column(missing, there)}; {advice}")
 
 
-def check_columns(path: Path, needed: Iterable[str], there: Sequence[str], advice: str) -> None:
+def check_columns(
+    path: Path, needed: Iterable[str], there: Sequence[str], advice: str
+) -> None:
     """Check that a table has each of some columns once.
 
     Raises:
@@ -170,7 +189,9 @@ def check_columns(path: Path, needed: Iterable[str], there: Sequence[str], advic
         if name not in there:
             raise missing_column(path, name, there, advice)
         if there.count(name) > 1:
-            raise DataError(f"{path}: {there.count(name)} columns are called {name!r}; rename one")
+            raise DataError(
+                f"{path}: {there.count(name)} columns are called {name!r}; rename one"
+            )
 
 
 def wrong_width(cells: int, columns: int) -> str:
@@ -188,5 +209,12 @@ def _open_bytes(path: Path) -> Any:
 
 def _first_undecodable(path: Path) -> int:
     """Find the first line that is not UTF-8, numbered from 1."""
-    with _open_bytes(path) as data, io.TextIOWrapper(data, "utf-8", "surrogateescape", newline="\n") as lines:
-        return next(number for number, line in enumerate(lines, start=1) if _UNDECODED.search(line))
+    with (
+        _open_bytes(path) as data,
+        io.TextIOWrapper(data, "utf-8", "surrogateescape", newline="\n") as lines,
+    ):
+        return next(
+            number
+            for number, line in enumerate(lines, start=1)
+            if _UNDECODED.search(line)
+        )

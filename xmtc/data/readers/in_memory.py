@@ -47,9 +47,13 @@ def column_of(table: Any, name: str) -> list[Any]:
     if len(keys) > 1:
         raise DataError(f"{len(keys)} columns are called {name!r}; rename one")
     class_names = _class_names(table, name)
-    with reading(f"a {type(table).__name__}", fix="collect it first", what="no values yet"):
+    with reading(
+        f"a {type(table).__name__}", fix="collect it first", what="no values yet"
+    ):
         column = table[keys[0]]
-    return converted(name, values_of(column, name), lambda cell: named(cell, class_names))
+    return converted(
+        name, values_of(column, name), lambda cell: named(cell, class_names)
+    )
 
 
 def values_of(column: Any, what: str) -> list[Any]:
@@ -64,10 +68,20 @@ def values_of(column: Any, what: str) -> list[Any]:
     """
     is_text = isinstance(column, str | bytes)
     is_table = bool(column_names(column)) or hasattr(column, "toarray")
-    cells = None if is_text or is_table or isinstance(column, set | frozenset) else plain(column)
-    if isinstance(cells, str) or not isinstance(cells, Iterable):  # an array without dimensions may be one text
-        raise DataError(f"{what}: a {type(column).__name__} is not an ordered list of texts or labels; give a list")
-    class_names = _class_names(getattr(column, "source", None), str(getattr(column, "column_name", "")))
+    cells = (
+        None
+        if is_text or is_table or isinstance(column, set | frozenset)
+        else plain(column)
+    )
+    if isinstance(cells, str) or not isinstance(
+        cells, Iterable
+    ):  # an array without dimensions may be one text
+        raise DataError(
+            f"{what}: a {type(column).__name__} is not an ordered list of texts or labels; give a list"
+        )
+    class_names = _class_names(
+        getattr(column, "source", None), str(getattr(column, "column_name", ""))
+    )
     if class_names is None:
         return list(cells)
     return converted(what, cells, lambda cell: named(cell, class_names))
@@ -77,7 +91,9 @@ def _class_names(table: Any, name: str) -> Sequence[str] | None:
     """Return the names of the classes of a column, if the table knows any."""
     if isinstance(table, pa.Table | pa.RecordBatch):
         return class_names(table.schema).get(name)
-    schema = getattr(getattr(table, "features", None), "arrow_schema", None)  # of a Hugging Face `Dataset`
+    schema = getattr(
+        getattr(table, "features", None), "arrow_schema", None
+    )  # of a Hugging Face `Dataset`
     return None if schema is None else class_names(schema).get(name)
 
 

@@ -34,7 +34,9 @@ class JsonLines(TableFormat):
             yield from _items(path)
             return
         with open_text(path) as text:
-            for number, line in enumerate(bounded_lines(text, longest_row(longest)), start=1):
+            for number, line in enumerate(
+                bounded_lines(text, longest_row(longest)), start=1
+            ):
                 where = f"{path}:{number}"
                 if line is None:
                     yield row_too_long(where, longest)
@@ -56,7 +58,9 @@ def is_array(path: Path) -> bool:
         return True
     if first.startswith("[") and second:
         return not first.endswith("]")  # otherwise, each line is a list
-    return first.startswith(("[{", "[ {", "[[")) or (first.startswith("{") and second[:1] in ('"', "}", "]"))
+    return first.startswith(("[{", "[ {", "[[")) or (
+        first.startswith("{") and second[:1] in ('"', "}", "]")
+    )
 
 
 def _items(path: Path) -> Iterator[Row | Rejected]:
@@ -66,14 +70,27 @@ def _items(path: Path) -> Iterator[Row | Rejected]:
     try:
         content = json.loads(text, object_pairs_hook=without_repeated_keys)
     except (ValueError, RecursionError) as error:
-        reason = reason_of(error) if isinstance(error, json.JSONDecodeError) else "malformed JSON"
-        raise DataError(f"{path}: {reason}; the file is cut short or damaged, export it again") from None
+        reason = (
+            reason_of(error)
+            if isinstance(error, json.JSONDecodeError)
+            else "malformed JSON"
+        )
+        raise DataError(
+            f"{path}: {reason}; the file is cut short or damaged, export it again"
+        ) from None
     for number, item in enumerate(_documents(path, content), start=1):
         where = f"{path}: item {number}"
         if isinstance(item, dict):
             yield Row(item, where, number)
-        elif isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], dict):
-            yield Row({"text": item[0], **item[1]}, where, number)  # as spaCy's examples are written
+        elif (
+            isinstance(item, list)
+            and len(item) == 2
+            and isinstance(item[0], str)
+            and isinstance(item[1], dict)
+        ):
+            yield Row(
+                {"text": item[0], **item[1]}, where, number
+            )  # as spaCy's examples are written
         else:
             yield Rejected(where, f"a JSON {type(item).__name__}, not an object")
 
@@ -86,7 +103,9 @@ def _documents(path: Path, content: Any) -> list[Any]:
         for key in _LISTS:
             if isinstance(content.get(key), list):
                 return content[key]
-    raise DataError(f"{path}: one JSON object, not a list of documents; write one object on each line, or an array")
+    raise DataError(
+        f"{path}: one JSON object, not a list of documents; write one object on each line, or an array"
+    )
 
 
 def _row(line: str, where: str, number: int) -> Row | Rejected:

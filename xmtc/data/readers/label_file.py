@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from xmtc.data.readers.table_config import LabelFileConfig
 
 logger = logging.getLogger(__name__)
-_NAME_IT = "name it in source.labels, or for `xmtc labels` by --label, --name or --parents"
+_NAME_IT = (
+    "name it in source.labels, or for `xmtc labels` by --label, --name or --parents"
+)
 _NAMES = re.compile(r"alt_names|name(?:[_@]([a-z]{2,3}(?:-\w+)*))?")
 """Columns with names; the group is the language."""
 
@@ -41,7 +43,9 @@ def read_label_file(settings: "LabelFileConfig") -> LabelInfo:
     vocabulary = SkosTable(syntax, settings.name) if syntax else None
     rows = _Rows(settings, published=vocabulary is not None)
     columns: set[str] = set()
-    for number, row in enumerate(sound((vocabulary or format_of(path, JsonLines())).rows(path, None)), start=1):
+    for number, row in enumerate(
+        sound((vocabulary or format_of(path, JsonLines())).rows(path, None)), start=1
+    ):
         columns.update(row.cells)
         if settings.label not in row.cells:
             raise missing_column(path, settings.label, row.cells, _NAME_IT)
@@ -71,8 +75,12 @@ def read_label_file(settings: "LabelFileConfig") -> LabelInfo:
 def _report_vocabulary(path: Path, rows: "_Rows", settings: "LabelFileConfig") -> None:
     """Count in the log what was left out of a published vocabulary, and refuse one without labels."""
     if not rows.names:
-        raise DataError(f"{path}: no concept has a {settings.label}; use id or label: {_NAME_IT}")
-    counted = ", ".join(f"{what} {number:,}" for what, number in rows.counts.most_common())
+        raise DataError(
+            f"{path}: no concept has a {settings.label}; use id or label: {_NAME_IT}"
+        )
+    counted = ", ".join(
+        f"{what} {number:,}" for what, number in rows.counts.most_common()
+    )
     logger.info("%s: %s labels; %s", path, f"{len(rows.names):,}", counted)
 
 
@@ -130,16 +138,22 @@ class _Rows:
                 self.row_of[label] = number
                 self._describe(label, cells)
             elif self.published:
-                self.counts["labels of several concepts, of which the first counts,"] += 1
+                self.counts[
+                    "labels of several concepts, of which the first counts,"
+                ] += 1
             else:
-                raise ValueError(f"label {quoted_cell(label)} is in row {self.row_of[label]} and again in row {number}")
+                raise ValueError(
+                    f"label {quoted_cell(label)} is in row {self.row_of[label]} and again in row {number}"
+                )
 
     def _describe(self, label: str, cells: Mapping[str, Any]) -> None:
         """Note what a row says about its label."""
         settings = self.settings
         name = label_of(cells.get(settings.name)) if settings.name else None
         self.names[label] = name or label
-        other_names = tuple(other for other in _names_in(cells) if other != self.names[label])
+        other_names = tuple(
+            other for other in _names_in(cells) if other != self.names[label]
+        )
         if other_names:
             self.alternatives[label] = other_names
         for language, translation in _translations_in(cells):
@@ -150,7 +164,9 @@ class _Rows:
         broader = labels_of(cells.get(settings.parents))[0] if settings.parents else ()
         if broader:
             self.parents[label] = broader
-        replacements, _ = labels_of(cells.get(REPLACEMENTS.get(settings.label, "replaced_by")))
+        replacements, _ = labels_of(
+            cells.get(REPLACEMENTS.get(settings.label, "replaced_by"))
+        )
         is_deprecated = (label_of(cells.get("deprecated")) or "").capitalize() in ONE
         if replacements or is_deprecated:
             self.deprecated[label] = replacements
@@ -169,7 +185,9 @@ def _translations_in(cells: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _names_in(cells: Mapping[str, Any]) -> Iterator[str]:
     """Yield every name in the columns `alt_names` (a list or a name), `name`, and `name_de`, `name@de` … once."""
-    columns = {column: cell for column, cell in cells.items() if _NAMES.fullmatch(column)}
+    columns = {
+        column: cell for column, cell in cells.items() if _NAMES.fullmatch(column)
+    }
     names, _ = labels_of(columns.pop("alt_names", None))
     translations = [label_of(cell) for cell in columns.values()]
     yield from dict.fromkeys(name for name in (*names, *translations) if name)

@@ -34,7 +34,13 @@ from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.csv_table import CsvTable
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.formats import format_of
-from xmtc.data.readers.mimic_tables import CodeKind, Codes, Layout, Notes, names_of_codes
+from xmtc.data.readers.mimic_tables import (
+    CodeKind,
+    Codes,
+    Layout,
+    Notes,
+    names_of_codes,
+)
 from xmtc.data.readers.stream_csv import Column
 from xmtc.data.stratify import stratify_groups
 from xmtc.errors import DataError
@@ -49,8 +55,14 @@ logger = logging.getLogger(__name__)
 _LAYOUTS = {
     "iv": Layout(
         "note/discharge.csv",
-        codes={"diagnosis": "hosp/diagnoses_icd.csv", "procedure": "hosp/procedures_icd.csv"},
-        names={"diagnosis": "hosp/d_icd_diagnoses.csv", "procedure": "hosp/d_icd_procedures.csv"},
+        codes={
+            "diagnosis": "hosp/diagnoses_icd.csv",
+            "procedure": "hosp/procedures_icd.csv",
+        },
+        names={
+            "diagnosis": "hosp/d_icd_diagnoses.csv",
+            "procedure": "hosp/d_icd_procedures.csv",
+        },
         code="icd_code",
         version="icd_version",
         order=("note_seq", "charttime"),
@@ -80,13 +92,21 @@ class MimicReader(Reader):
         self._settings = settings
         self._root = Path(settings.directory)
         self._layout = _LAYOUTS[settings.release]
-        self._kinds: tuple[CodeKind, ...] = ("diagnosis", "procedure") if settings.procedures else ("diagnosis",)
+        self._kinds: tuple[CodeKind, ...] = (
+            ("diagnosis", "procedure") if settings.procedures else ("diagnosis",)
+        )
 
     @override
     def fingerprint(self) -> str:
         paths = ("directory", "notes", "split_file")  # moving files changes nothing
-        settings = {key: value for key, value in asdict(self._settings).items() if key not in paths}
-        return f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
+        settings = {
+            key: value
+            for key, value in asdict(self._settings).items()
+            if key not in paths
+        }
+        return (
+            f"mimic:{json.dumps(settings, sort_keys=True)}:{content_hash(self.files())}"
+        )
 
     @override
     def files(self) -> list[Path]:
@@ -104,7 +124,10 @@ class MimicReader(Reader):
 
     @override
     def read(
-        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+        self,
+        map_unordered: MapUnordered,
+        progress: Progress,
+        longest: int = LONGEST_DOCUMENT,
     ) -> Iterator[Document | Rejected]:
         """Admissions in the order of their last notes in the file."""
         with progress.task("read note numbers", unit="notes") as task:
@@ -129,14 +152,20 @@ class MimicReader(Reader):
         """The codes' long titles, if their tables exist."""
         names: dict[str, str] = {}
         for kind, path in self._name_tables():
-            names |= names_of_codes(path, self._layout, self._settings.icd_version, kind)
+            names |= names_of_codes(
+                path, self._layout, self._settings.icd_version, kind
+            )
         return LabelInfo(names)
 
     def _notes_file(self) -> Path:
-        return _find(Path(self._settings.notes or self._settings.directory) / self._layout.notes)
+        return _find(
+            Path(self._settings.notes or self._settings.directory) / self._layout.notes
+        )
 
     def _code_tables(self) -> list[tuple[CodeKind, Path]]:
-        return [(kind, _find(self._root / self._layout.codes[kind])) for kind in self._kinds]
+        return [
+            (kind, _find(self._root / self._layout.codes[kind])) for kind in self._kinds
+        ]
 
     def _name_tables(self) -> list[tuple[CodeKind, Path]]:
         tables: list[tuple[CodeKind, Path]] = []
@@ -156,9 +185,17 @@ class MimicReader(Reader):
                 f"{self._settings.split_file}: none of its admissions has a note in {self._notes_file()}; give the "
                 "split file of this release (data.source.split_file)"
             )
-        several = int((splits.groupby(notes.subjects[splits.index].to_numpy()).nunique() > 1).sum())
+        several = int(
+            (
+                splits.groupby(notes.subjects[splits.index].to_numpy()).nunique() > 1
+            ).sum()
+        )
         if several:
-            logger.warning("%s: %d patients are in more than one split", self._settings.split_file, several)
+            logger.warning(
+                "%s: %d patients are in more than one split",
+                self._settings.split_file,
+                several,
+            )
         return splits
 
     def _report(self, notes: Notes, codes: Codes, splits: Column) -> None:
@@ -187,14 +224,24 @@ def read_split_file(path: Path) -> Column:
         admission = row.cells.get("hadm_id", row.cells.get("_id"))
         split = row.cells.get("split")
         if admission is None or split is None:
-            raise DataError(f"{row.where}: needs the columns hadm_id (or _id) and split; {shown_columns(row.cells)}")
+            raise DataError(
+                f"{row.where}: needs the columns hadm_id (or _id) and split; {shown_columns(row.cells)}"
+            )
         if split not in SPLIT_NAMES:
-            raise DataError(f"{row.where}: split {quoted_cell(split)} is none of {', '.join(SPLIT_NAMES)}")
-        with reading(row.where, what=f"admission {quoted_cell(admission)} is no whole number", fix="correct the row"):
+            raise DataError(
+                f"{row.where}: split {quoted_cell(split)} is none of {', '.join(SPLIT_NAMES)}"
+            )
+        with reading(
+            row.where,
+            what=f"admission {quoted_cell(admission)} is no whole number",
+            fix="correct the row",
+        ):
             admission = int(admission)
         earlier = splits.setdefault(admission, SPLIT_NAMES[split])
         if earlier != SPLIT_NAMES[split]:
-            raise DataError(f"{row.where}: admission {admission} is in two splits; leave one of the rows out")
+            raise DataError(
+                f"{row.where}: admission {admission} is in two splits; leave one of the rows out"
+            )
     return pd.Series(splits, dtype=object)
 
 
@@ -205,7 +252,9 @@ def _stratified(notes: Notes, codes: Codes, settings: "SplitConfig") -> Column:
     everyone = codes.pairs["number"].max() + 1
     rows = np.concatenate([pair_groups, group_of])
     columns = np.concatenate([codes.pairs["number"], np.full(len(group_of), everyone)])
-    counts_GL = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(patients), everyone + 1))
+    counts_GL = sparse.csr_array(
+        (np.ones(len(rows)), (rows, columns)), shape=(len(patients), everyone + 1)
+    )
     shares = (1 - settings.dev - settings.test, settings.dev, settings.test)
     split_G = stratify_groups(counts_GL, shares, settings.seed)
     return pd.Series(np.array(SPLITS)[split_G[group_of]], admissions)

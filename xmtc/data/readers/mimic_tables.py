@@ -53,7 +53,9 @@ class Notes:
         rejected: rows that could not be read.
     """
 
-    def __init__(self, path: Path, layout: Layout, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, path: Path, layout: Layout, advance: Callable[[int], None]
+    ) -> None:
         """Read everything but the texts.
 
         Raises:
@@ -64,18 +66,35 @@ class Notes:
         self.homeless = 0
         blocks: list[Rows] = []
         for block in self._blocks(("subject_id", layout.note_kind, *layout.order)):
-            numbers = {name: whole_numbers(block[name], path) for name in ("hadm_id", "subject_id")}
-            order = {name: block[name].str.zfill(20) for name in layout.order}  # numbers sort as text
-            blocks.append(pd.DataFrame({**numbers, "last": block[layout.note_kind].isin(_ADDENDA), **order}))
+            numbers = {
+                name: whole_numbers(block[name], path)
+                for name in ("hadm_id", "subject_id")
+            }
+            order = {
+                name: block[name].str.zfill(20) for name in layout.order
+            }  # numbers sort as text
+            blocks.append(
+                pd.DataFrame(
+                    {**numbers, "last": block[layout.note_kind].isin(_ADDENDA), **order}
+                )
+            )
             advance(len(block))
         rows: Rows = pd.concat(blocks, ignore_index=True) if blocks else pd.DataFrame()
         if rows.empty:
-            raise DataError(f"{path}: no discharge summaries; give the file of MIMIC's discharge notes")
+            raise DataError(
+                f"{path}: no discharge summaries; give the file of MIMIC's discharge notes"
+            )
         ordered = rows.sort_values(["last", *layout.order], kind="stable").index
-        self.rows = rows[["hadm_id", "subject_id"]].assign(place=pd.Series(np.arange(len(rows)), ordered))
-        self.subjects = rows.drop_duplicates(["hadm_id", "subject_id"]).set_index("hadm_id")["subject_id"]
+        self.rows = rows[["hadm_id", "subject_id"]].assign(
+            place=pd.Series(np.arange(len(rows)), ordered)
+        )
+        self.subjects = rows.drop_duplicates(["hadm_id", "subject_id"]).set_index(
+            "hadm_id"
+        )["subject_id"]
         if len(shared := self.subjects.index[self.subjects.index.duplicated()]):
-            raise DataError(f"{path}: admission {shared[0]} has notes of two patients; correct hadm_id or subject_id")
+            raise DataError(
+                f"{path}: admission {shared[0]} has notes of two patients; correct hadm_id or subject_id"
+            )
 
     def texts(self, wanted: Set[int]) -> Iterator[tuple[int, str]]:
         """Yield each wanted admission with its joined notes, once the last of them has been read."""
@@ -90,7 +109,10 @@ class Notes:
                     continue
                 waiting.setdefault(admission, []).append((place, text))
                 if len(waiting[admission]) == missing[admission]:
-                    yield admission, "\n\n".join(text for _, text in sorted(waiting.pop(admission)))
+                    yield (
+                        admission,
+                        "\n\n".join(text for _, text in sorted(waiting.pop(admission))),
+                    )
 
     def _blocks(self, columns: Sequence[str]) -> Iterator[Rows]:
         """Yield the blocks of discharge summaries that have an admission."""
@@ -99,7 +121,9 @@ class Notes:
             if isinstance(block, Rejected):
                 self.rejected.append(block)
                 continue
-            summaries = block[(block[list(only)] == pd.Series(only, dtype=str)).all(axis=1)]
+            summaries = block[
+                (block[list(only)] == pd.Series(only, dtype=str)).all(axis=1)
+            ]
             housed = summaries["hadm_id"] != ""
             self.homeless += int((~housed).sum())
             yield summaries[housed]
@@ -131,20 +155,34 @@ class Codes:
     ) -> None:
         blocks: list[Rows] = [pd.DataFrame()]
         for kind, path in tables:
-            own = [block[block["hadm_id"].isin(admissions)] for block in _code_rows(path, layout, version, kind)]
+            own = [
+                block[block["hadm_id"].isin(admissions)]
+                for block in _code_rows(path, layout, version, kind)
+            ]
             if not any(map(len, own)):
-                logger.warning("%s: no admission with a note has a %s of ICD version %d", path, kind, version)
+                logger.warning(
+                    "%s: no admission with a note has a %s of ICD version %d",
+                    path,
+                    kind,
+                    version,
+                )
             blocks += own
         rows: Rows = pd.concat(blocks, ignore_index=True)
         if rows.empty:
-            raise DataError(f"{tables[0][1]}: no note has a code of ICD version {version}; see data.source.icd_version")
+            raise DataError(
+                f"{tables[0][1]}: no note has a code of ICD version {version}; see data.source.icd_version"
+            )
         rows = rows.assign(number=pd.factorize(rows["code"])[0])
-        rows = rows.sort_values(["hadm_id", "kind", "sequence"], kind="stable").drop_duplicates(["hadm_id", "code"])
+        rows = rows.sort_values(
+            ["hadm_id", "kind", "sequence"], kind="stable"
+        ).drop_duplicates(["hadm_id", "code"])
         documents = rows.groupby("code")["hadm_id"].transform("size")
         self.pairs = rows[documents >= least]
         if self.pairs.empty:
             most = f"no code has {least} admissions, and the most frequent {documents.max()}"
-            raise DataError(f"{tables[0][1]}: {most}; lower data.source.min_code_documents")
+            raise DataError(
+                f"{tables[0][1]}: {most}; lower data.source.min_code_documents"
+            )
         self.dropped = rows["code"].nunique() - self.pairs["code"].nunique()
 
 
@@ -167,12 +205,18 @@ def dotted(code: str, version: IcdVersion, kind: CodeKind) -> str:
     return f"{bare[:place]}.{bare[place:]}" if len(bare) > place else bare
 
 
-def names_of_codes(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> dict[str, str]:
+def names_of_codes(
+    path: Path, layout: Layout, version: IcdVersion, kind: CodeKind
+) -> dict[str, str]:
     """Map each dotted code to its long title."""
     names: dict[str, str] = {}
     for block in sound(stream_columns(path, _code_columns(layout, "long_title"))):
         block = _of_version(block, layout, version, path)
-        names |= zip((dotted(code, version, kind) for code in block[layout.code]), block["long_title"], strict=True)
+        names |= zip(
+            (dotted(code, version, kind) for code in block[layout.code]),
+            block["long_title"],
+            strict=True,
+        )
     return names
 
 
@@ -186,18 +230,26 @@ def whole_numbers(column: Column, path: Path) -> Column:
         return column.astype(np.int64)
     except (ValueError, OverflowError):
         wrong = column[~column.str.fullmatch(r"\s*-?\d{1,18}\s*")]
-        raise unfit(wrong, path, "a whole number, such as 20000001 (not 20000001.0 or 2e7)") from None
+        raise unfit(
+            wrong, path, "a whole number, such as 20000001 (not 20000001.0 or 2e7)"
+        ) from None
 
 
 def unfit(wrong: Column, path: Path, needed: str) -> DataError:
     """Make the error for the first cell of a column that is not as it must be."""
-    return DataError(f"{path}: row {wrong.index[0]}: {wrong.name}: {quoted_cell(wrong.iloc[0])}: must be {needed}")
+    return DataError(
+        f"{path}: row {wrong.index[0]}: {wrong.name}: {quoted_cell(wrong.iloc[0])}: must be {needed}"
+    )
 
 
-def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) -> Iterator[Rows]:
+def _code_rows(
+    path: Path, layout: Layout, version: IcdVersion, kind: CodeKind
+) -> Iterator[Rows]:
     """Yield admissions, kind, sequence numbers and dotted codes, a block at a time."""
     blank = 0
-    for block in sound(stream_columns(path, _code_columns(layout, "hadm_id", "seq_num"))):
+    for block in sound(
+        stream_columns(path, _code_columns(layout, "hadm_id", "seq_num"))
+    ):
         block = _of_version(block, layout, version, path)
         whole = (block["hadm_id"] != "") & (block[layout.code] != "")
         blank, block = blank + int((~whole).sum()), block[whole]
@@ -207,11 +259,15 @@ def _code_rows(path: Path, layout: Layout, version: IcdVersion, kind: CodeKind) 
                 "hadm_id": whole_numbers(block["hadm_id"], path),
                 "kind": kind,
                 "sequence": whole_numbers(block["seq_num"].replace("", "0"), path),
-                "code": codes.map({code: dotted(code, version, kind) for code in codes.cat.categories}).astype(str),
+                "code": codes.map(
+                    {code: dotted(code, version, kind) for code in codes.cat.categories}
+                ).astype(str),
             }
         )
     if blank:
-        logger.info("%s: rows without an admission or a code, left out: %d", path, blank)
+        logger.info(
+            "%s: rows without an admission or a code, left out: %d", path, blank
+        )
 
 
 def _code_columns(layout: Layout, *others: str) -> list[str]:

@@ -18,7 +18,13 @@ import xxhash
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import LONGEST_DOCUMENT, Document, LabelInfo, Reader, Rejected
+from xmtc.data.readers.base import (
+    LONGEST_DOCUMENT,
+    Document,
+    LabelInfo,
+    Reader,
+    Rejected,
+)
 from xmtc.errors import DataError
 from xmtc.track.progress import Progress
 
@@ -62,11 +68,17 @@ class PydocsReader(Reader):
 
     @override
     def read(
-        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+        self,
+        map_unordered: MapUnordered,
+        progress: Progress,
+        longest: int = LONGEST_DOCUMENT,
     ) -> Iterator[Document | Rejected]:
         """Docstrings that several modules share carry only the modules' common ancestors."""
         files = [file for package in self._packages for file in python_files(package)]
-        batches = [files[start : start + _FILES_PER_TASK] for start in range(0, len(files), _FILES_PER_TASK)]
+        batches = [
+            files[start : start + _FILES_PER_TASK]
+            for start in range(0, len(files), _FILES_PER_TASK)
+        ]
         read_batch = functools.partial(docstrings, min_words=self._min_words)
         all_docstrings: list[Docstring] = []
         with progress.task("read docstrings", len(files), "files") as task:
@@ -87,9 +99,17 @@ def python_files(package: str) -> list[tuple[str, str]]:
     Raises:
         DataError: the package is not installed.
     """
-    spec = importlib.util.find_spec(package) if package.isidentifier() and package != "__main__" else None
-    if spec is None or spec.origin is None or not spec.has_location:  # `sys` and `os` are part of the interpreter
-        raise DataError(f"data.source.packages: no package {package!r} is installed here; install it or leave it out")
+    spec = (
+        importlib.util.find_spec(package)
+        if package.isidentifier() and package != "__main__"
+        else None
+    )
+    if (
+        spec is None or spec.origin is None or not spec.has_location
+    ):  # `sys` and `os` are part of the interpreter
+        raise DataError(
+            f"data.source.packages: no package {package!r} is installed here; install it or leave it out"
+        )
     if not spec.submodule_search_locations:
         return [(package, spec.origin)]
     root = Path(spec.origin).parent
@@ -103,7 +123,9 @@ def python_files(package: str) -> list[tuple[str, str]]:
     return files
 
 
-def docstrings(files: list[tuple[str, str]], min_words: int) -> tuple[list[Docstring], int]:
+def docstrings(
+    files: list[tuple[str, str]], min_words: int
+) -> tuple[list[Docstring], int]:
     """Collect docstrings of at least `min_words` words in (module, file)s, and count the files."""
     long_enough: list[Docstring] = []
     gc.disable()  # syntax trees are many small objects without cycles; collecting in between costs a quarter more
@@ -122,7 +144,9 @@ def _in_file(path: Path) -> list[tuple[str, str]]:
     if b'"""' not in source and b"'''" not in source:
         return []
     try:
-        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of other people's string escapes
+        with warnings.catch_warnings(
+            action="ignore", category=SyntaxWarning
+        ):  # of other people's string escapes
             return list(_walk(ast.parse(source), ""))
     except (SyntaxError, ValueError):
         return []  # templates and files for other Python versions are part of many packages

@@ -23,7 +23,14 @@ from xmtc.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from rdflib import Graph, URIRef
 
-SKOS_FORMATS = {".ttl": "turtle", ".n3": "turtle", ".rdf": "xml", ".owl": "xml", ".xml": "xml", ".nt": "nt"}
+SKOS_FORMATS = {
+    ".ttl": "turtle",
+    ".n3": "turtle",
+    ".rdf": "xml",
+    ".owl": "xml",
+    ".xml": "xml",
+    ".nt": "nt",
+}
 """Names of the syntax, as rdflib calls them, by a file's ending."""
 TERMS = {"label": "parents", "notation": "parent_notations", "id": "parent_ids"}
 """Columns that documents' labels may be, each with the column of broader concepts."""
@@ -57,16 +64,30 @@ class SkosTable(TableFormat):
         from rdflib import OWL, RDF, SKOS, URIRef
 
         self.stated = _stated(graph)
-        found = sorted(one for one in graph.subjects(RDF.type, SKOS.Concept, unique=True) if isinstance(one, URIRef))
+        found = sorted(
+            one
+            for one in graph.subjects(RDF.type, SKOS.Concept, unique=True)
+            if isinstance(one, URIRef)
+        )
         if not found:
-            raise DataError(f"{path}: no skos:Concept in this file; give a SKOS vocabulary")
+            raise DataError(
+                f"{path}: no skos:Concept in this file; give a SKOS vocabulary"
+            )
         names = {concept: _names(graph, concept) for concept in found}
-        old = {one for one in found if str(graph.value(one, OWL.deprecated)).lower() in ("true", "1")}
+        old = {
+            one
+            for one in found
+            if str(graph.value(one, OWL.deprecated)).lower() in ("true", "1")
+        }
         known = {tag for tags in names.values() for tag in tags} | {"en"}
-        for number, concept in enumerate(sorted(found, key=lambda one: (one in old, one)), start=1):
+        for number, concept in enumerate(
+            sorted(found, key=lambda one: (one in old, one)), start=1
+        ):
             cells = _terms(graph, concept) | _named(names[concept], self.name, known)
             cells["deprecated"] = concept in old
-            cells["alt_names"] = sorted({str(name) for name in _given(graph, concept, "altLabel")})
+            cells["alt_names"] = sorted(
+                {str(name) for name in _given(graph, concept, "altLabel")}
+            )
             if concept in old and self.name in cells:
                 cells[self.name] = f"{cells[self.name] or cells['id']} (deprecated)"
             yield Row(cells, f"{path}: concept {concept}", number)
@@ -82,15 +103,26 @@ def _read(path: Path, syntax: str) -> "Graph":
         from rdflib.exceptions import ParserError
         from rdflib.plugins.parsers.notation3 import BadSyntax
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{path}: SKOS needs the package rdflib: pip install 'xmtc[skos]'") from error
-    normalises, rdflib.NORMALIZE_LITERALS = rdflib.NORMALIZE_LITERALS, False  # a notation "001" is not 1
+        raise ConfigError(
+            f"{path}: SKOS needs the package rdflib: pip install 'xmtc[skos]'"
+        ) from error
+    normalises, rdflib.NORMALIZE_LITERALS = (
+        rdflib.NORMALIZE_LITERALS,
+        False,
+    )  # a notation "001" is not 1
     try:
         with open_text(path) as text:
             return rdflib.Graph().parse(data=text.read(), format=syntax)
     except (BadSyntax, ParserError, SAXParseException) as error:
         line = f":{error.lines + 1}" if isinstance(error, BadSyntax) else ""
-        line = f":{error.getLineNumber()}" if isinstance(error, SAXParseException) else line
-        raise DataError(f"{path}{line}: not {syntax} as RDF has it; correct the file, or its ending") from error
+        line = (
+            f":{error.getLineNumber()}"
+            if isinstance(error, SAXParseException)
+            else line
+        )
+        raise DataError(
+            f"{path}{line}: not {syntax} as RDF has it; correct the file, or its ending"
+        ) from error
     finally:
         rdflib.NORMALIZE_LITERALS = normalises
 
@@ -99,19 +131,32 @@ def _terms(graph: "Graph", concept: "URIRef") -> dict[str, Any]:
     """Return what identifies a concept, and the broader ones."""
     from rdflib import DCTERMS, SKOS, URIRef
 
-    broader = {*graph.objects(concept, SKOS.broader), *graph.subjects(SKOS.narrower, concept)}
-    above = sorted(str(one) for one in broader if isinstance(one, URIRef))  # blank nodes have another name every time
-    newer = sorted(str(one) for one in graph.objects(concept, DCTERMS.isReplacedBy) if isinstance(one, URIRef))
+    broader = {
+        *graph.objects(concept, SKOS.broader),
+        *graph.subjects(SKOS.narrower, concept),
+    }
+    above = sorted(
+        str(one) for one in broader if isinstance(one, URIRef)
+    )  # blank nodes have another name every time
+    newer = sorted(
+        str(one)
+        for one in graph.objects(concept, DCTERMS.isReplacedBy)
+        if isinstance(one, URIRef)
+    )
     return {
         "label": str(concept),
         "id": _last(str(concept)),
         "notation": _notations(graph, concept),
         "parents": above,
         "parent_ids": [_last(parent) for parent in above],
-        "parent_notations": [code for parent in above for code in _notations(graph, parent)],
+        "parent_notations": [
+            code for parent in above for code in _notations(graph, parent)
+        ],
         "replaced_by": newer,
         "replaced_by_ids": [_last(one) for one in newer],
-        "replaced_by_notations": [code for one in newer for code in _notations(graph, one)],
+        "replaced_by_notations": [
+            code for one in newer for code in _notations(graph, one)
+        ],
     }
 
 
@@ -119,9 +164,20 @@ def _stated(graph: "Graph") -> str:
     """Return the version or date of the concept scheme or ontology; empty if it states none."""
     from rdflib import DCTERMS, OWL, RDF, SKOS
 
-    schemes = [*graph.subjects(RDF.type, SKOS.ConceptScheme), *graph.subjects(RDF.type, OWL.Ontology)]
+    schemes = [
+        *graph.subjects(RDF.type, SKOS.ConceptScheme),
+        *graph.subjects(RDF.type, OWL.Ontology),
+    ]
     of = (OWL.versionInfo, DCTERMS.modified, DCTERMS.issued)
-    return next((str(date) for said in of for one in sorted(schemes, key=str) if (date := graph.value(one, said))), "")
+    return next(
+        (
+            str(date)
+            for said in of
+            for one in sorted(schemes, key=str)
+            if (date := graph.value(one, said))
+        ),
+        "",
+    )
 
 
 def _notations(graph: "Graph", concept: str) -> list[str]:
@@ -135,7 +191,12 @@ def _names(graph: "Graph", concept: "URIRef") -> dict[str, str]:
     from rdflib import RDFS
 
     given = _given(graph, concept, "prefLabel") or [*graph.objects(concept, RDFS.label)]
-    return dict(sorted(((getattr(name, "language", None) or "").lower(), str(name)) for name in given)[::-1])
+    return dict(
+        sorted(
+            ((getattr(name, "language", None) or "").lower(), str(name))
+            for name in given
+        )[::-1]
+    )
 
 
 def _given(graph: "Graph", concept: "URIRef", kind: str) -> list[Any]:
@@ -155,14 +216,23 @@ def _named(names: dict[str, str], column: str, known: set[str]) -> dict[str, str
         language = wanted.removeprefix("name").lstrip("_").lower() or "en"
         tag = min(names, key=lambda tag: _distance(tag, language), default="")
         if any(_base(one) == _base(language) for one in known):
-            cells |= {wanted: names.get(tag, "")} | ({"language": tag or "none"} if wanted == column and names else {})
+            cells |= {wanted: names.get(tag, "")} | (
+                {"language": tag or "none"} if wanted == column and names else {}
+            )
     return cells
 
 
 def _distance(tag: str, wanted: str) -> tuple[Any, ...]:
     """Order languages: the wanted one, its base, its variants; the same of English; none; the others."""
     near = (language != tag for language in (wanted, _base(wanted)))
-    return *near, _base(tag) != _base(wanted), tag != "en", _base(tag) != "en", tag != "", tag
+    return (
+        *near,
+        _base(tag) != _base(wanted),
+        tag != "en",
+        _base(tag) != "en",
+        tag != "",
+        tag,
+    )
 
 
 def _base(tag: str) -> str:

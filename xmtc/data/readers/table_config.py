@@ -32,7 +32,11 @@ class SplitFilesConfig:
 
     def by_split(self) -> list[tuple[str, Path]]:
         """List (split, file), train first, in the given order."""
-        paths_by_split: dict[str, Paths] = {"train": self.train, "dev": self.dev, "test": self.test}
+        paths_by_split: dict[str, Paths] = {
+            "train": self.train,
+            "dev": self.dev,
+            "test": self.test,
+        }
         files: list[tuple[str, Path]] = []
         for split, paths in paths_by_split.items():
             names = (paths,) if isinstance(paths, str) else paths or ()
@@ -94,7 +98,9 @@ class TableConfig(ReaderSettings):
 
     def __post_init__(self) -> None:
         if self.columns.split is not None and (self.files.dev or self.files.test):
-            raise ValueError("columns.split and files.dev/files.test both say what the split is; keep one of them")
+            raise ValueError(
+                "columns.split and files.dev/files.test both say what the split is; keep one of them"
+            )
 
     def format(self) -> "TableFormat":
         """Return the format of the files."""
@@ -177,7 +183,9 @@ class ArrowConfig(TableConfig):
 
 TableSettings = type[JsonlConfig | CsvConfig | ParquetConfig | ArrowConfig]
 TABLES: dict[str, TableSettings] = {
-    ending: settings for settings in (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig) for ending in settings.endings
+    ending: settings
+    for settings in (JsonlConfig, CsvConfig, ParquetConfig, ArrowConfig)
+    for ending in settings.endings
 }
 """The source that reads a file, by the file's ending."""
 

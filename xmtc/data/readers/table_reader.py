@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from xmtc.data.parallel import MapUnordered
-from xmtc.data.readers.base import LONGEST_DOCUMENT, Document, LabelInfo, Reader, Rejected
+from xmtc.data.readers.base import (
+    LONGEST_DOCUMENT,
+    Document,
+    LabelInfo,
+    Reader,
+    Rejected,
+)
 from xmtc.data.readers.columns import ColumnsConfig, NumericColumns
 from xmtc.data.readers.endings import ending_of
 from xmtc.data.readers.exports import Export, recognised
@@ -47,7 +53,9 @@ class TableReader(Reader):
         labels = self._settings.labels
         label_columns = None
         if labels is not None:
-            label_columns = {key: value for key, value in asdict(labels).items() if key != "path"}
+            label_columns = {
+                key: value for key, value in asdict(labels).items() if key != "path"
+            }
         splits = [split for split, _ in self._settings.files.by_split()]
         settings = json.dumps([asdict(self._settings.columns), label_columns, splits])
         return f"{self._format.identity}:{settings}:{content_hash(self.files())}"
@@ -69,7 +77,11 @@ class TableReader(Reader):
     @override
     def provides(self) -> frozenset[str]:
         """A split column says more when it is read."""
-        return self._settings.files.provides() if self._settings.columns.split is None else frozenset({"train"})
+        return (
+            self._settings.files.provides()
+            if self._settings.columns.split is None
+            else frozenset({"train"})
+        )
 
     @override
     def fields(self) -> tuple[str, ...]:
@@ -83,7 +95,10 @@ class TableReader(Reader):
 
     @override
     def read(
-        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+        self,
+        map_unordered: MapUnordered,
+        progress: Progress,
+        longest: int = LONGEST_DOCUMENT,
     ) -> Iterator[Document | Rejected]:
         """The rows of one file after the other."""
         columns = self._settings.columns
@@ -100,9 +115,16 @@ class TableReader(Reader):
                 labels = row.cells.get(columns.label_columns()[0], "")
                 nulls += labels is None
                 empty_lists += labels == []
-                yield columns.document(row.cells, row.where, f"{path.name}:{row.number}", split, longest)
+                yield columns.document(
+                    row.cells, row.where, f"{path.name}:{row.number}", split, longest
+                )
             numeric.check(path)
-        if nulls and empty_lists and columns.null_labels == "none" and isinstance(columns.labels, str):
+        if (
+            nulls
+            and empty_lists
+            and columns.null_labels == "none"
+            and isinstance(columns.labels, str)
+        ):
             logger.warning(
                 "%s documents have null labels beside %s with []: both are read as no label; if null means that nobody "
                 "has looked, set data.source.columns.null_labels: unjudged",
@@ -152,7 +174,11 @@ class TableReader(Reader):
     @override
     def label_info(self) -> LabelInfo:
         """What the label file says, nothing without one."""
-        return self._settings.labels.read() if self._settings.labels is not None else LabelInfo()
+        return (
+            self._settings.labels.read()
+            if self._settings.labels is not None
+            else LabelInfo()
+        )
 
     def first_columns(self) -> frozenset[str]:
         """Return the columns of the first rows, because each JSON object has its own.
@@ -161,7 +187,8 @@ class TableReader(Reader):
             DataError: a file cannot be read.
         """
         rows = chain.from_iterable(
-            self._format_of(path).rows(path, None) for _, path in self._settings.files.by_split()
+            self._format_of(path).rows(path, None)
+            for _, path in self._settings.files.by_split()
         )
         names: set[str] = set()
         for row in islice(rows, _FIRST):
@@ -186,7 +213,9 @@ class TableReader(Reader):
         return total
 
 
-def _fill_labels(cells: dict[str, Any], own: Mapping[str, Any], columns: ColumnsConfig) -> None:
+def _fill_labels(
+    cells: dict[str, Any], own: Mapping[str, Any], columns: ColumnsConfig
+) -> None:
     """Write the list of labels of another format into the columns of the source."""
     missing = [name for name in columns.label_columns() if name not in own]
     if not missing:

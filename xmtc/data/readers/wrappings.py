@@ -30,7 +30,9 @@ def unwrapped(cell: Any) -> Any:
         if marks is not None:
             return [label for label, fits in marks.items() if fits]
         return unwrapped(_inside(cell))
-    if isinstance(cell, list | tuple) and any(isinstance(item, Mapping) for item in cell):
+    if isinstance(cell, list | tuple) and any(
+        isinstance(item, Mapping) for item in cell
+    ):
         return [_label_in(item) for item in cell]
     return cell
 
@@ -39,10 +41,16 @@ def marks_in(cell: Any) -> dict[str, bool] | None:
     """Return which labels of an object such as {"sport": 1.0, "art": 0.0} fit; None if it is something else."""
     if not isinstance(cell, Mapping) or not cell:
         return None
-    values = [value for value in cell.values() if value is not None]  # Arrow fills in the keys of other rows
-    if not values or not all(isinstance(value, bool | int | float) and value in (0, 1) for value in values):
+    values = [
+        value for value in cell.values() if value is not None
+    ]  # Arrow fills in the keys of other rows
+    if not values or not all(
+        isinstance(value, bool | int | float) and value in (0, 1) for value in values
+    ):
         return None
-    return {str(label): bool(value) for label, value in cell.items() if value is not None}
+    return {
+        str(label): bool(value) for label, value in cell.items() if value is not None
+    }
 
 
 def _without_signs(cell: str) -> str:
@@ -66,7 +74,9 @@ def _label_in(item: Any) -> Any:
         return item
     keys = ", ".join(map(repr, list(item)[:_SHOWN]))
     if not _SPANS.isdisjoint(item):
-        raise ValueError(f"marks places of the text (keys {keys}), not labels of documents; name another column")
+        raise ValueError(
+            f"marks places of the text (keys {keys}), not labels of documents; name another column"
+        )
     if len(item) == 1:
         value = next(iter(item.values()))
         return _label_in(value) if isinstance(value, Mapping) else value
@@ -83,6 +93,8 @@ def spans_in(cell: Any) -> bool:
     if not isinstance(cell, Sequence) or isinstance(cell, str) or not cell:
         return False
     return all(
-        isinstance(item, list | tuple) and len(item) == 3 and all(isinstance(place, int) for place in item[:2])
+        isinstance(item, list | tuple)
+        and len(item) == 3
+        and all(isinstance(place, int) for place in item[:2])
         for item in cell
     )

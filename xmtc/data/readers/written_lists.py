@@ -55,7 +55,9 @@ def list_in(cell: Any) -> Any:
         with suppress(ValueError, SyntaxError):
             return [_literal(item) for item in re.findall(_ITEM, text)]
     if any(pattern.fullmatch(text) for pattern in _FOREIGN):
-        raise ValueError('is not a list of labels in a form that is read; write it as JSON, such as ["a", "b"]')
+        raise ValueError(
+            'is not a list of labels in a form that is read; write it as JSON, such as ["a", "b"]'
+        )
     return cell
 
 

@@ -42,15 +42,37 @@ XcForm = Literal["json", "sparse", "texts"]
 _FILES: dict[XcForm, dict[str, tuple[tuple[str, ...], ...]]] = {
     "json": {"train": (("trn.json",),), "test": (("tst.json",),)},
     "sparse": {
-        "train": (("trn_X_Y.txt",), ("raw_data/train.raw.txt", "train.raw.txt", "trn_X.txt", "train_raw_texts.txt")),
-        "test": (("tst_X_Y.txt",), ("raw_data/test.raw.txt", "test.raw.txt", "tst_X.txt", "test_raw_texts.txt")),
+        "train": (
+            ("trn_X_Y.txt",),
+            (
+                "raw_data/train.raw.txt",
+                "train.raw.txt",
+                "trn_X.txt",
+                "train_raw_texts.txt",
+            ),
+        ),
+        "test": (
+            ("tst_X_Y.txt",),
+            (
+                "raw_data/test.raw.txt",
+                "test.raw.txt",
+                "tst_X.txt",
+                "test_raw_texts.txt",
+            ),
+        ),
     },
     "texts": {
         "train": (("train_labels.txt",), ("train_raw_texts.txt", "train_texts.txt")),
         "test": (("test_labels.txt",), ("test_raw_texts.txt", "test_texts.txt")),
     },
 }
-_NAMES = ("raw_data/label.raw.txt", "label.raw.txt", "Y.txt", "output-items.txt", "label_map.txt")
+_NAMES = (
+    "raw_data/label.raw.txt",
+    "label.raw.txt",
+    "Y.txt",
+    "output-items.txt",
+    "label_map.txt",
+)
 _JSON_LABELS = ("lbl.json",)
 _TARGETS = "target_ind"
 _JSON = ColumnsConfig(id="uid", text=("title", "content"), labels=_TARGETS)
@@ -91,11 +113,16 @@ class XcRepositoryReader(Reader):
     @override
     def provides(self) -> frozenset[str]:
         labels, *_ = _FILES[self._form()]["test"]
-        return frozenset({"train", "test"}) if self._find(labels) else frozenset({"train"})
+        return (
+            frozenset({"train", "test"}) if self._find(labels) else frozenset({"train"})
+        )
 
     @override
     def read(
-        self, map_unordered: MapUnordered, progress: Progress, longest: int = LONGEST_DOCUMENT
+        self,
+        map_unordered: MapUnordered,
+        progress: Progress,
+        longest: int = LONGEST_DOCUMENT,
     ) -> Iterator[Document | Rejected]:
         by_index = list(self.label_info().names) if self._form() == "json" else []
         for split in ("train", "test"):
@@ -122,7 +149,9 @@ class XcRepositoryReader(Reader):
         with open_text(matrix, newline="\n") as lines:
             _, *columns = next(lines, "").split()
         if columns != [str(len(names))]:
-            raise DataError(f"{path}: {len(names)} names, but {matrix.name}:1 announces {columns} labels; correct it")
+            raise DataError(
+                f"{path}: {len(names)} names, but {matrix.name}:1 announces {columns} labels; correct it"
+            )
         return LabelInfo({str(i): name for i, name in enumerate(names)}, closed=True)
 
     @override
@@ -130,23 +159,41 @@ class XcRepositoryReader(Reader):
         """Title and content, or one text."""
         return _JSON.fields() if self._form() == "json" else super().fields()
 
-    def _read_json(self, split: str, labels: list[str], longest: int) -> Iterator[Document | Rejected]:
+    def _read_json(
+        self, split: str, labels: list[str], longest: int
+    ) -> Iterator[Document | Rejected]:
         for row in JsonLines().rows(self._split_files(split)[0], None, longest):
-            yield row if isinstance(row, Rejected) else self._json_document(row, split, labels)
+            yield (
+                row
+                if isinstance(row, Rejected)
+                else self._json_document(row, split, labels)
+            )
 
-    def _json_document(self, row: Row, split: str, labels: list[str]) -> Document | Rejected:
+    def _json_document(
+        self, row: Row, split: str, labels: list[str]
+    ) -> Document | Rejected:
         targets = row.cells.get("target_ind")
         if not isinstance(targets, list):
             return Rejected(row.where, "no list 'target_ind'")
-        unknown = [i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)]
+        unknown = [
+            i for i in targets if not isinstance(i, int) or not 0 <= i < len(labels)
+        ]
         if unknown:
-            return Rejected(row.where, f"label {unknown[0]} is not in the label file, which has {len(labels)} labels")
-        cells = {name: row.cells.get(name) for name in _JSON.names()} | {_TARGETS: [labels[i] for i in targets]}
+            return Rejected(
+                row.where,
+                f"label {unknown[0]} is not in the label file, which has {len(labels)} labels",
+            )
+        cells = {name: row.cells.get(name) for name in _JSON.names()} | {
+            _TARGETS: [labels[i] for i in targets]
+        }
         return _JSON.document(cells, row.where, f"{split}:{row.number}", split)
 
     def _read_lines(self, split: str, longest: int) -> Iterator[Document | Rejected]:
         labels_path, texts_path = self._split_files(split)
-        with open_text(labels_path, newline="\n") as label_lines, open_text(texts_path, newline="\n") as text_lines:
+        with (
+            open_text(labels_path, newline="\n") as label_lines,
+            open_text(texts_path, newline="\n") as text_lines,
+        ):
             header = next(label_lines, "").split() if self._form() == "sparse" else None
             first = 1 if header is None else 2
             number = 0
@@ -167,7 +214,9 @@ class XcRepositoryReader(Reader):
                 try:
                     ids = _matrix_row(labels) if header is not None else labels.split()
                     cells = {"text": text.strip(), "labels": ids}
-                    yield ColumnsConfig().document(cells, where, f"{split}:{number}", split, longest)
+                    yield ColumnsConfig().document(
+                        cells, where, f"{split}:{number}", split, longest
+                    )
                 except ValueError as problem:
                     yield Rejected(where, str(problem))
         if header is not None and header[:1] != [str(number)]:
@@ -180,8 +229,12 @@ class XcRepositoryReader(Reader):
     def _form(self) -> XcForm:
         if self._settings.form is not None:
             return self._settings.form
-        first_files: dict[XcForm, tuple[str, ...]] = {form: files["train"][0] for form, files in _FILES.items()}
-        present_forms: list[XcForm] = [form for form, names in first_files.items() if self._find(names)]
+        first_files: dict[XcForm, tuple[str, ...]] = {
+            form: files["train"][0] for form, files in _FILES.items()
+        }
+        present_forms: list[XcForm] = [
+            form for form, names in first_files.items() if self._find(names)
+        ]
         if len(present_forms) == 1:
             return present_forms[0]
         if not self._root.is_dir():
@@ -199,7 +252,9 @@ class XcRepositoryReader(Reader):
         return [self._need(names) for names in _FILES[self._form()][split]]
 
     def _names_file(self) -> Path | None:
-        return self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
+        return (
+            self._need(_JSON_LABELS) if self._form() == "json" else self._find(_NAMES)
+        )
 
     def _find(self, names: tuple[str, ...]) -> Path | None:
         for name in names:
@@ -231,7 +286,9 @@ def _matrix_row(line: str) -> list[str]:
             if float(value or 1) != 0:
                 labels[str(int(label))] = None
         except ValueError:
-            raise ValueError(f"{quoted_cell(entry)} is not `label:value`, two numbers; see data.source.form") from None
+            raise ValueError(
+                f"{quoted_cell(entry)} is not `label:value`, two numbers; see data.source.form"
+            ) from None
     return list(labels)
 
 
@@ -245,6 +302,8 @@ def _names_of_uids(path: Path) -> dict[str, str]:
     for index, row in enumerate(sound(JsonLines().rows(path, None))):
         uid = label_of(row.cells.get("uid")) or str(index)
         if uid in names:
-            raise DataError(f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; change one")
+            raise DataError(
+                f"{path}: label {index} has the uid {uid!r}, which an earlier one has too; change one"
+            )
         names[uid] = label_of(row.cells.get("title")) or str(index)
     return names

@@ -26,12 +26,29 @@ from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_cell
 from xmtc.data.readers.cells import absent, label_of
 from xmtc.data.readers.columns import DocumentColumns
-from xmtc.desk.annotate.writer import WriterLock, is_cut_off, last_line_of, set_cut_line_aside
+from xmtc.desk.annotate.writer import (
+    WriterLock,
+    is_cut_off,
+    last_line_of,
+    set_cut_line_aside,
+)
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import parse_json, read_file, reading, writing
 
 KEYS = frozenset(
-    ("id", "labels", "document", "model", "by", "at", "suggested", "accepted", "rejected", "added", "seconds")
+    (
+        "id",
+        "labels",
+        "document",
+        "model",
+        "by",
+        "at",
+        "suggested",
+        "accepted",
+        "rejected",
+        "added",
+        "seconds",
+    )
 )
 """Keys of a line beside the columns of the document."""
 
@@ -70,7 +87,12 @@ class Annotations:
     """
 
     def __init__(
-        self, path: Path, labels: LabelTable, *, one_label: bool = False, columns: DocumentColumns | None = None
+        self,
+        path: Path,
+        labels: LabelTable,
+        *,
+        one_label: bool = False,
+        columns: DocumentColumns | None = None,
     ) -> None:
         self.path = path
         self.labels = labels
@@ -79,13 +101,17 @@ class Annotations:
         clashing_columns = KEYS & {*self.columns.text, *self.columns.categories}
         if clashing_columns:
             name = min(clashing_columns)
-            raise ConfigError(f"--annotations: {name!r} is a key of annotations: rename this column in training")
+            raise ConfigError(
+                f"--annotations: {name!r} is a key of annotations: rename this column in training"
+            )
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = WriterLock(path)
         self._saving = threading.Lock()
         set_cut_line_aside(path)
-        self._annotators = Counter((document_of(line), line.get("by")) for line in annotation_lines(path))
+        self._annotators = Counter(
+            (document_of(line), line.get("by")) for line in annotation_lines(path)
+        )
         with writing(path):
             self._open().close()
 
@@ -96,7 +122,10 @@ class Annotations:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -136,14 +165,28 @@ class Annotations:
         """
         for row, document in enumerate(documents):
             self._check(row, document, review)
-        document_ids = [document.id or f"annotation-{uuid4().hex[:12]}" for document in documents]
-        common = {"model": model, "by": by, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        document_ids = [
+            document.id or f"annotation-{uuid4().hex[:12]}" for document in documents
+        ]
+        common = {
+            "model": model,
+            "by": by,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         with self._saving:
-            line_ids = [self._line_id(doc_id, by, document_ids) for doc_id in document_ids]
+            line_ids = [
+                self._line_id(doc_id, by, document_ids) for doc_id in document_ids
+            ]
             lines = []
-            for line_id, doc_id, document in zip(line_ids, document_ids, documents, strict=True):
+            for line_id, doc_id, document in zip(
+                line_ids, document_ids, documents, strict=True
+            ):
                 labels = list(dict.fromkeys(map(label_of, document.labels)))
-                line = {"id": line_id, **self.columns.cells(document.text), "labels": labels}
+                line = {
+                    "id": line_id,
+                    **self.columns.cells(document.text),
+                    "labels": labels,
+                }
                 if line_id != doc_id:
                     line["document"] = doc_id
                 line |= common | self._outcome(labels, review)
@@ -152,17 +195,29 @@ class Annotations:
             self._annotators.update((doc_id, by) for doc_id in document_ids)
         return line_ids
 
-    def _check(self, row: int, document: AnnotatedDocument, review: Mapping[str, Any] | None) -> None:
+    def _check(
+        self, row: int, document: AnnotatedDocument, review: Mapping[str, Any] | None
+    ) -> None:
         """Refuse a document that training could not read, or a label that the model does not have."""
         for what, value in (("text", document.text), ("id", document.id)):
             if value and absent(value):
-                raise DataError(f"document {row}: training reads the {what} {value.strip()!r} as none; change it")
+                raise DataError(
+                    f"document {row}: training reads the {what} {value.strip()!r} as none; change it"
+                )
         if absent(document.text):
-            raise DataError(f"document {row}: the text is empty; leave the document out")
+            raise DataError(
+                f"document {row}: the text is empty; leave the document out"
+            )
         number = len(set(map(label_of, document.labels)))
         if self.one_label and number != 1:
-            raise DataError(f"document {row}: {number} labels; this model's documents have exactly one")
-        suggested = [] if review is None else [suggestion["label"] for suggestion in review["suggested"]]
+            raise DataError(
+                f"document {row}: {number} labels; this model's documents have exactly one"
+            )
+        suggested = (
+            []
+            if review is None
+            else [suggestion["label"] for suggestion in review["suggested"]]
+        )
         rejected = [] if review is None else review["rejected"]
         for label in (*document.labels, *suggested, *rejected):
             if label not in self.labels:
@@ -171,26 +226,47 @@ class Annotations:
 
     def _line_id(self, doc_id: str, by: str | None, document_ids: Sequence[str]) -> str:
         """Return the identifier of the line: that of the document, with a number for its second person and more."""
-        people = [person for annotated_id, person in self._annotators if annotated_id == doc_id]
-        is_unclear = bool(people) and (by is None or None in people)  # it may be the same person
+        people = [
+            person
+            for annotated_id, person in self._annotators
+            if annotated_id == doc_id
+        ]
+        is_unclear = bool(people) and (
+            by is None or None in people
+        )  # it may be the same person
         if by in people or is_unclear or document_ids.count(doc_id) > 1:
-            raise DataError(f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id")
+            raise DataError(
+                f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id"
+            )
         return f"{doc_id}~{len(people) + 1}" if people else doc_id
 
-    def _outcome(self, labels: Sequence[str | None], review: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _outcome(
+        self, labels: Sequence[str | None], review: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """Say what became of the suggestions."""
         if review is None:
             return {}
-        suggested = [suggestion | self._about(suggestion["label"]) for suggestion in review["suggested"]]
+        suggested = [
+            suggestion | self._about(suggestion["label"])
+            for suggestion in review["suggested"]
+        ]
         rejected = {label_of(label) for label in review["rejected"]}
         judged = {
-            suggestion["label"]: suggestion["predicted"] or suggestion["label"] in rejected for suggestion in suggested
+            suggestion["label"]: suggestion["predicted"]
+            or suggestion["label"] in rejected
+            for suggestion in suggested
         }
         return {
             "suggested": suggested,
             "accepted": [label for label in judged if label in labels],
-            "rejected": [label for label, is_judged in judged.items() if is_judged and label not in labels],
-            "added": [self._about(str(label)) for label in labels if label not in judged],
+            "rejected": [
+                label
+                for label, is_judged in judged.items()
+                if is_judged and label not in labels
+            ],
+            "added": [
+                self._about(str(label)) for label in labels if label not in judged
+            ],
             "seconds": review["seconds"],
         }
 
@@ -205,10 +281,14 @@ class Annotations:
     def _open(self) -> io.FileIO:
         """Open the file to append. It may have become a pipe or device, which is refused and not waited for."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-        file = io.FileIO(self.path, "ab", opener=lambda path, _: os.open(path, flags, 0o666))
+        file = io.FileIO(
+            self.path, "ab", opener=lambda path, _: os.open(path, flags, 0o666)
+        )
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise OSError(errno.EINVAL, "a pipe or device, not a regular file", str(self.path))
+            raise OSError(
+                errno.EINVAL, "a pipe or device, not a regular file", str(self.path)
+            )
         return file
 
     def _append(self, data: bytes) -> None:
@@ -242,15 +322,21 @@ def annotation_lines(path: Path) -> Iterator[dict[str, Any]]:
     with reading(path, DataError, "give another file"):
         content = read_file(path)
         if is_cut_off(content.rpartition(b"\n")[2]):
-            raise ValueError("the last line is cut off; xmtc serve --annotations sets it aside")
+            raise ValueError(
+                "the last line is cut off; xmtc serve --annotations sets it aside"
+            )
         lines = content.decode("utf-8-sig").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        with reading(f"{path}: line {number}", fix="give another file", what="not an annotation"):
+        with reading(
+            f"{path}: line {number}", fix="give another file", what="not an annotation"
+        ):
             row = parse_json(line)
         if not _is_annotation(row):
-            raise DataError(f"{path}: line {number}: not an annotation; give another file")
+            raise DataError(
+                f"{path}: line {number}: not an annotation; give another file"
+            )
         yield row
 
 

@@ -43,14 +43,20 @@ class ReviewedDocument:
         """The labels that the model predicted, as the first person saw them."""
         for line in self.lines:
             if line.get("suggested"):
-                return [suggestion for suggestion in line["suggested"] if suggestion["predicted"]]
+                return [
+                    suggestion
+                    for suggestion in line["suggested"]
+                    if suggestion["predicted"]
+                ]
         return []
 
     @property
     def model(self) -> str:
         """Name and version of the model that made the suggestions."""
         about = next((line["model"] for line in self.lines if line.get("model")), {})
-        return " ".join(part for part in (about.get("name"), about.get("version")) if part)
+        return " ".join(
+            part for part in (about.get("name"), about.get("version")) if part
+        )
 
 
 def read_reviewed(paths: Iterable[Path]) -> list[ReviewedDocument]:
@@ -62,13 +68,21 @@ def read_reviewed(paths: Iterable[Path]) -> list[ReviewedDocument]:
     documents: dict[str, ReviewedDocument] = {}
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
+            raise DataError(
+                f"{path}: no such file; give what xmtc serve --annotations writes"
+            )
         for line in annotation_lines(path):
-            cells = {column: value for column, value in line.items() if column not in KEYS}
+            cells = {
+                column: value for column, value in line.items() if column not in KEYS
+            }
             document_id = document_of(line)
-            documents.setdefault(document_id, ReviewedDocument(document_id, cells)).lines.append(line)
+            documents.setdefault(
+                document_id, ReviewedDocument(document_id, cells)
+            ).lines.append(line)
     if not documents:
-        raise DataError("no annotations in these files; give what xmtc serve --annotations writes")
+        raise DataError(
+            "no annotations in these files; give what xmtc serve --annotations writes"
+        )
     return list(documents.values())
 
 
@@ -97,7 +111,11 @@ def export_annotations(paths: Sequence[Path], format_name: Format, output: Path)
 
 def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
     """Describe a document as a task of Label Studio, with its annotations and predictions."""
-    data = {column: value for column, value in document.cells.items() if isinstance(value, str)}
+    data = {
+        column: value
+        for column, value in document.cells.items()
+        if isinstance(value, str)
+    }
     if _JOINED not in data:
         data[_JOINED] = "\n".join(data.values())
     task: dict[str, Any] = {
@@ -115,12 +133,23 @@ def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
     if document.suggestions:
         labels = [suggestion["label"] for suggestion in document.suggestions]
         score = min(suggestion["score"] for suggestion in document.suggestions)
-        task["predictions"] = [{"model_version": document.model, "score": score, "result": [_choices(labels)]}]
+        task["predictions"] = [
+            {
+                "model_version": document.model,
+                "score": score,
+                "result": [_choices(labels)],
+            }
+        ]
     return task
 
 
 def _choices(labels: Sequence[str]) -> dict[str, Any]:
-    return {"from_name": _QUESTION, "to_name": _JOINED, "type": "choices", "value": {"choices": list(labels)}}
+    return {
+        "from_name": _QUESTION,
+        "to_name": _JOINED,
+        "type": "choices",
+        "value": {"choices": list(labels)},
+    }
 
 
 def labelling_interface(documents: Sequence[ReviewedDocument]) -> str:
@@ -129,9 +158,14 @@ def labelling_interface(documents: Sequence[ReviewedDocument]) -> str:
         label
         for document in documents
         for line in document.lines
-        for label in (*line["labels"], *(suggestion["label"] for suggestion in line.get("suggested") or ()))
+        for label in (
+            *line["labels"],
+            *(suggestion["label"] for suggestion in line.get("suggested") or ()),
+        )
     )
-    choices = "\n".join(f"    <Choice value={quoteattr(label)}/>" for label in sorted(labels))
+    choices = "\n".join(
+        f"    <Choice value={quoteattr(label)}/>" for label in sorted(labels)
+    )
     return (
         "<View>\n"
         f'  <Text name="{_JOINED}" value="${_JOINED}"/>\n'
@@ -147,8 +181,16 @@ def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
 
     Argilla knows people by UUIDs; a name always gets the same one.
     """
-    texts = {column: value for column, value in document.cells.items() if isinstance(value, str)}
-    metadata = {column: value for column, value in document.cells.items() if not isinstance(value, str)}
+    texts = {
+        column: value
+        for column, value in document.cells.items()
+        if isinstance(value, str)
+    }
+    metadata = {
+        column: value
+        for column, value in document.cells.items()
+        if not isinstance(value, str)
+    }
     record: dict[str, Any] = {
         "id": document.id,
         "fields": texts,
@@ -156,7 +198,10 @@ def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
         "vectors": {},
         "responses": {
             _QUESTION: [
-                {"value": line["labels"], "user_id": str(uuid5(NAMESPACE_URL, line.get("by") or _NOBODY))}
+                {
+                    "value": line["labels"],
+                    "user_id": str(uuid5(NAMESPACE_URL, line.get("by") or _NOBODY)),
+                }
                 for line in document.lines
             ]
         },

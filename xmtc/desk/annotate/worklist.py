@@ -14,7 +14,13 @@ from xmtc.data.readers.columns import DocumentColumns
 from xmtc.desk.config import Order
 from xmtc.errors import DataError
 from xmtc.predict.predictions import Prediction
-from xmtc.score.inputs import InputFile, TextColumns, input_files, read_rows, text_columns
+from xmtc.score.inputs import (
+    InputFile,
+    TextColumns,
+    input_files,
+    read_rows,
+    text_columns,
+)
 
 MAX_DOCUMENTS = 10_000
 _LEASE_S = 600.0
@@ -33,12 +39,21 @@ class Worklist:
     """
 
     def __init__(
-        self, documents: dict[str, str], annotated: Collection[str], clock: Callable[[], float] = time.monotonic
+        self,
+        documents: dict[str, str],
+        annotated: Collection[str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._texts = {doc_id: text for doc_id, text in documents.items() if doc_id not in annotated}
+        self._texts = {
+            doc_id: text
+            for doc_id, text in documents.items()
+            if doc_id not in annotated
+        }
         self._clock = clock
         self._ranks: dict[str, tuple[float, int]] = {}
-        self._order = itertools.count()  # of equal ranks, the earlier document comes first
+        self._order = (
+            itertools.count()
+        )  # of equal ranks, the earlier document comes first
         self._leases: dict[str, float] = {}
         self.waiting = len(self._texts)
 
@@ -80,7 +95,9 @@ class Worklist:
         self._leases.pop(doc_id, None)
 
 
-def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dict[str, str]:
+def read_documents(
+    path: Path, trained_on: DocumentColumns | None = None
+) -> dict[str, str]:
     """Read identifiers and texts from a file or folder with the columns of training, or `text` and, optionally, `id`.
 
     Raises:
@@ -88,14 +105,20 @@ def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dic
     """
     documents: dict[str, str] = {}
     files = input_files([str(path)])
-    for row in itertools.chain.from_iterable(read_rows(file, _columns(file, trained_on)) for file in files):
+    for row in itertools.chain.from_iterable(
+        read_rows(file, _columns(file, trained_on)) for file in files
+    ):
         if isinstance(row, Rejected):
             raise DataError(f"--queue {row.where}: {row.reason}")
         if row.doc_id in documents:
-            raise DataError(f"--queue {path}: two documents have the id {row.doc_id!r}; ids must be unique")
+            raise DataError(
+                f"--queue {path}: two documents have the id {row.doc_id!r}; ids must be unique"
+            )
         documents[row.doc_id] = row.text
         if len(documents) > MAX_DOCUMENTS:
-            raise DataError(f"--queue {path}: more than {MAX_DOCUMENTS:,} documents; give a sample of them")
+            raise DataError(
+                f"--queue {path}: more than {MAX_DOCUMENTS:,} documents; give a sample of them"
+            )
     if not documents:
         raise DataError(f"--queue {path}: no documents")
     return documents
@@ -104,7 +127,11 @@ def read_documents(path: Path, trained_on: DocumentColumns | None = None) -> dic
 def _columns(file: InputFile, trained_on: DocumentColumns | None) -> TextColumns:
     """Choose the columns: the first that the first row has; at last `text` alone."""
     ids = ((trained_on and trained_on.id) or "id", "id", None)
-    tried = [text_columns(text, doc_id, trained_on) for text in (None, ["text"]) for doc_id in ids]
+    tried = [
+        text_columns(text, doc_id, trained_on)
+        for text in (None, ["text"])
+        for doc_id in ids
+    ]
     for columns in tried[:-1]:
         with suppress(DataError):  # a table without that column
             if not isinstance(next(iter(read_rows(file, columns)), None), Rejected):
@@ -127,4 +154,9 @@ def expected_correct(best: Sequence[Prediction]) -> float:
 def rarest(best: Sequence[Prediction], labels: LabelTable) -> float:
     """Return the training documents of the rarest predicted label, or of the best label if none is predicted."""
     chosen = [one for one in best if one.predicted] or best[:1]
-    return float(min((labels.train_counts[labels.index(one.label)] for one in chosen), default=np.inf))
+    return float(
+        min(
+            (labels.train_counts[labels.index(one.label)] for one in chosen),
+            default=np.inf,
+        )
+    )

@@ -40,7 +40,9 @@ class AnnifText(BaseModel):
     def document(self, service: Service) -> dict[str, str]:
         """Return the fields of the document; those without a text are empty."""
         fields = service.model.info.fields
-        return dict.fromkeys(fields, "") | (self.metadata or {}) | {fields[-1]: self.text}
+        return (
+            dict.fromkeys(fields, "") | (self.metadata or {}) | {fields[-1]: self.text}
+        )
 
 
 class AnnifDocument(AnnifText):
@@ -77,7 +79,9 @@ class LanguageQuestion(BaseModel):
     """A text, and the languages that it may be in."""
 
     text: str
-    languages: Annotated[list[Annotated[str, Field(max_length=20)]], Field(min_length=1, max_length=100)]
+    languages: Annotated[
+        list[Annotated[str, Field(max_length=20)]], Field(min_length=1, max_length=100)
+    ]
 
 
 Project = Annotated[Service, Depends(project)]
@@ -93,7 +97,11 @@ def show_info() -> dict[str, str]:
 @annif_router.get("/vocabs")
 def list_vocabs(request: Request) -> dict[str, Any]:
     """List the vocabularies: the labels of each model."""
-    return {"vocabs": [_vocabulary(service) for service in models_of(request).services.values()]}
+    return {
+        "vocabs": [
+            _vocabulary(service) for service in models_of(request).services.values()
+        ]
+    }
 
 
 @annif_router.post("/detect-language")
@@ -105,16 +113,27 @@ def detect_language(body: LanguageQuestion, request: Request) -> dict[str, Any]:
     if unknown:
         message = f"languages: {unknown[0]!r} is not recognised; there are {', '.join(sorted(probabilities))}"
         raise RequestError(HTTPStatus.BAD_REQUEST, message)
-    asked: dict[str | None, float] = {language: probabilities[language] for language in body.languages}
+    asked: dict[str | None, float] = {
+        language: probabilities[language] for language in body.languages
+    }
     asked[None] = max(0.0, 1 - sum(asked.values()))
     ranked = sorted(asked.items(), key=lambda item: -item[1])
-    return {"results": [{"language": language, "score": round(score, 6)} for language, score in ranked]}
+    return {
+        "results": [
+            {"language": language, "score": round(score, 6)}
+            for language, score in ranked
+        ]
+    }
 
 
 @annif_router.get("/projects")
 def list_projects(request: Request) -> dict[str, Any]:
     """List the projects: the models."""
-    return {"projects": [_project(service) for service in models_of(request).services.values()]}
+    return {
+        "projects": [
+            _project(service) for service in models_of(request).services.values()
+        ]
+    }
 
 
 @annif_router.get("/projects/{project_id}")
@@ -152,7 +171,9 @@ async def suggest_batch(
     language: Annotated[str | None, Query()] = None,
 ) -> list[dict[str, Any]]:
     """Suggest labels for up to 32 texts."""
-    suggestions = await _suggestions(service, body.documents, limit, threshold, language)
+    suggestions = await _suggestions(
+        service, body.documents, limit, threshold, language
+    )
     return [
         {"document_id": document.document_id, "results": results}
         for document, results in zip(body.documents, suggestions, strict=True)
@@ -160,10 +181,16 @@ async def suggest_batch(
 
 
 @annif_router.post("/projects/{project_id}/learn", status_code=HTTPStatus.NO_CONTENT)
-async def learn(request: Request, service: Project, body: list[IndexedDocument]) -> Response:
+async def learn(
+    request: Request, service: Project, body: list[IndexedDocument]
+) -> Response:
     """Append documents to the annotations. The model changes only when you train it with them."""
     documents = [
-        SentDocument(None, document.document(service), [subject.uri for subject in document.subjects])
+        SentDocument(
+            None,
+            document.document(service),
+            [subject.uri for subject in document.subjects],
+        )
         for document in body
     ]
     await service.save(documents, request)
@@ -171,21 +198,36 @@ async def learn(request: Request, service: Project, body: list[IndexedDocument])
 
 
 async def _suggestions(
-    service: Service, documents: Sequence[AnnifText], limit: int, threshold: float, language: str | None
+    service: Service,
+    documents: Sequence[AnnifText],
+    limit: int,
+    threshold: float,
+    language: str | None,
 ) -> list[list[dict[str, Any]]]:
     if not documents:
         return []
     service.model.labels.names_in(language)
     options = PredictOptions(max(1, min(limit, MAX_TOP_K)), threshold)
-    texts = service.model.scorer.texts([document.document(service) for document in documents])
-    predictions = service.model.translated(await service.predict(texts, options), language)
-    return [[_suggestion(service, prediction) for prediction in labels[:limit]] for labels in predictions]
+    texts = service.model.scorer.texts(
+        [document.document(service) for document in documents]
+    )
+    predictions = service.model.translated(
+        await service.predict(texts, options), language
+    )
+    return [
+        [_suggestion(service, prediction) for prediction in labels[:limit]]
+        for labels in predictions
+    ]
 
 
 def _suggestion(service: Service, prediction: Prediction) -> dict[str, Any]:
     """Describe a suggested label as Annif does. A label that is no IRI is its own notation, unless it has one."""
     table = service.model.labels
-    notation = "" if table.notations is None else table.notations[table.index(prediction.label)]
+    notation = (
+        ""
+        if table.notations is None
+        else table.notations[table.index(prediction.label)]
+    )
     if not notation and "://" not in prediction.label:
         notation = prediction.label
     return {
@@ -216,10 +258,17 @@ def _language_of(service: Service) -> str:
     if not languages:
         return _UNDETERMINED
     language = max(languages, key=lambda code: languages[code])
-    is_clear = language != UNKNOWN_LANGUAGE and languages[language] > _MOST_TEXTS * sum(languages.values())
+    is_clear = language != UNKNOWN_LANGUAGE and languages[language] > _MOST_TEXTS * sum(
+        languages.values()
+    )
     return language if is_clear else _UNDETERMINED
 
 
 def _vocabulary(service: Service) -> dict[str, Any]:
     labels = service.model.labels
-    return {"vocab_id": service.name, "languages": list(labels.translations), "size": len(labels), "loaded": True}
+    return {
+        "vocab_id": service.name,
+        "languages": list(labels.translations),
+        "size": len(labels),
+        "loaded": True,
+    }

@@ -27,7 +27,10 @@ _FILTER_ENTRIES = 10_000
 _LISTED_VALUES = 1_000
 _ASSETS = Path(__file__).parent / "assets"
 
-router, page_router = APIRouter(route_class=KnownQueryRoute), APIRouter(include_in_schema=False)
+router, page_router = (
+    APIRouter(route_class=KnownQueryRoute),
+    APIRouter(include_in_schema=False),
+)
 Chosen = Annotated[Service, Depends(chosen)]
 
 
@@ -35,10 +38,16 @@ def make_app(models: Models) -> FastAPI:
     """Make the application that serves models. Host and port in their settings matter only to what runs it."""
     config, title = models.config, f"xmtc: {', '.join(models.services)}"
     app = FastAPI(
-        title=title, version=version("xmtc"), docs_url=None, redoc_url=None, lifespan=lambda _: models.answering()
+        title=title,
+        version=version("xmtc"),
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda _: models.answering(),
     )
     app.state.models = models
-    app.add_middleware(Guard, limits=config.limits, token=config.token, metrics=models.first.metrics)
+    app.add_middleware(
+        Guard, limits=config.limits, token=config.token, metrics=models.first.metrics
+    )
     add_handlers(app)
     for one in (router, annif.annif_router, page_router):
         app.include_router(one, responses=RESPONSES)
@@ -48,29 +57,49 @@ def make_app(models: Models) -> FastAPI:
 
 @router.post("/predict")
 @router.post("/models/{model}/predict")
-async def predict(request: Request, body: bodies.PredictBody, model: str | None = None) -> bodies.PredictAnswer:
+async def predict(
+    request: Request, body: bodies.PredictBody, model: str | None = None
+) -> bodies.PredictAnswer:
     """Label texts."""
-    service = await chosen(request, model)  # as a dependency, it would take longer than all that it does
+    service = await chosen(
+        request, model
+    )  # as a dependency, it would take longer than all that it does
     asked = service.model
     top_k = body.top_k or asked.scorer.default_top_k(body.threshold)
     if top_k > MAX_TOP_K:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"top_k: {top_k}: ask for at most {MAX_TOP_K}")
-    include, exclude = None if body.include is None else tuple(body.include), tuple(body.exclude)
+        raise RequestError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"top_k: {top_k}: ask for at most {MAX_TOP_K}",
+        )
+    include, exclude = (
+        None if body.include is None else tuple(body.include),
+        tuple(body.exclude),
+    )
     for name, entries in (("include", include or ()), ("exclude", exclude)):
         if len(entries) > _FILTER_ENTRIES:
             message = f"{name}: more than {_FILTER_ENTRIES:,} entries: name branches, or fewer labels"
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
     asked.labels.names_in(body.language)
     options = PredictOptions(top_k, body.threshold, body.evidence, include, exclude)
-    found = asked.translated(await service.predict(asked.scorer.texts(body.texts), options), body.language)
-    rule = body.threshold if isinstance(body.threshold, str) and body.threshold != "tuned" else asked.decision.rule
+    found = asked.translated(
+        await service.predict(asked.scorer.texts(body.texts), options), body.language
+    )
+    rule = (
+        body.threshold
+        if isinstance(body.threshold, str) and body.threshold != "tuned"
+        else asked.decision.rule
+    )
     about = service.about | {"rule": rule, "release": service.released(found)}
     expected = [one.expected for one in found]
     broader = _broader(asked.labels, found, body.language) if body.hierarchy else {}
-    return bodies.PredictAnswer.model_validate(about | {"predictions": found, "expected": expected, "broader": broader})
+    return bodies.PredictAnswer.model_validate(
+        about | {"predictions": found, "expected": expected, "broader": broader}
+    )
 
 
-def _broader(table: LabelTable, predictions: Sequence[Predictions], language: str | None) -> dict[str, list[str]]:
+def _broader(
+    table: LabelTable, predictions: Sequence[Predictions], language: str | None
+) -> dict[str, list[str]]:
     """Name the broader labels of all predicted labels that have some."""
     names = table.names_in(language)
     labels = {prediction.label for labels in predictions for prediction in labels}
@@ -84,7 +113,11 @@ def _category_values(model: Model) -> dict[str, list[str]]:
     terms = [] if ensemble is None else ensemble.vocabulary.terms
     values = {}
     for name in model.info.categories:
-        own = [term.removeprefix(f"{name}=") for term in terms if term.startswith(f"{name}=")]
+        own = [
+            term.removeprefix(f"{name}=")
+            for term in terms
+            if term.startswith(f"{name}=")
+        ]
         values[name] = sorted(own) if len(own) <= _LISTED_VALUES else []
     return values
 
@@ -93,9 +126,14 @@ def _category_values(model: Model) -> dict[str, list[str]]:
 @router.get("/models/{model}/labels")
 def labels(
     service: Chosen,
-    query: Annotated[str, Query(max_length=200, description="Part of an id or a name.")] = "",
+    query: Annotated[
+        str, Query(max_length=200, description="Part of an id or a name.")
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-    language: Annotated[str | None, Query(max_length=20, description="Language of the names, such as de.")] = None,
+    language: Annotated[
+        str | None,
+        Query(max_length=20, description="Language of the names, such as de."),
+    ] = None,
 ) -> bodies.LabelsAnswer:
     """Search labels; without a query, the most frequent ones."""
     table = service.search.labels
@@ -139,18 +177,26 @@ def describe(request: Request) -> bodies.ModelsAnswer:
 
 
 @router.post("/models/{model}")
-async def switch(request: Request, model: str, body: bodies.SwitchBody) -> bodies.ServedModel:
+async def switch(
+    request: Request, model: str, body: bodies.SwitchBody
+) -> bodies.ServedModel:
     """Let a version answer, if it passes the checks."""
     models = models_of(request)
     await models.switch(model, body.version)
-    return bodies.ServedModel.model_validate(next(one for one in models.describe() if one["model"] == model))
+    return bodies.ServedModel.model_validate(
+        next(one for one in models.describe() if one["model"] == model)
+    )
 
 
 @router.post("/annotations")
-async def annotate(request: Request, body: bodies.AnnotationBody, service: Chosen) -> bodies.AnnotationAnswer:
+async def annotate(
+    request: Request, body: bodies.AnnotationBody, service: Chosen
+) -> bodies.AnnotationAnswer:
     """Save a document with its correct labels."""
     review = None if body.review is None else body.review.model_dump()
-    (doc_id,), saved = await service.save([SentDocument(body.id, body.text, body.labels)], request, review)
+    (doc_id,), saved = await service.save(
+        [SentDocument(body.id, body.text, body.labels)], request, review
+    )
     return bodies.AnnotationAnswer(id=doc_id, saved=saved)
 
 
@@ -161,11 +207,16 @@ async def next_document(
     """Get a document to annotate; `skip` moves one to the end of the list."""
     worklist = service.worklist
     if worklist is None:
-        raise RequestError(HTTPStatus.NOT_FOUND, "there is no queue: start the server with --queue FILE")
+        raise RequestError(
+            HTTPStatus.NOT_FOUND,
+            "there is no queue: start the server with --queue FILE",
+        )
     doc_id, text = worklist.next(skip) or (None, None)
     if text is not None and len(cells := service.model.info.named.cells(text)) > 1:
         text = cells
-    return bodies.NextAnswer(id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting)
+    return bodies.NextAnswer(
+        id=doc_id, text=text, left=len(worklist), waiting=worklist.waiting
+    )
 
 
 @router.get("/health")
@@ -178,14 +229,19 @@ async def health() -> dict[str, str]:
 async def ready(request: Request) -> dict[str, str]:
     """Whether the server accepts requests."""
     if not models_of(request).first.batcher.ready:
-        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the queue is full, or the server is stopping")
+        raise RequestError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the queue is full, or the server is stopping",
+        )
     return {"status": "ready"}
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Return the metrics for Prometheus."""
-    return Response(models_of(request).first.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+    return Response(
+        models_of(request).first.metrics.page(), media_type=CONTENT_TYPE_LATEST
+    )
 
 
 @page_router.get("/")

@@ -101,7 +101,9 @@ class Batcher:
         self._arrived = asyncio.Event()
         self._workers = config.workers or workers
         self._threads = ThreadPoolExecutor(self._workers, "xmtc-model")
-        self._alone = ThreadPoolExecutor(1, "xmtc-model-alone")  # the only one that starts threads of OpenMP
+        self._alone = ThreadPoolExecutor(
+            1, "xmtc-model-alone"
+        )  # the only one that starts threads of OpenMP
         self._idle = asyncio.Semaphore(self._workers)
         self._passes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
@@ -125,9 +127,15 @@ class Batcher:
     @property
     def ready(self) -> bool:
         """Whether the batcher runs and would accept another request."""
-        return self._loop is not None and not self._loop.done() and self._texts < _QUEUE_TEXTS
+        return (
+            self._loop is not None
+            and not self._loop.done()
+            and self._texts < _QUEUE_TEXTS
+        )
 
-    async def predict(self, model: Model, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
+    async def predict(
+        self, model: Model, texts: Sequence[str], options: PredictOptions
+    ) -> list[Predictions]:
         """Find the labels of texts.
 
         Raises:
@@ -136,10 +144,14 @@ class Batcher:
         """
         if self._texts + len(texts) > _QUEUE_TEXTS and self._texts:
             self.metrics.refused.inc()
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{self._texts} texts are waiting: try again later")
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{self._texts} texts are waiting: try again later",
+            )
         loop = asyncio.get_running_loop()
         pieces = [
-            Piece(model, some, options, _tokens(model, some), loop.create_future()) for some in _pieces(texts, options)
+            Piece(model, some, options, _tokens(model, some), loop.create_future())
+            for some in _pieces(texts, options)
         ]
         self._untaken.update(pieces)
         found: list[Predictions] = []
@@ -157,7 +169,9 @@ class Batcher:
             raise NoTokensError(len(found) + error.row) from None
         finally:
             self._untaken.difference_update(pieces)
-            self._queue = deque(piece for piece in self._queue if piece in self._untaken)
+            self._queue = deque(
+                piece for piece in self._queue if piece in self._untaken
+            )
         return found
 
     @property
@@ -170,7 +184,9 @@ class Batcher:
             await self._gather()
             batch, alone = self._take(), not (self._passes or self._queue)
             self._shared = len(batch) > 1
-            threads = min(self._workers, 4) if alone else 1  # a layer of one text is too little work for more
+            threads = (
+                min(self._workers, 4) if alone else 1
+            )  # a layer of one text is too little work for more
             one_pass = asyncio.create_task(self._compute(batch, threads))
             self._passes.add(one_pass)
             one_pass.add_done_callback(self._passes.discard)
@@ -179,7 +195,9 @@ class Batcher:
         """Run one pass of a worker."""
         started_s = time.perf_counter()
         executor = self._threads if threads == 1 else self._alone
-        call = asyncio.get_running_loop().run_in_executor(executor, self._answer, batch, threads)
+        call = asyncio.get_running_loop().run_in_executor(
+            executor, self._answer, batch, threads
+        )
         await asyncio.wait([call])
         self._idle.release()
         self.metrics.batch_seconds.observe(time.perf_counter() - started_s)
@@ -211,7 +229,9 @@ class Batcher:
         """
         batch: list[Piece] = []
         idle = self._workers - len(self._passes)
-        budget = min(_BATCH_TOKENS, -(-sum(one.tokens for one in self._queue) // max(1, idle)))
+        budget = min(
+            _BATCH_TOKENS, -(-sum(one.tokens for one in self._queue) // max(1, idle))
+        )
         tokens = 0
         while self._queue and (not batch or tokens + self._queue[0].tokens <= budget):
             one = self._queue.popleft()
@@ -226,7 +246,11 @@ class Batcher:
         groups: dict[object, list[Piece]] = {}
         for one in batch:
             groups.setdefault((id(one.model), one.options.pass_key), []).append(one)
-        return {one: answer for group in groups.values() for one, answer in self._answer_group(group).items()}
+        return {
+            one: answer
+            for group in groups.values()
+            for one, answer in self._answer_group(group).items()
+        }
 
     def _answer_group(self, group: Sequence[Piece]) -> Answers:
         """Answer requests that share a pass. If the model refuses a text, only that text's request fails."""
@@ -235,7 +259,11 @@ class Batcher:
         except XmtcError as error:
             if len(group) == 1:
                 return {group[0]: error}
-        return {one: answer for some in group for one, answer in self._answer_group([some]).items()}
+        return {
+            one: answer
+            for some in group
+            for one, answer in self._answer_group([some]).items()
+        }
 
     def _score(self, group: Sequence[Piece]) -> list[list[Predictions]]:
         scorer = group[0].model.scorer
@@ -251,26 +279,35 @@ class Batcher:
         documents = scorer.tokenise([text for piece in group for text in piece.texts])
         answer = scorer.score(documents, request)
         if options.include is None and not options.exclude:
-            self.metrics.measure(group[0].model, documents, answer.label_ids_NK, answer.scores_NK)
+            self.metrics.measure(
+                group[0].model, documents, answer.label_ids_NK, answer.scores_NK
+            )
         answers = []
         start = 0
         for piece in group:
             stop = start + len(piece.texts)
-            wanted = Request(top_k=piece.options.top_k, threshold=piece.options.threshold)
+            wanted = Request(
+                top_k=piece.options.top_k, threshold=piece.options.threshold
+            )
             answers.append(scorer.predictions(answer.rows(start, stop), wanted))
             start = stop
         return answers
 
 
 def _tokens(model: Model, texts: Sequence[str]) -> int:
-    return sum(min(model.info.max_length, len(text) // _CHARACTERS_PER_TOKEN + 1) for text in texts)
+    return sum(
+        min(model.info.max_length, len(text) // _CHARACTERS_PER_TOKEN + 1)
+        for text in texts
+    )
 
 
 def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]]:
     """Cut texts into pieces that bound the time of a pass."""
     piece: list[str] = []
     for text in texts:
-        if piece and (options.evidence or sum(map(len, piece)) + len(text) > _PIECE_CHARACTERS):
+        if piece and (
+            options.evidence or sum(map(len, piece)) + len(text) > _PIECE_CHARACTERS
+        ):
             yield piece
             piece = []
         piece.append(text)
@@ -281,8 +318,13 @@ def _pieces(texts: Sequence[str], options: PredictOptions) -> Iterator[list[str]
 def _deliver(batch: Sequence[Piece], call: asyncio.Future[Answers]) -> None:
     """Give every request its answer. If the pass failed, log the failure and tell the clients."""
     if (failure := call.exception()) is not None:
-        logger.error("a pass through the model failed: %s: %s", type(failure).__name__, failure)
-        refusal = RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log says why")
+        logger.error(
+            "a pass through the model failed: %s: %s", type(failure).__name__, failure
+        )
+        refusal = RequestError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "the model failed; the server's log says why",
+        )
         answers = dict.fromkeys(batch, refusal)
     else:
         answers = call.result()

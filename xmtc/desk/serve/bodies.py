@@ -17,7 +17,10 @@ DocumentText = Annotated[str, Field(description="A document.")]
 _Value = str | int | float | bool
 DocumentFields = Annotated[
     dict[str, _Value | list[_Value | None] | None],
-    Field(min_length=1, description="A document by its fields, and by the values of its categories if they are known."),
+    Field(
+        min_length=1,
+        description="A document by its fields, and by the values of its categories if they are known.",
+    ),
 ]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Filter = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -34,7 +37,9 @@ class PredictBody(Body):
     """Texts to label."""
 
     texts: Annotated[list[Document], Field(min_length=1)]
-    top_k: Annotated[int | None, Field(ge=1, description="Maximum number of labels per text.")] = None
+    top_k: Annotated[
+        int | None, Field(ge=1, description="Maximum number of labels per text.")
+    ] = None
     threshold: Annotated[
         Probability | Literal["tuned"] | Rule | None,
         Field(
@@ -42,13 +47,25 @@ class PredictBody(Body):
             "such as `macro` or `precision=0.9`: labels that this rule predicts."
         ),
     ] = None
-    evidence: Annotated[bool, Field(description="Also return the words that support each label most.")] = False
+    evidence: Annotated[
+        bool, Field(description="Also return the words that support each label most.")
+    ] = False
     include: Annotated[
-        list[Filter] | None, Field(description="Only these labels; `branch:LABEL` is a label with all its descendants.")
+        list[Filter] | None,
+        Field(
+            description="Only these labels; `branch:LABEL` is a label with all its descendants."
+        ),
     ] = None
-    exclude: Annotated[list[Filter], Field(description="Not these labels and branches.")] = []
-    language: Annotated[str | None, Field(max_length=20, description="Language of the names, such as de.")] = None
-    hierarchy: Annotated[bool, Field(description="Also return the broader labels of each label.")] = False
+    exclude: Annotated[
+        list[Filter], Field(description="Not these labels and branches.")
+    ] = []
+    language: Annotated[
+        str | None,
+        Field(max_length=20, description="Language of the names, such as de."),
+    ] = None
+    hierarchy: Annotated[
+        bool, Field(description="Also return the broader labels of each label.")
+    ] = False
 
 
 Rounded = Annotated[float, AfterValidator(lambda value: round(value, 6))]
@@ -102,7 +119,9 @@ class PredictAnswer(Answerer):
     release: Annotated[list[bool], Field(description="Empty if the server has no bar.")]
     broader: Annotated[
         dict[str, list[str]],
-        Field(description="By label, the names of its broader labels, the topmost first; empty unless requested."),
+        Field(
+            description="By label, the names of its broader labels, the topmost first; empty unless requested."
+        ),
     ] = {}
 
 
@@ -112,7 +131,9 @@ class LabelAnswer(BaseModel):
     label: str
     name: str
     train_count: int
-    broader: Annotated[list[str], Field(description="Names of its broader labels, the topmost first.")] = []
+    broader: Annotated[
+        list[str], Field(description="Names of its broader labels, the topmost first.")
+    ] = []
 
 
 class LabelsAnswer(BaseModel):
@@ -154,7 +175,9 @@ class ModelAnswer(Answerer):
     hierarchy: Annotated[bool, Field(description="Whether labels have broader labels.")]
     category_values: Annotated[
         dict[str, list[str]],
-        Field(description="By category, the values that the model knows; none if it knows too many to list."),
+        Field(
+            description="By category, the values that the model knows; none if it knows too many to list."
+        ),
     ]
     languages: list[str]
 
@@ -165,7 +188,9 @@ class Suggested(Body):
     label: str
     score: Probability
     predicted: bool
-    words: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=10)] = []
+    words: Annotated[
+        list[Annotated[str, Field(max_length=100)]], Field(max_length=10)
+    ] = []
 
 
 class Review(Body):
@@ -174,9 +199,12 @@ class Review(Body):
     suggested: Annotated[list[Suggested], Field(max_length=1000)]
     rejected: list[str] = []
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    version: Annotated[str | None, Field(max_length=200, description="Version of the model. Default: the current.")] = (
-        None
-    )
+    version: Annotated[
+        str | None,
+        Field(
+            max_length=200, description="Version of the model. Default: the current."
+        ),
+    ] = None
 
 
 class AnnotationBody(Body):

@@ -32,7 +32,9 @@ def media_type(header: str | None) -> str:
 
 def is_json(kind: str) -> bool:
     """Whether a media type is that of JSON, such as `application/json` or `application/problem+json`."""
-    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
 
 
 def too_large(limits: Limits) -> RequestError:
@@ -58,10 +60,17 @@ def unpacked(body: bytes, encoding: str | None, limits: Limits) -> bytes:
     if name in ("gzip", "x-gzip"):
         formats = (_GZIP,)
     elif name == "deflate":
-        formats = (_ZLIB, _RAW)  # some clients leave out the header that the standard asks for
+        formats = (
+            _ZLIB,
+            _RAW,
+        )  # some clients leave out the header that the standard asks for
     else:
         message = f"Content-Encoding: {name[:80]}: send the body as it is, or with gzip or deflate"
-        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, {"Accept-Encoding": "gzip, deflate"})
+        raise RequestError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            message,
+            {"Accept-Encoding": "gzip, deflate"},
+        )
     for number in formats:
         try:
             return _inflated(body, number, limits)
@@ -95,7 +104,9 @@ def _inflated(packed: bytes, number: int, limits: Limits) -> bytes:
 
 
 def _damaged(what: str) -> RequestError:
-    return RequestError(HTTPStatus.BAD_REQUEST, f"{what}: damaged or incomplete; send it again")
+    return RequestError(
+        HTTPStatus.BAD_REQUEST, f"{what}: damaged or incomplete; send it again"
+    )
 
 
 def check_values(body: bytes, kind: str, limits: Limits) -> None:
@@ -121,7 +132,10 @@ def check_values(body: bytes, kind: str, limits: Limits) -> None:
         message = f"the header Content-Type is missing: {_SEND_JSON}"
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
     if not is_json(kind):
-        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {kind[:80]}: {_SEND_JSON}")
+        raise RequestError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type: {kind[:80]}: {_SEND_JSON}",
+        )
     if b"\0" in body:
         raise RequestError(HTTPStatus.BAD_REQUEST, "the body is not JSON in UTF-8")
     between = _STRING.sub(b"", body)
@@ -130,5 +144,7 @@ def check_values(body: bytes, kind: str, limits: Limits) -> None:
 
 
 def _too_many(most: int) -> RequestError:
-    message = f"the body has more than {most:,} values: send fewer texts or labels at once"
+    message = (
+        f"the body has more than {most:,} values: send fewer texts or labels at once"
+    )
     return RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)

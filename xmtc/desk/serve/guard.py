@@ -51,7 +51,9 @@ class Guard:
         metrics: metrics of responses.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Limits, token: str | None, metrics: Metrics
+    ) -> None:
         self.app = app
         self.limits = limits
         self.metrics = metrics
@@ -71,7 +73,9 @@ class Guard:
         try:
             status = await self._answer(scope, receive, send)
         finally:
-            route = getattr(scope.get("route"), "path", "none")  # a route of the application, never a client's own path
+            route = getattr(
+                scope.get("route"), "path", "none"
+            )  # a route of the application, never a client's own path
             self.metrics.requests.labels(route, str(status)).inc()
             self.metrics.seconds.labels(route).observe(time.perf_counter() - started_s)
 
@@ -95,10 +99,16 @@ class Guard:
             with self._place(needed=not is_open and scope["path"] != _METRICS):
                 body = await self._read(scope, receive)
                 if body is not None:
-                    await _run_until_gone(self.app, scope, body, receive, send_with_headers)
+                    await _run_until_gone(
+                        self.app, scope, body, receive, send_with_headers
+                    )
         except RequestError as refusal:
-            response = problem_response(refusal.status_code, refusal.detail, refusal.headers)
-            response.headers["Connection"] = "close"  # the rest of the request is not read
+            response = problem_response(
+                refusal.status_code, refusal.detail, refusal.headers
+            )
+            response.headers["Connection"] = (
+                "close"  # the rest of the request is not read
+            )
             await response(scope, receive, send_with_headers)
         return status
 
@@ -110,7 +120,9 @@ class Guard:
             return
         if self._active >= self.limits.requests:
             self.metrics.refused.inc()
-            message = f"{self.limits.requests} requests are already running: try again later"
+            message = (
+                f"{self.limits.requests} requests are already running: try again later"
+            )
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
         self._active += 1
         try:
@@ -139,10 +151,16 @@ class Guard:
         """
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         # All tokens are compared, in constant time, so that the time says nothing about them.
-        matching_tokens = [token for token in self.tokens if secrets.compare_digest(secret.encode(), token.encode())]
+        matching_tokens = [
+            token
+            for token in self.tokens
+            if secrets.compare_digest(secret.encode(), token.encode())
+        ]
         if scheme.lower() != "bearer" or not matching_tokens:
             message = "send the server's token as `Authorization: Bearer TOKEN`"
-            raise RequestError(HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
+            raise RequestError(
+                HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"}
+            )
         return self.tokens[matching_tokens[0]]
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
@@ -190,9 +208,13 @@ def _without_body(send: Send) -> Send:
     return send_headers
 
 
-async def _run_until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+async def _run_until_gone(
+    app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send
+) -> None:
     """Run the application with the body that was read; cancel it if the client disconnects, as nobody waits for it."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Message] = [
+        {"type": "http.request", "body": body, "more_body": False}
+    ]
 
     async def receive_read_body() -> Message:
         return messages.pop() if messages else await client_leaves
@@ -200,9 +222,13 @@ async def _run_until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Rece
     client_leaves = asyncio.ensure_future(_disconnection(receive))
     running = asyncio.ensure_future(app(scope, receive_read_body, send))
     try:
-        await asyncio.wait((running, client_leaves), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (running, client_leaves), return_when=asyncio.FIRST_COMPLETED
+        )
     except asyncio.CancelledError:
-        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping") from None
+        raise RequestError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping"
+        ) from None
     finally:
         client_leaves.cancel()
         running.cancel()  # has no effect if it has ended
@@ -235,4 +261,6 @@ def _check_host(headers: Mapping[str, str]) -> None:
 
 
 def _other_site() -> RequestError:
-    return RequestError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+    return RequestError(
+        HTTPStatus.FORBIDDEN, "pages of other sites may not use this server"
+    )

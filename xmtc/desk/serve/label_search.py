@@ -26,11 +26,17 @@ class LabelSearch:
     def __init__(self, labels: LabelTable) -> None:
         self.labels = labels
         by_count = np.argsort(-labels.train_counts, kind="stable")
-        names_of_labels = [*zip(labels.labels, labels.names, *labels.translations.values(), strict=True)]
+        names_of_labels = [
+            *zip(
+                labels.labels, labels.names, *labels.translations.values(), strict=True
+            )
+        ]
         lines = [_line(names_of_labels[label_id]) for label_id in by_count]
         self._label_ids = by_count.tolist()
         self._text = "\n" + "\n".join(lines) + "\n"
-        self._starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=1))
+        self._starts = list(
+            accumulate((len(line) + 1 for line in lines[:-1]), initial=1)
+        )
 
     def find(self, query: str, limit: int) -> list[int]:
         """Find label ids: exact matches, then prefixes, prefixes of words, and other parts; frequent labels first.
@@ -52,7 +58,9 @@ class LabelSearch:
     def _ranked_positions(self, wanted: str, limit: int) -> Iterator[Iterable[int]]:
         """Yield places of a query in the text, group by group, the best group first, and each in the text's order."""
         most = limit * _PLACES_PER_LABEL
-        yield self._positions([f"{before}{wanted}{after}" for before in "\n\t" for after in "\n\t"], most)
+        yield self._positions(
+            [f"{before}{wanted}{after}" for before in "\n\t" for after in "\n\t"], most
+        )
         yield self._positions([f"{before}{wanted}" for before in "\n\t"], most)
         at_words: list[int] = []
         inside_words: list[int] = []
@@ -70,7 +78,9 @@ class LabelSearch:
         """List the first places behind the first character of several patterns, in the text's order."""
         positions: list[int] = []
         for pattern in patterns:
-            positions += [place + 1 for place in islice(self._occurrences(pattern), most)]
+            positions += [
+                place + 1 for place in islice(self._occurrences(pattern), most)
+            ]
         return sorted(positions)
 
     def _occurrences(self, pattern: str) -> Iterator[int]:

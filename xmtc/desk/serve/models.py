@@ -76,21 +76,32 @@ class Models:
         self._failed: dict[str, tuple[str, Stamp] | None] = {}
         names = self._names() if place else []
         if place and not names:
-            raise ConfigError(f"--models {place}: no models there; put each exported model into NAME/VERSION")
+            raise ConfigError(
+                f"--models {place}: no models there; put each exported model into NAME/VERSION"
+            )
         if len(names) > 1 and (config.annotations or config.queue):
-            raise ConfigError(f"--models {place}: {len(names)} models, but annotations are for one; serve it alone")
+            raise ConfigError(
+                f"--models {place}: {len(names)} models, but annotations are for one; serve it alone"
+            )
         for name in names:
             self.services[name] = self._loaded(name, self._current(name))
             self.services[name].take_over()
 
     @classmethod
-    def single(cls, model: Model, config: ServeConfig, folder: Path | None = None) -> "Models":
+    def single(
+        cls, model: Model, config: ServeConfig, folder: Path | None = None
+    ) -> "Models":
         """Serve one loaded model, whatever happens to its folder."""
         models = cls(config, "", lambda _: model)
         if folder is None:
             service = Service(model, config)
         else:
-            service = Service(model, config, model_digest(folder)[:_DIGEST_DIGITS], stamp=_stamp(folder))
+            service = Service(
+                model,
+                config,
+                model_digest(folder)[:_DIGEST_DIGITS],
+                stamp=_stamp(folder),
+            )
         models.services[service.name] = service
         service.take_over()
         models._single = folder
@@ -111,7 +122,10 @@ class Models:
             return self.first
         if name not in self.services:
             names = ", ".join(self.services)
-            raise RequestError(HTTPStatus.NOT_FOUND, f"Project {name!r} not found: the models are {names}")
+            raise RequestError(
+                HTTPStatus.NOT_FOUND,
+                f"Project {name!r} not found: the models are {names}",
+            )
         return self.services[name]
 
     @contextlib.asynccontextmanager
@@ -128,7 +142,8 @@ class Models:
     def describe(self) -> list[dict[str, Any]]:
         """Describe the models, their versions, and the figures of each on dev."""
         return [
-            service.about | {"labels": len(service.model.labels), "versions": self._figures(service)}
+            service.about
+            | {"labels": len(service.model.labels), "versions": self._figures(service)}
             for service in self.services.values()
         ]
 
@@ -144,15 +159,24 @@ class Models:
         """
         self.find(name)
         if not self.place:
-            raise RequestError(HTTPStatus.CONFLICT, f"{name}: has no versions here: start the server with --models")
+            raise RequestError(
+                HTTPStatus.CONFLICT,
+                f"{name}: has no versions here: start the server with --models",
+            )
         try:
             async with self._switching:
                 await asyncio.to_thread(fetch, self.place)
-                return await self._put(name, version or self._current(name), remember=True)
-        except Exception as error:  # a candidate may do anything, and must not end the server
+                return await self._put(
+                    name, version or self._current(name), remember=True
+                )
+        except (
+            Exception
+        ) as error:  # a candidate may do anything, and must not end the server
             message = f"{name}: {self.find(name).version} stays: {_in_a_line(error)}"
             logger.warning("%s", message)
-            raise RequestError(HTTPStatus.CONFLICT, message.replace(f"{self._root}/", "")) from error
+            raise RequestError(
+                HTTPStatus.CONFLICT, message.replace(f"{self._root}/", "")
+            ) from error
 
     async def _put(self, name: str, version: str, *, remember: bool = False) -> Service:
         """Put a version in place: one that is in memory already, or one that is loaded and checked now."""
@@ -168,7 +192,9 @@ class Models:
         if answering is not None and answering is not service:
             self._earlier[name] = answering
             difference = _difference_of_labels(answering, service)
-            print_line(f"{name}: {version} answers, before {answering.version}{difference}")
+            print_line(
+                f"{name}: {version} answers, before {answering.version}{difference}"
+            )
         return service
 
     def _in_memory(self, name: str, version: str) -> Service | None:
@@ -188,11 +214,18 @@ class Models:
                 self._failed.clear()
             self.look.clear()
             try:
-                if self._single is not None and _stamp(self._single) != self.first.stamp:
-                    print_line("warning: the folder has another model now, or none; start again to serve that one")
+                if (
+                    self._single is not None
+                    and _stamp(self._single) != self.first.stamp
+                ):
+                    print_line(
+                        "warning: the folder has another model now, or none; start again to serve that one"
+                    )
                     return
                 async with self._switching:
-                    for name in await asyncio.to_thread(self._names) if self.place else ():
+                    for name in (
+                        await asyncio.to_thread(self._names) if self.place else ()
+                    ):
                         await self._follow(name)
             except Exception as error:  # a candidate may do anything, and a file may go while it is looked at
                 logger.warning("%s", _in_a_line(error))
@@ -205,13 +238,28 @@ class Models:
         try:
             version = self._current(name)
             wanted = (version, _stamp(self._root / name / version))
-            is_in_place = answering is not None and wanted == (answering.version, answering.stamp)
+            is_in_place = answering is not None and wanted == (
+                answering.version,
+                answering.stamp,
+            )
             if not is_in_place and self._failed.get(name) != wanted:
                 await self._put(name, version)
-        except Exception as error:  # a candidate may do anything, and must not end the server
+        except (
+            Exception
+        ) as error:  # a candidate may do anything, and must not end the server
             self._failed[name] = wanted
-            stays = "no version of it answers" if answering is None else f"{answering.version} stays"
-            logger.warning("%s: %s does not answer, %s: %s", name, version, stays, _in_a_line(error))
+            stays = (
+                "no version of it answers"
+                if answering is None
+                else f"{answering.version} stays"
+            )
+            logger.warning(
+                "%s: %s does not answer, %s: %s",
+                name,
+                version,
+                stays,
+                _in_a_line(error),
+            )
 
     def _loaded(self, name: str, version: str) -> Service:
         """Load and check a version.
@@ -222,13 +270,19 @@ class Models:
         """
         folder = self._root / name / version
         if version not in self._versions(name):
-            raise ConfigError(f"{name}: no version {version!r}; there are {', '.join(self._versions(name)) or 'none'}")
+            raise ConfigError(
+                f"{name}: no version {version!r}; there are {', '.join(self._versions(name)) or 'none'}"
+            )
         try:
             return self._tried(folder, name, version)
         except XmtcError:
             raise
-        except Exception as error:  # a candidate may do anything, and must not end the server
-            raise CheckpointError(f"{folder}: cannot be served: {reason_of(error)}") from error
+        except (
+            Exception
+        ) as error:  # a candidate may do anything, and must not end the server
+            raise CheckpointError(
+                f"{folder}: cannot be served: {reason_of(error)}"
+            ) from error
 
     def _tried(self, folder: Path, name: str, version: str) -> Service:
         stamp = _stamp(folder)
@@ -241,17 +295,27 @@ class Models:
         try_native_files(folder)
         model = self._load(folder)
         check_answers(model, folder)
-        return Service(model, self.config, version, name=name, stamp=stamp, beside=beside)
+        return Service(
+            model, self.config, version, name=name, stamp=stamp, beside=beside
+        )
 
     @property
     def _root(self) -> Path:
         """The folder, or the local copy of the URI."""
         local = on_this_machine(self.place)
-        return StorageConfig().mirror(self.place.rstrip("/")).local if local is None else local
+        return (
+            StorageConfig().mirror(self.place.rstrip("/")).local
+            if local is None
+            else local
+        )
 
     def _names(self) -> list[str]:
         """List the models of the folder."""
-        names = sorted(path.name for path in _folders(fetch(self.place)) if self._versions(path.name))
+        names = sorted(
+            path.name
+            for path in _folders(fetch(self.place))
+            if self._versions(path.name)
+        )
         for name in names:
             if not _NAME.fullmatch(name):
                 message = f"--models {self.place}: {name!r}: name it with letters, digits, dots and hyphens"
@@ -259,7 +323,11 @@ class Models:
         return names
 
     def _versions(self, name: str) -> list[str]:
-        return sorted(path.name for path in _folders(self._root / name) if (path / "config.json").is_file())
+        return sorted(
+            path.name
+            for path in _folders(self._root / name)
+            if (path / "config.json").is_file()
+        )
 
     def _current(self, name: str) -> str:
         """Read which version answers.
@@ -273,7 +341,9 @@ class Models:
                 return read_file(path).decode("utf-8-sig").strip()
         versions = self._versions(name)
         if len(versions) != 1:
-            raise ConfigError(f"{path}: missing; write the version that answers into it: {', '.join(versions)}")
+            raise ConfigError(
+                f"{path}: missing; write the version that answers into it: {', '.join(versions)}"
+            )
         return versions[0]
 
     def _write_current(self, name: str, version: str) -> None:
@@ -288,8 +358,12 @@ class Models:
             return {service.version: service.model.info.dev}
         figures = {}
         for version in self._versions(service.name):
-            with contextlib.suppress(CheckpointError):  # it is told when somebody wants it
-                figures[version] = read_description(self._root / service.name / version).dev
+            with contextlib.suppress(
+                CheckpointError
+            ):  # it is told when somebody wants it
+                figures[version] = read_description(
+                    self._root / service.name / version
+                ).dev
         return figures
 
 
@@ -313,12 +387,20 @@ def _in_a_line(error: Exception) -> str:
 
 def _folders(folder: Path) -> list[Path]:
     with reading(folder, ConfigError, "give a folder with models at NAME/VERSION"):
-        return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        return [
+            path
+            for path in folder.iterdir()
+            if path.is_dir() and not path.name.startswith(".")
+        ]
 
 
 def _stamp(folder: Path) -> Stamp:
     """Return what changes when a file of a folder does, except its README.md."""
-    files = [path.stat() for path in folder.rglob("*") if path.is_file() and path.name != "README.md"]
+    files = [
+        path.stat()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "README.md"
+    ]
     latest_change = max((file.st_mtime_ns for file in files), default=0)
     return len(files), sum(file.st_size for file in files), latest_change
 
@@ -331,7 +413,11 @@ def _check_memory(what: str, size: int, device: torch.device) -> None:
         size: bytes of its files.
         device: where models compute.
     """
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    free = (
+        torch.cuda.mem_get_info(device)[0]
+        if device.type == "cuda"
+        else psutil.virtual_memory().available
+    )
     if size > free:
         raise ConfigError(
             f"{what}: needs {size / 2**30:.1f} GiB beside the version that answers, and {free / 2**30:.1f} GiB are "

@@ -6,7 +6,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from ray import serve
 
-from xmtc.desk.config import TOKEN_VARIABLE, ServeConfig, Tuning, read_token, read_tuning
+from xmtc.desk.config import (
+    TOKEN_VARIABLE,
+    ServeConfig,
+    Tuning,
+    read_token,
+    read_tuning,
+)
 from xmtc.desk.serve.app import make_app
 from xmtc.desk.serve.server import read_models
 from xmtc.distributed.strategies.settings import Precision
@@ -59,6 +65,16 @@ def _replica(args: Arguments, tuning: Tuning) -> Any:
     """
     token = read_token(None)
     if token is None:
-        raise ConfigError(f"set {TOKEN_VARIABLE} on all nodes: other machines may reach Ray's proxies")
+        raise ConfigError(
+            f"set {TOKEN_VARIABLE} on all nodes: other machines may reach Ray's proxies"
+        )
     config = ServeConfig(token=token, **vars(tuning))
-    return make_app(read_models(args.model, args.models, config, device=args.device, precision=args.precision))
+    return make_app(
+        read_models(
+            args.model,
+            args.models,
+            config,
+            device=args.device,
+            precision=args.precision,
+        )
+    )

@@ -27,9 +27,13 @@ _MESSAGES = {
 }
 _BROKEN = "the server cannot do this now; its log says why"
 _TYPES = {"type": "string", "title": "string", "status": "integer", "detail": "string"}
-_SCHEMA = {"type": "object", "properties": {name: {"type": kind} for name, kind in _TYPES.items()}}
+_SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": kind} for name, kind in _TYPES.items()},
+}
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    codes: {"description": "Problem", "content": {_MEDIA_TYPE: {"schema": _SCHEMA}}} for codes in ("4XX", "5XX")
+    codes: {"description": "Problem", "content": {_MEDIA_TYPE: {"schema": _SCHEMA}}}
+    for codes in ("4XX", "5XX")
 }
 """Error responses, as OpenAPI describes them."""
 
@@ -38,12 +42,27 @@ class RequestError(HTTPException):
     """Ends a request with this status and message."""
 
 
-def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def problem_response(
+    status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     """Make the response for a problem. If the server is busy, it says when to try again."""
-    busy = {"Retry-After": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    sendable = detail.encode(errors="backslashreplace").decode()  # it may quote half of a character
-    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": sendable}
-    return JSONResponse(content, status, {**busy, **(headers or {})}, media_type=_MEDIA_TYPE)
+    busy = (
+        {"Retry-After": str(RETRY_SECONDS)}
+        if status == HTTPStatus.SERVICE_UNAVAILABLE
+        else {}
+    )
+    sendable = detail.encode(
+        errors="backslashreplace"
+    ).decode()  # it may quote half of a character
+    content = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": sendable,
+    }
+    return JSONResponse(
+        content, status, {**busy, **(headers or {})}, media_type=_MEDIA_TYPE
+    )
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -53,16 +72,29 @@ def add_handlers(app: FastAPI) -> None:
     async def of_request(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         bad = error.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
-        return problem_response(_unprocessable(request) if bad else error.status_code, error.detail, error.headers)
+        return problem_response(
+            _unprocessable(request) if bad else error.status_code,
+            error.detail,
+            error.headers,
+        )
 
     @app.exception_handler(XmtcError)
     async def of_user(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, (ConfigError, DataError)):
             return problem_response(_unprocessable(request), str(error))
-        logger.error("%s", error)  # a client learns neither paths nor what to repair here
-        full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
-        status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
-        return problem_response(status, "the server cannot save this: its disk is full" if full else _BROKEN)
+        logger.error(
+            "%s", error
+        )  # a client learns neither paths nor what to repair here
+        full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        )
+        status = (
+            HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.SERVICE_UNAVAILABLE
+        )
+        return problem_response(
+            status, "the server cannot save this: its disk is full" if full else _BROKEN
+        )
 
     @app.exception_handler(RequestValidationError)
     async def of_body(request: Request, error: Exception) -> JSONResponse:
@@ -72,7 +104,11 @@ def add_handlers(app: FastAPI) -> None:
 
 def _unprocessable(request: Request) -> int:
     """Return the status for a bad request; on Annif's paths, the one that its API specifies."""
-    return HTTPStatus.BAD_REQUEST if request.url.path.startswith(_ANNIF) else HTTPStatus.UNPROCESSABLE_ENTITY
+    return (
+        HTTPStatus.BAD_REQUEST
+        if request.url.path.startswith(_ANNIF)
+        else HTTPStatus.UNPROCESSABLE_ENTITY
+    )
 
 
 def _words(errors: Sequence[Any]) -> str:

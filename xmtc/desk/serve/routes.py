@@ -52,22 +52,30 @@ class StrictRoute(APIRoute):
     @override
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        reads_form = self.body_field is not None and isinstance(self.body_field.field_info, params.Form)
+        reads_form = self.body_field is not None and isinstance(
+            self.body_field.field_info, params.Form
+        )
         reads_json = self.body_field is not None and not reads_form
 
         async def strict(request: Request) -> Response:
             kind = media_type(request.headers.get("content-type"))
             if reads_json and kind in FORMS:
-                raise _wrong_type(kind, "JSON, with the header `Content-Type: application/json`")
+                raise _wrong_type(
+                    kind, "JSON, with the header `Content-Type: application/json`"
+                )
             if reads_form and is_json(kind):
-                raise _wrong_type(kind, f"a form, with the header `Content-Type: {FORMS[0]}`")
+                raise _wrong_type(
+                    kind, f"a form, with the header `Content-Type: {FORMS[0]}`"
+                )
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
 
 
 def _wrong_type(kind: str, expected: str) -> RequestError:
-    return RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {kind}: send {expected}")
+    return RequestError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {kind}: send {expected}"
+    )
 
 
 class KnownQueryRoute(StrictRoute):
@@ -81,7 +89,9 @@ class KnownQueryRoute(StrictRoute):
 
         async def checked(request: Request) -> Response:
             unknown = sorted(set(request.query_params) - parameters)
-            if unknown and self.path not in OPEN_PATHS:  # probes and browsers may add some
+            if (
+                unknown and self.path not in OPEN_PATHS
+            ):  # probes and browsers may add some
                 names = ", ".join(sorted(parameters)) or "none"
                 message = f"{unknown[0][:80]}: no query parameter here; known: {names}"
                 raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, message)

@@ -37,7 +37,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def read_models(
-    model: str | None, models: str | None, config: ServeConfig, *, device: str, precision: Precision
+    model: str | None,
+    models: str | None,
+    config: ServeConfig,
+    *,
+    device: str,
+    precision: Precision,
 ) -> Models:
     """Load a model, or the models of a folder.
 
@@ -67,7 +72,9 @@ def load(directory: Path, *, device: str, precision: Precision) -> Model:
     torch.set_num_threads(1)
     threadpool_limits(1, "blas")
     with freed_memory_returned(kept_again=True):
-        return Model.from_pretrained(directory, device=device, bfloat16=use_bfloat16(precision, device))
+        return Model.from_pretrained(
+            directory, device=device, bfloat16=use_bfloat16(precision, device)
+        )
 
 
 def serve(models: Models) -> None:
@@ -79,7 +86,10 @@ def serve(models: Models) -> None:
     listener = listen(models.config)
     host, port = listener.getsockname()[:2]
     place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    names = "; ".join(f"{one.name}, {len(one.model.labels):,} labels" for one in models.services.values())
+    names = "; ".join(
+        f"{one.name}, {len(one.model.labels):,} labels"
+        for one in models.services.values()
+    )
     print_line(f"{names}: {place}, API at {place}/docs; Ctrl-C stops")
     _Server(models).run(sockets=[listener])
     print_line("stopped")
@@ -109,7 +119,9 @@ def listen(config: ServeConfig) -> socket.socket:
         return socket.create_server((config.host, config.port), family=family)
     except OSError as error:
         where, why = f"--host {config.host} --port {config.port}", error.strerror
-        raise ConfigError(f"{where}: cannot listen there ({why}); choose a free port of this machine") from None
+        raise ConfigError(
+            f"{where}: cannot listen there ({why}); choose a free port of this machine"
+        ) from None
 
 
 class _Server(uvicorn.Server):
@@ -122,7 +134,9 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Let signals end the server; with a folder of models, SIGHUP looks for other versions instead."""
-        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in _SIGNALS
+        }
         if self._models.place:
             signal.signal(signal.SIGHUP, lambda *_: self._models.look.set())
         try:
@@ -148,7 +162,9 @@ class TimedProtocol(H11Protocol):
         """Receive data; the timeout for headers runs until they are complete."""
         super().data_received(data)
         if self._reads_headers():
-            self._too_slow = self._too_slow or self.loop.call_later(_HEADER_SECONDS, self._hang_up)
+            self._too_slow = self._too_slow or self.loop.call_later(
+                _HEADER_SECONDS, self._hang_up
+            )
         elif self._too_slow is not None:
             self._too_slow.cancel()
             self._too_slow = None

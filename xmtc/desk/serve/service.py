@@ -79,12 +79,24 @@ class Service:
         self.name = re.sub(r"[^\w.-]+", "-", name or model.info.name)
         self.version = version
         self.stamp = stamp
-        vocabulary = f"{model.info.vocabulary.rpartition('sha256:')[0]}{model.labels.version}"
+        vocabulary = (
+            f"{model.info.vocabulary.rpartition('sha256:')[0]}{model.labels.version}"
+        )
         rule = model.decision.rule
-        self.about = {"model": self.name, "version": version, "vocabulary": vocabulary, "rule": rule}
-        self.headers = {f"Xmtc-{key.title()}": quote(value, safe=" :=") for key, value in self.about.items()}
+        self.about = {
+            "model": self.name,
+            "version": version,
+            "vocabulary": vocabulary,
+            "rule": rule,
+        }
+        self.headers = {
+            f"Xmtc-{key.title()}": quote(value, safe=" :=")
+            for key, value in self.about.items()
+        }
         if config.shortlist is not None:
-            model.predict([_TRIAL], 1, shortlist=config.shortlist)  # to fail now rather than in every request
+            model.predict(
+                [_TRIAL], 1, shortlist=config.shortlist
+            )  # to fail now rather than in every request
         self.search = LabelSearch(model.labels)
         self.gives_evidence = _gives_evidence(model)
         self._dev_means = dev_means(model)
@@ -96,18 +108,27 @@ class Service:
             self.worklist = beside.worklist
             return
         self.metrics = Metrics()
-        self.batcher = Batcher(config, self.metrics, model.scorer.batches_at_once(cpu_count()))
+        self.batcher = Batcher(
+            config, self.metrics, model.scorer.batches_at_once(cpu_count())
+        )
         self.annotations = self._opened_annotations()
         self.worklist: Worklist | None = None
         if config.queue is not None:
             documents = read_documents(config.queue, self._columns)
-            self.worklist = Worklist(documents, self.annotations.ids if self.annotations else ())
+            self.worklist = Worklist(
+                documents, self.annotations.ids if self.annotations else ()
+            )
 
     def _opened_annotations(self) -> Annotations | None:
         if self.config.annotations is None:
             return None
         one_label = self.model.info.task == "single_label"
-        return Annotations(self.config.annotations, self.model.labels, one_label=one_label, columns=self._columns)
+        return Annotations(
+            self.config.annotations,
+            self.model.labels,
+            one_label=one_label,
+            columns=self._columns,
+        )
 
     def take_over(self) -> None:
         """Accept the annotations from now on: they have this version's labels. Metrics have its figures of dev."""
@@ -137,7 +158,9 @@ class Service:
         if self.annotations is not None:
             self.annotations.close()
 
-    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[Predictions]:
+    async def predict(
+        self, texts: Sequence[str], options: PredictOptions
+    ) -> list[Predictions]:
         """Find the labels of texts, after checking their number and lengths.
 
         Raises:
@@ -155,7 +178,10 @@ class Service:
         return released(expected, self.config.release).tolist()
 
     async def save(
-        self, documents: Sequence[SentDocument], request: Request, review: dict[str, Any] | None = None
+        self,
+        documents: Sequence[SentDocument],
+        request: Request,
+        review: dict[str, Any] | None = None,
     ) -> tuple[list[str], int]:
         """Append documents to the annotations, if training can read them; see `Annotations.save`.
 
@@ -176,14 +202,18 @@ class Service:
         texts = self.model.scorer.texts([document.text for document in documents])
         self.check_texts(texts)
         if texts:
-            await run_in_threadpool(self.model.scorer.tokenise, texts)  # refuses what training would refuse
+            await run_in_threadpool(
+                self.model.scorer.tokenise, texts
+            )  # refuses what training would refuse
         annotated = [
             AnnotatedDocument(document.id, text, document.labels)
             for document, text in zip(documents, texts, strict=True)
         ]
         version = (review or {}).pop("version", None) or self.version
         model = {"name": self.name, "version": version}
-        saving = self._save(self.annotations, annotated, model, self._person(request), review)
+        saving = self._save(
+            self.annotations, annotated, model, self._person(request), review
+        )
         return await asyncio.shield(saving)
 
     def _person(self, request: Request) -> str | None:
@@ -203,7 +233,9 @@ class Service:
         review: Mapping[str, Any] | None,
     ) -> tuple[list[str], int]:
         """Append documents; this happens as a whole even if the client leaves."""
-        ids = await run_in_threadpool(annotations.save, documents, model=model, by=by, review=review)
+        ids = await run_in_threadpool(
+            annotations.save, documents, model=model, by=by, review=review
+        )
         if self.worklist is not None:
             for document in documents:
                 self.worklist.done(document.id or "")
@@ -219,7 +251,10 @@ class Service:
                 message = f"text {row} has {len(text):,} characters, more than {self.limits.characters:,}: shorten it"
                 raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
             if not text.strip():
-                raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"text {row} is empty: leave it out")
+                raise RequestError(
+                    HTTPStatus.UNPROCESSABLE_ENTITY,
+                    f"text {row} is empty: leave it out",
+                )
 
     async def _rank(self, worklist: Worklist) -> None:
         """Rank all documents, a few at a time, so that clients need not wait."""
@@ -227,7 +262,9 @@ class Service:
         documents = worklist.unranked()
         for start in range(0, len(documents), _RANKED_AT_ONCE):
             batch = documents[start : start + _RANKED_AT_ONCE]
-            answers = await asyncio.gather(*(self._predict_when_free(text) for _, text in batch))
+            answers = await asyncio.gather(
+                *(self._predict_when_free(text) for _, text in batch)
+            )
             for (doc_id, _), labels in zip(batch, answers, strict=True):
                 if labels is None or any(self.released([labels])):
                     worklist.leave_out(doc_id)

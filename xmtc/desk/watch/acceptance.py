@@ -76,7 +76,11 @@ class Annotation(BaseModel):
     @property
     def given(self) -> list[Mentioned]:
         """The labels that the person gave, of those that were suggested or added."""
-        return [mentioned for mentioned in (*(self.suggested or ()), *self.added) if mentioned.label in self.labels]
+        return [
+            mentioned
+            for mentioned in (*(self.suggested or ()), *self.added)
+            if mentioned.label in self.labels
+        ]
 
 
 def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
@@ -85,18 +89,32 @@ def read_annotations(paths: Sequence[Path]) -> list[Annotation]:
     Raises:
         DataError: a file is missing, empty or a sample, or a line is not an annotation.
     """
-    annotations: dict[str, Annotation] = {}  # by line: a file may be given twice, or with its copy
+    annotations: dict[
+        str, Annotation
+    ] = {}  # by line: a file may be given twice, or with its copy
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: no such file; give what xmtc serve --annotations writes")
+            raise DataError(
+                f"{path}: no such file; give what xmtc serve --annotations writes"
+            )
         for number, line in enumerate(annotation_lines(path), 1):
             if {"stratum", "expected"} <= line.keys():
-                raise DataError(f"{path}: a sample, with labels of the model; give what xmtc serve --annotations wrote")
-            with reading(f"{path}: annotation {number}", fix="correct this line", what="not valid"):
-                annotation = Annotation.model_validate({**line, "document": document_of(line)})
+                raise DataError(
+                    f"{path}: a sample, with labels of the model; give what xmtc serve --annotations wrote"
+                )
+            with reading(
+                f"{path}: annotation {number}",
+                fix="correct this line",
+                what="not valid",
+            ):
+                annotation = Annotation.model_validate(
+                    {**line, "document": document_of(line)}
+                )
             annotations[json.dumps(line)] = annotation
     if not annotations:
-        raise DataError(f"{paths[0]}: no annotations in it; give what xmtc serve --annotations writes")
+        raise DataError(
+            f"{paths[0]}: no annotations in it; give what xmtc serve --annotations writes"
+        )
     return list(annotations.values())
 
 
@@ -106,9 +124,13 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
     Raises:
         DataError: no annotation says what was suggested.
     """
-    judged = [annotation for annotation in annotations if annotation.suggested is not None]
+    judged = [
+        annotation for annotation in annotations if annotation.suggested is not None
+    ]
     if not judged:
-        raise DataError("no annotation says what the model suggested: annotate with the page, or send `review`")
+        raise DataError(
+            "no annotation says what the model suggested: annotate with the page, or send `review`"
+        )
     text = (
         "Acceptance is the share of the labels predicted that people accepted: precision as they see it. Found is the "
         "share of their labels that were predicted. Intervals are of 95 %."
@@ -127,16 +149,28 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
 _COLUMNS = ("predicted", "accepted", "labels given", "acceptance, %", "found, %")
 
 
-def _acceptance_cells(annotations: Sequence[Annotation], bin_name: str | None = None) -> list[str]:
+def _acceptance_cells(
+    annotations: Sequence[Annotation], bin_name: str | None = None
+) -> list[str]:
     """Compute the cells of `_COLUMNS`, of the labels in one bin or of all."""
     offered_counts = []
     accepted_counts = []
     given_counts = []
     for annotation in annotations:
-        offered = [label for label in annotation.offered if bin_name is None or label.bin == bin_name]
-        given = [label for label in annotation.given if bin_name is None or label.bin == bin_name]
+        offered = [
+            label
+            for label in annotation.offered
+            if bin_name is None or label.bin == bin_name
+        ]
+        given = [
+            label
+            for label in annotation.given
+            if bin_name is None or label.bin == bin_name
+        ]
         offered_counts.append(len(offered))
-        accepted_counts.append(sum(label.label in annotation.labels for label in offered))
+        accepted_counts.append(
+            sum(label.label in annotation.labels for label in offered)
+        )
         given_counts.append(len(given))
     documents = [annotation.document for annotation in annotations]
     return [
@@ -148,7 +182,9 @@ def _acceptance_cells(annotations: Sequence[Annotation], bin_name: str | None = 
     ]
 
 
-def _share(counts: Sequence[int], wholes: Sequence[int], documents: Sequence[str]) -> str:
+def _share(
+    counts: Sequence[int], wholes: Sequence[int], documents: Sequence[str]
+) -> str:
     """Show the ratio of sums with its interval.
 
     The annotations of several people of one document belong together, because they saw the same suggestions.
@@ -164,7 +200,12 @@ def _table_by_bin(annotations: Sequence[Annotation]) -> Table:
     rows = [["all", *_acceptance_cells(annotations)]]
     for name in BINS:
         rows.append([name, *_acceptance_cells(annotations, name)])
-    return Table("acceptance", ["training documents", *_COLUMNS], rows, caption="Acceptance by bin of labels")
+    return Table(
+        "acceptance",
+        ["training documents", *_COLUMNS],
+        rows,
+        caption="Acceptance by bin of labels",
+    )
 
 
 def _table_by_time(annotations: Sequence[Annotation]) -> Table:
@@ -178,12 +219,28 @@ def _table_by_time(annotations: Sequence[Annotation]) -> Table:
         groups[time, version[:_VERSION_DIGITS]].append(annotation)
     rows = []
     for (time, version), group in sorted(groups.items()):
-        seconds = [annotation.seconds for annotation in group if annotation.seconds is not None]
+        seconds = [
+            annotation.seconds for annotation in group if annotation.seconds is not None
+        ]
         documents = {annotation.document for annotation in group}
         median_seconds = f"{median(seconds):.0f}" if seconds else _UNKNOWN
-        rows.append([time, version, f"{len(documents):,}", *_acceptance_cells(group), median_seconds])
+        rows.append(
+            [
+                time,
+                version,
+                f"{len(documents):,}",
+                *_acceptance_cells(group),
+                median_seconds,
+            ]
+        )
     columns = ["time", "version", "documents", *_COLUMNS, "seconds"]
-    return Table("time", columns, rows, words=2, caption="Course over time; median seconds for a document")
+    return Table(
+        "time",
+        columns,
+        rows,
+        words=2,
+        caption="Course over time; median seconds for a document",
+    )
 
 
 @dataclass
@@ -212,7 +269,9 @@ def _judged_labels(annotations: Sequence[Annotation]) -> list[JudgedLabel]:
             entry.accepted.append(mentioned.label in annotation.labels)
             entry.documents.append(annotation.document)
             entry.words.update(set(mentioned.words))
-    return sorted(judged.values(), key=lambda entry: (-len(entry.accepted), entry.label.label))
+    return sorted(
+        judged.values(), key=lambda entry: (-len(entry.accepted), entry.label.label)
+    )
 
 
 def _table_by_label(annotations: Sequence[Annotation]) -> Table:
@@ -221,9 +280,19 @@ def _table_by_label(annotations: Sequence[Annotation]) -> Table:
         share = _share(entry.accepted, [1] * len(entry.accepted), entry.documents)
         predicted = f"{len(entry.accepted):,}"
         accepted = f"{sum(entry.accepted):,}"
-        rows.append([entry.label.title, f"{entry.label.train_count:,}", predicted, accepted, share])
+        rows.append(
+            [
+                entry.label.title,
+                f"{entry.label.train_count:,}",
+                predicted,
+                accepted,
+                share,
+            ]
+        )
     columns = ["label", "training documents", "predicted", "accepted", "acceptance, %"]
-    return Table("labels", columns, rows, caption="Acceptance by label, the most predicted first")
+    return Table(
+        "labels", columns, rows, caption="Acceptance by label, the most predicted first"
+    )
 
 
 def _table_of_refused(annotations: Sequence[Annotation]) -> Table:
@@ -231,14 +300,34 @@ def _table_of_refused(annotations: Sequence[Annotation]) -> Table:
     for entry in _judged_labels(annotations):
         if len(entry.accepted) < _OFTEN or any(entry.accepted):
             continue
-        words = ", ".join(word for word, _ in entry.words.most_common(_SHOWN_WORDS)) or _UNKNOWN
-        rows.append([entry.label.title, words, f"{entry.label.train_count:,}", f"{len(entry.accepted):,}"])
+        words = (
+            ", ".join(word for word, _ in entry.words.most_common(_SHOWN_WORDS))
+            or _UNKNOWN
+        )
+        rows.append(
+            [
+                entry.label.title,
+                words,
+                f"{entry.label.train_count:,}",
+                f"{len(entry.accepted):,}",
+            ]
+        )
     columns = ["label", "words of evidence", "training documents", "refused"]
-    return Table("refused", columns, rows, words=2, caption=f"Predicted {_OFTEN} times or more, and always refused")
+    return Table(
+        "refused",
+        columns,
+        rows,
+        words=2,
+        caption=f"Predicted {_OFTEN} times or more, and always refused",
+    )
 
 
 def _table_of_never_offered(annotations: Sequence[Annotation]) -> Table:
-    suggested = {mentioned.label for annotation in annotations for mentioned in annotation.suggested or ()}
+    suggested = {
+        mentioned.label
+        for annotation in annotations
+        for mentioned in annotation.suggested or ()
+    }
     additions: Counter[str] = Counter()
     mentioned_by_label: dict[str, Mentioned] = {}
     for annotation in annotations:
@@ -252,7 +341,12 @@ def _table_of_never_offered(annotations: Sequence[Annotation]) -> Table:
             mentioned = mentioned_by_label[label]
             rows.append([mentioned.title, f"{mentioned.train_count:,}", f"{count:,}"])
     columns = ["label", "training documents", "added"]
-    return Table("added", columns, rows, caption=f"Added {_OFTEN} times or more, and never suggested")
+    return Table(
+        "added",
+        columns,
+        rows,
+        caption=f"Added {_OFTEN} times or more, and never suggested",
+    )
 
 
 @dataclass(frozen=True)
@@ -278,7 +372,10 @@ class AgreementCounts:
         """Compare two annotations of one document."""
         labels_one = set(one.labels)
         labels_other = set(other.labels)
-        shown = {mentioned.label for mentioned in (*(one.suggested or ()), *(other.suggested or ()))}
+        shown = {
+            mentioned.label
+            for mentioned in (*(one.suggested or ()), *(other.suggested or ()))
+        }
         decisions = labels_one | labels_other | shown
         differing = labels_one ^ labels_other
         return cls(
@@ -311,5 +408,17 @@ def agreement_table(annotations: Sequence[Annotation]) -> Table:
         decisions = [counts.decisions for counts in pair_counts]
         shares = [_share(both, either, documents), _share(equal, decisions, documents)]
         rows.append([first, second, f"{len(set(documents)):,}", *shares])
-    columns = ["person", "other", "documents", "labels of both among labels of either, %", "equal decisions, %"]
-    return Table("agreement", columns, rows, words=2, caption="Agreement of two people on one document")
+    columns = [
+        "person",
+        "other",
+        "documents",
+        "labels of both among labels of either, %",
+        "equal decisions, %",
+    ]
+    return Table(
+        "agreement",
+        columns,
+        rows,
+        words=2,
+        caption="Agreement of two people on one document",
+    )

@@ -54,8 +54,12 @@ def read_scores(scored: Path) -> pa.Table:
         if manifest["format"] != FORMAT:
             raise DataError(f"{scored}: of another version of xmtc: score again")
         if manifest["settings"]["threshold"] is None:
-            raise DataError(f"{scored}: has the best labels, not those predicted: score with --threshold tuned")
-        return pa.concat_tables([pq.read_table(scored / part["path"]) for part in manifest["parts"]])
+            raise DataError(
+                f"{scored}: has the best labels, not those predicted: score with --threshold tuned"
+            )
+        return pa.concat_tables(
+            [pq.read_table(scored / part["path"]) for part in manifest["parts"]]
+        )
 
 
 def check_inputs(scored: Path, files: Iterable[InputFile]) -> None:
@@ -64,14 +68,18 @@ def check_inputs(scored: Path, files: Iterable[InputFile]) -> None:
     Raises:
         DataError: names one that is not, or has changed since.
     """
-    scored_digests = {entry["digest"] for entry in parse_json(read_file(scored / MANIFEST))["input"]}
+    scored_digests = {
+        entry["digest"] for entry in parse_json(read_file(scored / MANIFEST))["input"]
+    }
     for file in files:
         if file.digest not in scored_digests:
             message = f"--input {file.path}: not what {scored} was made of, or changed since; give the files scored"
             raise DataError(message)
 
 
-def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict[str, Any]]:
+def draw(
+    table: pa.Table, size: int, seed: int, labels: LabelTable
+) -> list[dict[str, Any]]:
     """Draw a stratified sample, in proportion to the strata but at least two documents of each, in random order.
 
     Args:
@@ -96,7 +104,9 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
     quarter_N = rank_N * _QUARTERS // len(frame) + 1
     strata = []
     for quarter, predicted in zip(quarter_N, frame["labels"], strict=True):
-        strata.append(f"quarter {quarter:.0f}, rarest label {_rarest_bin(predicted, labels)}")
+        strata.append(
+            f"quarter {quarter:.0f}, rarest label {_rarest_bin(predicted, labels)}"
+        )
     frame["stratum"] = strata
     sizes_H = frame["stratum"].value_counts()
     sample_sizes_H = _sample_sizes(sizes_H, size)
@@ -111,7 +121,10 @@ def draw(table: pa.Table, size: int, seed: int, labels: LabelTable) -> list[dict
             "documents": int(sizes_H[row["stratum"]]),
             "labels": list(row["labels"]),
             "expected_labels": round(float(row["expected_labels"]), _DIGITS),
-            "expected": {name: round(float(row[f"expected_{name}"]), _DIGITS) for name in EXPECTED},
+            "expected": {
+                name: round(float(row[f"expected_{name}"]), _DIGITS)
+                for name in EXPECTED
+            },
         }
         for row in shuffled.to_dict("records")
     ]
@@ -131,7 +144,9 @@ def _sample_sizes(sizes_H: pd.Series, size: int) -> pd.Series:
     least_H = sizes_H.clip(upper=_LEAST)
     least = int(least_H.sum())
     if not least <= size <= documents:
-        raise DataError(f"--size {size}: {documents:,} documents, {len(sizes_H)} strata: give {least} to {documents}")
+        raise DataError(
+            f"--size {size}: {documents:,} documents, {len(sizes_H)} strata: give {least} to {documents}"
+        )
     beyond_H = sizes_H - least_H
     # Rounding the cumulative sums, and not the parts, makes their sum exact.
     ends_H = (beyond_H.cumsum() * (size - least) / max(documents - least, 1)).round()
@@ -148,7 +163,9 @@ def _rarest_bin(predicted: Sequence[str], labels: LabelTable) -> str:
 
 
 def write_sample(
-    path: Path, sample: Sequence[Mapping[str, Any]], cells: Mapping[str, Mapping[str, Any]] | None
+    path: Path,
+    sample: Sequence[Mapping[str, Any]],
+    cells: Mapping[str, Mapping[str, Any]] | None,
 ) -> None:
     """Write the sample as JSON lines, with the cells of documents if they are given, as a queue of `xmtc serve`.
 
@@ -157,7 +174,9 @@ def write_sample(
         StorageError: the file exists, or cannot be written.
     """
     if path.exists():
-        raise StorageError(f"{path}: exists; a sample is drawn once: choose another --output")
+        raise StorageError(
+            f"{path}: exists; a sample is drawn once: choose another --output"
+        )
     if cells is not None:
         for row in sample:
             if row["id"] not in cells:
@@ -169,7 +188,9 @@ def write_sample(
         clashing_names = document.keys() & row.keys()
         if clashing_names:
             name = min(clashing_names)
-            raise DataError(f"--input: {name!r} is a key of samples: rename it in training, or leave out texts")
+            raise DataError(
+                f"--input: {name!r} is a key of samples: rename it in training, or leave out texts"
+            )
         lines.append(json.dumps({**document, **row}, ensure_ascii=False))
     write_text(path, "".join(f"{line}\n" for line in lines))
 
@@ -198,11 +219,15 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     Raises:
         DataError: the sample cannot be read, or a stratum has fewer than two annotated documents.
     """
-    with reading(path, fix="give what xmtc annotations sample wrote", what="not a sample"):
+    with reading(
+        path, fix="give what xmtc annotations sample wrote", what="not a sample"
+    ):
         lines = read_file(path).decode("utf-8-sig").split("\n")
         sample = [Drawn.model_validate_json(line) for line in lines if line]
     if not sample:
-        raise DataError(f"{path}: no documents in it; give what xmtc annotations sample wrote")
+        raise DataError(
+            f"{path}: no documents in it; give what xmtc annotations sample wrote"
+        )
     labels_by_document: dict[str, list[set[str]]] = defaultdict(list)
     for annotation in annotations:
         labels_by_document[annotation.document].append(set(annotation.labels))
@@ -220,7 +245,9 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     return Table("audit", columns, rows, caption=caption)
 
 
-def _check_strata(path: Path, sample: Sequence[Drawn], annotated: Sequence[Drawn]) -> None:
+def _check_strata(
+    path: Path, sample: Sequence[Drawn], annotated: Sequence[Drawn]
+) -> None:
     """Refuse an audit in which a stratum has too few annotated documents to know its variance."""
     counts = Counter(document.stratum for document in annotated)
     for document in sample:
@@ -231,33 +258,47 @@ def _check_strata(path: Path, sample: Sequence[Drawn], annotated: Sequence[Drawn
 
 
 def _estimates(
-    name: str, documents: Sequence[Drawn], labels_by_document: Mapping[str, Sequence[set[str]]]
+    name: str,
+    documents: Sequence[Drawn],
+    labels_by_document: Mapping[str, Sequence[set[str]]],
 ) -> list[str]:
     """Estimate the metrics of all documents that a part of the sample stands for: a row of the table.
 
     What the model expects, and what people's labels say, stand beside each other. Of a document that several people
     annotated, their mean counts.
     """
-    strata, stratum_n = np.unique([document.stratum for document in documents], return_inverse=True)
+    strata, stratum_n = np.unique(
+        [document.stratum for document in documents], return_inverse=True
+    )
     size_of_stratum = {document.stratum: document.documents for document in documents}
     sizes_H = np.array([size_of_stratum[stratum] for stratum in strata])
     right = []
     given = []
     for document in documents:
         people = labels_by_document[document.id]
-        right.append(np.mean([len(labels.intersection(document.labels)) for labels in people]))
+        right.append(
+            np.mean([len(labels.intersection(document.labels)) for labels in people])
+        )
         given.append(np.mean([len(labels) for labels in people]))
     predicted_n = np.array([float(len(document.labels)) for document in documents])
-    expected_right_n = predicted_n * [document.expected["precision"] for document in documents]
+    expected_right_n = predicted_n * [
+        document.expected["precision"] for document in documents
+    ]
     expected_given_n = np.array([document.expected_labels for document in documents])
     right_n = np.array(right)
     given_n = np.array(given)
     cells = [name, f"{sizes_H.sum():,}", f"{len(documents):,}"]
     # Precision, recall and F1 are ratios of the same labels to three totals.
-    expected_wholes = (predicted_n, expected_given_n, (predicted_n + expected_given_n) / 2)
+    expected_wholes = (
+        predicted_n,
+        expected_given_n,
+        (predicted_n + expected_given_n) / 2,
+    )
     wholes = (predicted_n, given_n, (predicted_n + given_n) / 2)
     for expected_whole_n, whole_n in zip(expected_wholes, wholes, strict=True):
-        expected, _, _ = stratified_ratio(expected_right_n, expected_whole_n, stratum_n, sizes_H)
+        expected, _, _ = stratified_ratio(
+            expected_right_n, expected_whole_n, stratum_n, sizes_H
+        )
         value, low, high = stratified_ratio(right_n, whole_n, stratum_n, sizes_H)
         cells += [percent(expected), percent(value, [low, high])]
     return cells
@@ -285,8 +326,12 @@ def stratified_ratio(
     ratio = float(weights_n @ top_n) / whole
     rest_n = top_n - ratio * whole_n
     means_H = np.bincount(strata_n, rest_n) / counts_H
-    squares_H = np.bincount(strata_n, (rest_n - means_H[strata_n]) ** 2) / np.maximum(counts_H - 1, 1)
-    variance = float((sizes_H**2 * (1 - counts_H / sizes_H) * squares_H / counts_H).sum())
+    squares_H = np.bincount(strata_n, (rest_n - means_H[strata_n]) ** 2) / np.maximum(
+        counts_H - 1, 1
+    )
+    variance = float(
+        (sizes_H**2 * (1 - counts_H / sizes_H) * squares_H / counts_H).sum()
+    )
     degrees_of_freedom = max(len(top_n) - len(sizes_H), 1)
     reach = float(student.ppf(_CONFIDENCE, degrees_of_freedom)) * variance**0.5 / whole
     return ratio, max(0.0, ratio - reach), min(1.0, ratio + reach)

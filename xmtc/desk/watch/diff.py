@@ -46,7 +46,10 @@ class ModelComparison:
 
 
 def compare_models(
-    old: Path, new: Path, documents: Iterable[tuple[str, str]], annotations: Sequence[Annotation]
+    old: Path,
+    new: Path,
+    documents: Iterable[tuple[str, str]],
+    annotations: Sequence[Annotation],
 ) -> ModelComparison:
     """Compare two models on some documents, over the labels that both know.
 
@@ -74,11 +77,18 @@ def compare_models(
         raise DataError(f"{old} and {new}: have no label in common")
     config = EvaluateConfig()
     batches = [texts[start : start + _TEXTS] for start in range(0, len(texts), _TEXTS)]
-    decisions = [decided(model.scorer, batches, labels, shared_L, config.top_k) for model in models]
-    labels_by_document = {annotation.document: annotation.labels for annotation in annotations}
+    decisions = [
+        decided(model.scorer, batches, labels, shared_L, config.top_k)
+        for model in models
+    ]
+    labels_by_document = {
+        annotation.document: annotation.labels for annotation in annotations
+    }
     judged_N = np.array([doc_id in labels_by_document for doc_id in ids])
     if annotations and not judged_N.any():
-        raise DataError("no annotation is of a document here: their ids must be those of the table")
+        raise DataError(
+            "no annotation is of a document here: their ids must be those of the table"
+        )
     gold = _gold(ids, labels_by_document, labels, shared_L)
     flipped = flips(decisions[0], decisions[1], labels, config.bins, gold, judged_N)
     parts: list[Part] = list(flip_tables(flipped))
@@ -90,15 +100,26 @@ def compare_models(
                 predictions.take(rows),
                 gold[rows],
                 labels,
-                max(3, int(labels.train_counts.max())),  # at least so many; only propensities depend on it
+                max(
+                    3, int(labels.train_counts.max())
+                ),  # at least so many; only propensities depend on it
                 config=config,
                 decision=Decided(made_NK=made_NK[rows]),
                 documents=EvaluatedDocuments([ids[row] for row in rows]),
             )
-            files = (evaluation.metrics, evaluation.per_label, evaluation.details | {"flips": flipped})
-            runs.append(RunResults(name, "annotated", *files, evaluation.replicates, [], {}, {}))
+            files = (
+                evaluation.metrics,
+                evaluation.per_label,
+                evaluation.details | {"flips": flipped},
+            )
+            runs.append(
+                RunResults(name, "annotated", *files, evaluation.replicates, [], {}, {})
+            )
         text = f"Metrics are of the {len(rows):,} documents that people labelled, with both models' own decisions."
-        parts = [Paragraph(text), *(part for part in before_and_after(*runs) if part is not None)]
+        parts = [
+            Paragraph(text),
+            *(part for part in before_and_after(*runs) if part is not None),
+        ]
     shared = int(shared_L.sum())
     facts = (
         f"{len(ids):,} documents, of which {flipped['flipped']:,} have a flip; {shared:,} labels that both models know "
@@ -109,9 +130,13 @@ def compare_models(
 
 def _check_tokens(model: Model, ids: Sequence[str], texts: Sequence[str]) -> None:
     """Refuse a document without tokens, by its id."""
-    lengths_N = tokenised(texts, model.scorer.tokenizer, model.info.max_length, offsets=False).lengths
+    lengths_N = tokenised(
+        texts, model.scorer.tokenizer, model.info.max_length, offsets=False
+    ).lengths
     if not lengths_N.all():
-        raise DataError(f"document {quoted_cell(ids[int(lengths_N.argmin())])} has no tokens: leave it out")
+        raise DataError(
+            f"document {quoted_cell(ids[int(lengths_N.argmin())])} has no tokens: leave it out"
+        )
 
 
 def _gold(
@@ -121,7 +146,11 @@ def _gold(
     shared_L: NDArray[np.bool_],
 ) -> Gold:
     """Make the matrix of the labels that people gave, as far as both models know them."""
-    shared_ids = {label: label_id for label_id, label in enumerate(labels.labels) if shared_L[label_id]}
+    shared_ids = {
+        label: label_id
+        for label_id, label in enumerate(labels.labels)
+        if shared_L[label_id]
+    }
     columns: list[int] = []
     ends = [0]
     for doc_id in ids:
@@ -129,7 +158,10 @@ def _gold(
         columns += sorted({shared_ids[label] for label in given if label in shared_ids})
         ends.append(len(columns))
     values = np.ones(len(columns), np.bool_)
-    return sparse.csr_array((values, np.array(columns, np.int32), np.array(ends)), shape=(len(ids), len(labels)))
+    return sparse.csr_array(
+        (values, np.array(columns, np.int32), np.array(ends)),
+        shape=(len(ids), len(labels)),
+    )
 
 
 def as_share(text: str) -> float:
@@ -144,5 +176,7 @@ def as_share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ConfigError(f"--at-most {text[:_SHOWN_CHARACTERS]}: give a share, such as 2% or 0.02")
+        raise ConfigError(
+            f"--at-most {text[:_SHOWN_CHARACTERS]}: give a share, such as 2% or 0.02"
+        )
     return share

@@ -25,7 +25,14 @@ from xmtc.files import write_json
 from xmtc.fusion.decision import CONSIDERED
 from xmtc.predict.predictor import Model
 from xmtc.predict.request import Request
-from xmtc.predict.statistics import STATISTICS, Statistics, kinds_of, of_answers, of_tokens, of_words
+from xmtc.predict.statistics import (
+    STATISTICS,
+    Statistics,
+    kinds_of,
+    of_answers,
+    of_tokens,
+    of_words,
+)
 from xmtc.predict.tokenised import tokenised
 from xmtc.report.charts import Axis, Bars, bar_chart
 from xmtc.report.section import Chart, Figures, Part, Table, label_title
@@ -100,7 +107,9 @@ def profile_of(model: Model) -> Profile:
         ConfigError: it remembers nothing.
     """
     if model.profile is None:
-        raise ConfigError(f"{model.info.name}: the model has no profile of its texts; train it again to get one")
+        raise ConfigError(
+            f"{model.info.name}: the model has no profile of its texts; train it again to get one"
+        )
     return model.profile
 
 
@@ -116,11 +125,15 @@ def measure(model: Model, profile: Profile, texts: Iterable[str]) -> NewDocument
     skipped = 0
     remaining = iter(texts)
     while batch := list(islice(remaining, _TEXTS)):
-        lengths = tokenised(batch, model.scorer.tokenizer, model.info.max_length).lengths
+        lengths = tokenised(
+            batch, model.scorer.tokenizer, model.info.max_length
+        ).lengths
         readable = [text for text, length in zip(batch, lengths, strict=True) if length]
         skipped += len(batch) - len(readable)
         if readable:
-            statistics = _measure_batch(model, profile, readable, kinds, expected_f1_by_word)
+            statistics = _measure_batch(
+                model, profile, readable, kinds, expected_f1_by_word
+            )
             parts.append(statistics)
     if not parts:
         raise DataError("no new document has tokens; give files with texts")
@@ -152,16 +165,24 @@ def _measure_batch(
         kinds[name].update(values)
     kinds["languages"].update(languages_of(texts))
     chosen_NK = model.decision.chosen(answer.label_ids_NK, answer.scores_NK)
-    kinds["labels"].update(model.labels.labels[label_id] for label_id in answer.label_ids_NK[chosen_NK])
+    kinds["labels"].update(
+        model.labels.labels[label_id] for label_id in answer.label_ids_NK[chosen_NK]
+    )
     return statistics
 
 
-def compare_with_profile(profile: Profile, new: NewDocuments, model: Model) -> list[Drift]:
+def compare_with_profile(
+    profile: Profile, new: NewDocuments, model: Model
+) -> list[Drift]:
     """Compare new documents with the profile; a model without scorers has fewer statistics."""
     drifts = []
     for name in STATISTICS:
         if name in profile.sample and name in new.statistics:
-            drifts.append(_compare_values(name, profile.sample[name], new.statistics[name].astype(np.float32)))
+            drifts.append(
+                _compare_values(
+                    name, profile.sample[name], new.statistics[name].astype(np.float32)
+                )
+            )
     for name, counts_on_dev in profile.kinds.items():
         values = _compared_values(name, counts_on_dev, new.kinds[name], model)
         dev = [counts_on_dev.get(value, 0) for value in values]
@@ -170,7 +191,9 @@ def compare_with_profile(profile: Profile, new: NewDocuments, model: Model) -> l
     return drifts
 
 
-def _compare_values(name: str, dev_N: NDArray[np.float32], now_N: NDArray[np.float32]) -> Drift:
+def _compare_values(
+    name: str, dev_N: NDArray[np.float32], now_N: NDArray[np.float32]
+) -> Drift:
     """Compare the distributions of a statistic."""
     test: Any = ks_2samp(dev_N, now_N)  # its type has no attributes
     return Drift(
@@ -182,7 +205,9 @@ def _compare_values(name: str, dev_N: NDArray[np.float32], now_N: NDArray[np.flo
     )
 
 
-def _compared_values(name: str, dev: Mapping[str, int], now: Mapping[str, int], model: Model) -> list[str]:
+def _compared_values(
+    name: str, dev: Mapping[str, int], now: Mapping[str, int], model: Model
+) -> list[str]:
     """List the values of a kind that are compared: those of dev and of the new documents.
 
     Of labels, only those of dev, if dev may have had others as well: the profile remembers the most frequent ones, and
@@ -194,7 +219,9 @@ def _compared_values(name: str, dev: Mapping[str, int], now: Mapping[str, int], 
     return [value for value in dev if value in model.labels]
 
 
-def compare_counts(name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]) -> Drift:
+def compare_counts(
+    name: str, before: Sequence[int], now: Sequence[int], values: Sequence[str]
+) -> Drift:
     """Compare how often the values of a kind occur.
 
     Args:
@@ -211,7 +238,9 @@ def compare_counts(name: str, before: Sequence[int], now: Sequence[int], values:
     sums_2 = table_2V.sum(axis=1)
     if not sums_2.all():
         is_other = bool(sums_2.any())
-        return Drift(name, "–", "–", distance=float(is_other), p_value=0.0 if is_other else 1.0)
+        return Drift(
+            name, "–", "–", distance=float(is_other), p_value=0.0 if is_other else 1.0
+        )
     expected_V = pooled_V * sums_2[1] / sums_2.sum()
 
     def chi_squared(now_RV: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -234,7 +263,13 @@ def compare_counts(name: str, before: Sequence[int], now: Sequence[int], values:
     )
 
 
-def drift_parts(profile: Profile, new: NewDocuments, drifts: Sequence[Drift], bound: float, model: Model) -> list[Part]:
+def drift_parts(
+    profile: Profile,
+    new: NewDocuments,
+    drifts: Sequence[Drift],
+    bound: float,
+    model: Model,
+) -> list[Part]:
     """Make tables and pictures.
 
     Args:
@@ -251,7 +286,11 @@ def drift_parts(profile: Profile, new: NewDocuments, drifts: Sequence[Drift], bo
     charts = []
     for drift in drifts:
         if drift.name in new.statistics:
-            charts.append(_chart(drift.name, profile.sample[drift.name], new.statistics[drift.name]))
+            charts.append(
+                _chart(
+                    drift.name, profile.sample[drift.name], new.statistics[drift.name]
+                )
+            )
     return [*parts, Figures(charts)]
 
 
@@ -260,24 +299,44 @@ def _drift_table(drifts: Sequence[Drift], bound: float) -> Table:
     for drift in sorted(drifts, key=lambda drift: -drift.distance):
         verdict = "drift" if drift.is_beyond(bound) else ""
         title = STATISTICS.get(drift.name, drift.name)
-        rows.append([title, drift.before, drift.now, f"{drift.distance:.3f}", f"{drift.p_value:.1g}", verdict])
+        rows.append(
+            [
+                title,
+                drift.before,
+                drift.now,
+                f"{drift.distance:.3f}",
+                f"{drift.p_value:.1g}",
+                verdict,
+            ]
+        )
     columns = ["statistic", "dev", "now", "distance", "p", ""]
     caption = f"Medians, or what is most frequent, and how far apart; drift is beyond {bound:g}, and beyond chance"
     return Table("drift", columns, rows, caption=caption, in_summary=True)
 
 
-def _table_of_shares(name: str, dev: Mapping[str, int], now: Mapping[str, int], model: Model) -> Table:
+def _table_of_shares(
+    name: str, dev: Mapping[str, int], now: Mapping[str, int], model: Model
+) -> Table:
     """List the values of a kind whose share of the documents has changed most."""
     values = _compared_values(name, dev, now, model)
     total_on_dev = max(sum(dev.get(value, 0) for value in values), 1)
     total_now = max(sum(now.get(value, 0) for value in values), 1)
-    shares = {value: (dev.get(value, 0) / total_on_dev, now.get(value, 0) / total_now) for value in values}
-    most_changed = sorted(values, key=lambda value: -abs(shares[value][1] - shares[value][0]))[:_SHOWN]
+    shares = {
+        value: (dev.get(value, 0) / total_on_dev, now.get(value, 0) / total_now)
+        for value in values
+    }
+    most_changed = sorted(
+        values, key=lambda value: -abs(shares[value][1] - shares[value][0])
+    )[:_SHOWN]
     rows = []
     for value in most_changed:
-        title = model.labels.names[model.labels.index(value)] if name == "labels" else value
+        title = (
+            model.labels.names[model.labels.index(value)] if name == "labels" else value
+        )
         share_on_dev, share_now = shares[value]
-        rows.append([label_title(value, title), percent(share_on_dev), percent(share_now)])
+        rows.append(
+            [label_title(value, title), percent(share_on_dev), percent(share_now)]
+        )
     columns = [_TITLES.get(name, name), "dev, %", "now, %"]
     file_name = f"drift_{name.replace('/', '_')}"
     return Table(file_name, columns, rows, caption=f"Shares that change most: {name}")
@@ -293,11 +352,17 @@ def _table_of_words(new: NewDocuments) -> Table:
         if _LEAST <= len(values) < most_documents and loss > 0:
             listed.append((loss, word, values))
     listed.sort(key=lambda item: -item[0])
-    rows = [[word, f"{len(values):,}", percent(float(np.mean(values)))] for _, word, values in listed[:_SHOWN]]
+    rows = [
+        [word, f"{len(values):,}", percent(float(np.mean(values)))]
+        for _, word, values in listed[:_SHOWN]
+    ]
     caption = (
-        f"Words that the model does not know, in documents of low expected F1 (mean of all: {percent(mean_of_all)} %)"
+        "Words that the model does not know, in documents of low expected F1 "
+        f"(mean of all: {percent(mean_of_all)} %)"
     )
-    return Table("new_words", ["word", "documents", "expected F1, %"], rows, caption=caption)
+    return Table(
+        "new_words", ["word", "documents", "expected F1, %"], rows, caption=caption
+    )
 
 
 def _chart(name: str, dev: NDArray[np.floating], now: NDArray[np.floating]) -> Chart:
@@ -311,13 +376,25 @@ def _chart(name: str, dev: NDArray[np.floating], now: NDArray[np.floating]) -> C
         counts, _ = np.histogram(values, edges)
         bars.append(Bars(title, (counts / max(counts.sum(), 1)).tolist(), run))
     groups = [f"{start:.2g}" for start in starts]
-    svg = bar_chart(groups, bars, f"{STATISTICS[name]}, from", Axis("documents, %", percent=True), name)
-    return Chart(name, f"{STATISTICS[name]}: dev (left) and now (right), in tenths of both", svg)
+    svg = bar_chart(
+        groups,
+        bars,
+        f"{STATISTICS[name]}, from",
+        Axis("documents, %", percent=True),
+        name,
+    )
+    return Chart(
+        name, f"{STATISTICS[name]}: dev (left) and now (right), in tenths of both", svg
+    )
 
 
-def write_distances(path: Path, drifts: Sequence[Drift], new: NewDocuments, bound: float) -> None:
+def write_distances(
+    path: Path, drifts: Sequence[Drift], new: NewDocuments, bound: float
+) -> None:
     """Write the distances as JSON."""
-    changes = {drift.name: {**vars(drift), "drift": drift.is_beyond(bound)} for drift in drifts}
+    changes = {
+        drift.name: {**vars(drift), "drift": drift.is_beyond(bound)} for drift in drifts
+    }
     content = {
         "documents": new.documents,
         "without_tokens": new.skipped,

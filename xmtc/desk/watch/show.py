@@ -13,7 +13,9 @@ from xmtc.track.console import printable, terminal_table
 _ROWS, _WIDTH = 12, 160
 
 
-def show_results(title: str, facts: str, parts: Sequence[Part], page: Path | None) -> None:
+def show_results(
+    title: str, facts: str, parts: Sequence[Part], page: Path | None
+) -> None:
     """Print paragraphs and the first rows of each table, and write the page if there is a place for it.
 
     Args:
@@ -34,9 +36,17 @@ def show_results(title: str, facts: str, parts: Sequence[Part], page: Path | Non
         if isinstance(part, Paragraph):
             print(printable(part.text))
         if isinstance(part, Table):
-            more = f" ({len(part.rows) - _ROWS} more rows on the page)" if len(part.rows) > _ROWS else ""
+            more = (
+                f" ({len(part.rows) - _ROWS} more rows on the page)"
+                if len(part.rows) > _ROWS
+                else ""
+            )
             numbers = part.columns[part.words :]
             title = part.caption + more
-            console.print(terminal_table(part.columns, part.rows[:_ROWS], right=numbers, title=title))
+            console.print(
+                terminal_table(
+                    part.columns, part.rows[:_ROWS], right=numbers, title=title
+                )
+            )
     if page is not None:
         print(f"page: {page}")

@@ -58,7 +58,9 @@ class StrategyBase(Strategy):
 
     @override
     def autocast(self) -> AbstractContextManager[object]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._precision == "bf16")
+        return torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self._precision == "bf16"
+        )
 
     @contextmanager
     @override
@@ -81,8 +83,12 @@ class StrategyBase(Strategy):
                     states[name] = state
             if writes and failure is None:
                 try:
-                    files.write_part(directory / files.part_name(number, len(parts)), states)
-                except OSError as error:  # other ranks still gather: to raise here would hang them
+                    files.write_part(
+                        directory / files.part_name(number, len(parts)), states
+                    )
+                except (
+                    OSError
+                ) as error:  # other ranks still gather: to raise here would hang them
                     failure = error
         if failure is not None:
             raise failure
@@ -92,7 +98,9 @@ class StrategyBase(Strategy):
     @override
     def load(self, directory: Path) -> None:
         parts, steps = files.read_state_index(directory)
-        shapes = {name: self._shape(parameter) for name, parameter in self._trained.items()}
+        shapes = {
+            name: self._shape(parameter) for name, parameter in self._trained.items()
+        }
         for name, state in files.read_states(directory, parts, shapes):
             self._set_full_state(self._trained[name], state)
         self._steps = steps
@@ -125,20 +133,30 @@ class StrategyBase(Strategy):
 
     def _bytes(self, parameter: nn.Parameter) -> int:
         bytes_of_moments = 8  # two in float32
-        return math.prod(self._shape(parameter)) * (parameter.element_size() + bytes_of_moments)
+        return math.prod(self._shape(parameter)) * (
+            parameter.element_size() + bytes_of_moments
+        )
 
-    def _choose_trained(self, model: nn.Module, groups: Sequence[ParameterGroup]) -> None:
+    def _choose_trained(
+        self, model: nn.Module, groups: Sequence[ParameterGroup]
+    ) -> None:
         """Freeze the parameters that are in no group, and check those that are."""
         for group in groups:
             if not group.parameters:
                 raise ConfigError(f"parameter group {group.name!r} has no parameters")
             if group.optimizer is not None:
-                raise ConfigError(f"{group.name}: row-wise optimizers are for label rows; leave the optimizer out")
+                raise ConfigError(
+                    f"{group.name}: row-wise optimizers are for label rows; leave the optimizer out"
+                )
         ids = {id(parameter) for group in groups for parameter in group.parameters}
         self._model = model
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in ids)
-        self._trained = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in ids}
+        self._trained = {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if id(parameter) in ids
+        }
         count = sum(len(group.parameters) for group in groups)
         if not self._trained or len(self._trained) != count:
             raise ConfigError(
@@ -160,13 +178,19 @@ def adamw(groups: Sequence[ParameterGroup]) -> torch.optim.AdamW:
     on CPU and CUDA.
     """
     settings = [
-        {"params": list(group.parameters), "lr": group.learning_rate, "weight_decay": group.weight_decay}
+        {
+            "params": list(group.parameters),
+            "lr": group.learning_rate,
+            "weight_decay": group.weight_decay,
+        }
         for group in groups
     ]
     return torch.optim.AdamW(settings, fused=True)
 
 
-def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float]) -> None:
+def set_learning_rates(
+    optimizer: torch.optim.Optimizer, rates: Sequence[float]
+) -> None:
     """Set one learning rate per group, in the order of the groups."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
@@ -174,4 +198,6 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float])
 
 def _check_not_empty(name: str, value: Tensor) -> None:
     if value.numel() == 0:
-        raise CheckpointError(f"{name} was empty after its partitions were gathered; nothing was saved")
+        raise CheckpointError(
+            f"{name} was empty after its partitions were gathered; nothing was saved"
+        )

@@ -9,7 +9,12 @@ from typing_extensions import override
 
 from xmtc.config.base import config
 from xmtc.config.members import Members
-from xmtc.distributed.strategies.settings import Demand, Precision, StrategySettings, TrainingBytes
+from xmtc.distributed.strategies.settings import (
+    Demand,
+    Precision,
+    StrategySettings,
+    TrainingBytes,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +27,9 @@ _REFUSAL_OF_QUANTIZED = (
     "distributed.strategy.stage: 3 exclude each other: ZeRO-3 partitions quantised weights wrongly, and trains wrongly "
     "without an error; use stage 2"
 )
-_BUCKET = 500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
+_BUCKET = (
+    500_000_000  # numbers in DeepSpeed's default buffer for the exchange of gradients
+)
 
 
 @config
@@ -126,7 +133,10 @@ class DeepSpeedConfig(StrategySettings):
 
     @override
     def build(self, precision: Precision, device: "torch.device") -> "Strategy":
-        from xmtc.distributed.strategies.deepspeed import ZeroStage0Strategy, ZeroStrategy
+        from xmtc.distributed.strategies.deepspeed import (
+            ZeroStage0Strategy,
+            ZeroStrategy,
+        )
         from xmtc.distributed.strategies.deepspeed_support import import_deepspeed
 
         import_deepspeed(device)
@@ -155,8 +165,15 @@ class DeepSpeedConfig(StrategySettings):
             "zero_optimization": zero,
             "zero_force_ds_cpu_optimizer": False,
             # Treat no module as safe for exchanging gradients or parameters in bfloat16: sums stay in float32.
-            "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16", "lower_precision_safe_modules": []},
+            "torch_autocast": {
+                "enabled": precision == "bf16",
+                "dtype": "bfloat16",
+                "lower_precision_safe_modules": [],
+            },
         }
 
 
-StrategyConfig = Annotated[StrategySettings, Members("xmtc.strategies", SingleConfig, DDPConfig, DeepSpeedConfig)]
+StrategyConfig = Annotated[
+    StrategySettings,
+    Members("xmtc.strategies", SingleConfig, DDPConfig, DeepSpeedConfig),
+]

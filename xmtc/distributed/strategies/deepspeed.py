@@ -20,7 +20,12 @@ from typing_extensions import override
 from xmtc.distributed.memory import release_freed_memory
 from xmtc.distributed.state_files import MOMENTS, VALUE, State
 from xmtc.distributed.strategies.base import StrategyBase, adamw, set_learning_rates
-from xmtc.distributed.strategies.deepspeed_support import Attributes, counted_in, gathered, share_timeout
+from xmtc.distributed.strategies.deepspeed_support import (
+    Attributes,
+    counted_in,
+    gathered,
+    share_timeout,
+)
 from xmtc.distributed.strategies.replicated import ReplicatedStrategy, fresh_moments
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.distributed.strategy import ParameterGroup
@@ -39,7 +44,11 @@ class _EngineStrategy(StrategyBase):
     """
 
     def __init__(
-        self, stage: int, engine_config: Mapping[str, Any], precision: Precision, device: torch.device
+        self,
+        stage: int,
+        engine_config: Mapping[str, Any],
+        precision: Precision,
+        device: torch.device,
     ) -> None:
         super().__init__(precision, device)
         self._stage = stage
@@ -80,7 +89,11 @@ class _EngineStrategy(StrategyBase):
         def stays_partitioned(parameter: nn.Parameter) -> bool:
             return any(gathering.holds(parameter) for gathering in gathered_by_block)
 
-        return [parameter for parameter in self._model.parameters() if not stays_partitioned(parameter)]
+        return [
+            parameter
+            for parameter in self._model.parameters()
+            if not stays_partitioned(parameter)
+        ]
 
     def _gather_blocks(self, *, enabled: bool) -> None:
         """Let `BlockGathering` gather weights that were loaded partitioned, or leave it to the engine."""
@@ -93,7 +106,9 @@ class _EngineStrategy(StrategyBase):
         import deepspeed
 
         self._attributes.note(model)
-        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=self._engine_config)
+        self._engine, *_ = deepspeed.initialize(
+            model=model, optimizer=optimizer, config=self._engine_config
+        )
         share_timeout(self.device)
         self._gather_blocks(enabled=False)
         return self._engine
@@ -198,7 +213,10 @@ class ZeroStrategy(_EngineStrategy):
         self._link_moments()
         for kind in MOMENTS:
             tensors[kind] = safe_get_full_optimizer_state(parameter, kind)
-        return {kind: tensor.detach().to("cpu", copy=True) for kind, tensor in tensors.items()}
+        return {
+            kind: tensor.detach().to("cpu", copy=True)
+            for kind, tensor in tensors.items()
+        }
 
     def _set_full_state(self, parameter: nn.Parameter, state: State) -> None:
         from deepspeed.utils import (
@@ -212,9 +230,13 @@ class ZeroStrategy(_EngineStrategy):
         with gathered(parameter, modifier_rank=0), torch.no_grad():
             parameter.copy_(state[VALUE])
         if self._stage == 3:
-            safe_set_local_fp32_param(parameter, self._partition(parameter, state[VALUE]))
+            safe_set_local_fp32_param(
+                parameter, self._partition(parameter, state[VALUE])
+            )
             for kind in MOMENTS:
-                safe_set_local_optimizer_state(parameter, self._partition(parameter, state[kind]), kind)
+                safe_set_local_optimizer_state(
+                    parameter, self._partition(parameter, state[kind]), kind
+                )
         else:
             safe_set_full_fp32_param(parameter, state[VALUE])
             for kind in MOMENTS:

@@ -27,7 +27,9 @@ def import_deepspeed(device: torch.device) -> None:
         os.environ["PATH"] = os.pathsep.join([programs, path])
     if os.access(sys.prefix, os.W_OK):
         # One cache per environment: a shared cache would mix versions of PyTorch.
-        os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / ".torch_extensions"))
+        os.environ.setdefault(
+            "TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / ".torch_extensions")
+        )
     # DeepSpeed expects the launcher to set it, and takes the device from it.
     os.environ.setdefault("LOCAL_RANK", str(device.index or 0))
     import deepspeed
@@ -38,14 +40,23 @@ def import_deepspeed(device: torch.device) -> None:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         # DeepSpeed calls two collectives by names that PyTorch 2.13 deprecates, which logs thousands of lines.
-        warnings.filterwarnings("ignore", message=f"`torch.distributed.{name}` is deprecated", category=FutureWarning)
-    deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False)
+        warnings.filterwarnings(
+            "ignore",
+            message=f"`torch.distributed.{name}` is deprecated",
+            category=FutureWarning,
+        )
+    deepspeed.init_distributed(
+        dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False
+    )
 
 
 def wait_for_compilers(folder: Path) -> None:
     """Wait for processes that compile extensions. PyTorch would also wait for those that were killed, and forever."""
     for lock in folder.rglob("lock"):
-        logger.warning("%s: waiting for another process that compiles; if there is none, delete this file", lock)
+        logger.warning(
+            "%s: waiting for another process that compiles; if there is none, delete this file",
+            lock,
+        )
         with suppress(FileNotFoundError):
             while time.time() - lock.stat().st_mtime < _COMPILING_S:
                 time.sleep(1)
@@ -65,7 +76,9 @@ def share_timeout(device: torch.device) -> None:
 
 
 @contextmanager
-def gathered(parameter: nn.Parameter, modifier_rank: int | None = None) -> Iterator[None]:
+def gathered(
+    parameter: nn.Parameter, modifier_rank: int | None = None
+) -> Iterator[None]:
     """Gather the whole parameter under stage 3; keep the changes of `modifier_rank`. No-op at other stages."""
     import deepspeed
 
@@ -80,7 +93,11 @@ def counted_in(zero: Any, outside_norm: float) -> Iterator[None]:
     DeepSpeed has no setting for this. Stages 1 and 2 call one method for the norm, stage 3 another for the norms of its
     groups.
     """
-    name = "_get_norm_groups" if hasattr(zero, "_get_norm_groups") else "scaled_global_norm"
+    name = (
+        "_get_norm_groups"
+        if hasattr(zero, "_get_norm_groups")
+        else "scaled_global_norm"
+    )
     original = getattr(zero, name)
 
     def with_outside_norm(*args: Any, **kwargs: Any) -> list[Any] | torch.Tensor:

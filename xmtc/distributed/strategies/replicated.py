@@ -49,7 +49,9 @@ class ReplicatedStrategy(StrategyBase):
             if parameter.grad is None:
                 # AdamW would skip it, and its step count would fall behind; ZeRO does not skip it either.
                 parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        gradients = [
+            parameter.grad for parameter in parameters if parameter.grad is not None
+        ]
         own_norm = get_total_norm(gradients)
         norm = own_norm.hypot(torch.full_like(own_norm, outside_norm))
         norm_on_host = norm.item()  # the host waits once
@@ -65,7 +67,10 @@ class ReplicatedStrategy(StrategyBase):
     def _full_state(self, parameter: nn.Parameter) -> State:
         moments = self._optimizer.state[parameter] or fresh_moments(parameter)
         tensors = {VALUE: parameter, **moments}
-        return {kind: tensors[kind].detach().to("cpu", copy=True) for kind in (VALUE, *MOMENTS)}
+        return {
+            kind: tensors[kind].detach().to("cpu", copy=True)
+            for kind in (VALUE, *MOMENTS)
+        }
 
     def _set_full_state(self, parameter: nn.Parameter, state: State) -> None:
         moments = fresh_moments(parameter)

@@ -70,7 +70,11 @@ class StrategySettings(Protocol):
     def training_bytes(self, trained: int, workers: int) -> TrainingBytes:
         """Compute bytes of memory that one worker needs to train this many float32 numbers with AdamW."""
         buffers = 4.0 * trained if workers > 1 else 0.0
-        return TrainingBytes(gradients=4.0 * trained, optimizer_state=8.0 * trained, exchange_buffers=buffers)
+        return TrainingBytes(
+            gradients=4.0 * trained,
+            optimizer_state=8.0 * trained,
+            exchange_buffers=buffers,
+        )
 
     def loading(self, precision: Precision) -> AbstractContextManager[object]:
         """Wrap the construction of a model, after `build`; by default, every worker loads all weights."""

@@ -73,7 +73,11 @@ class ShardedRowsStrategy(Strategy):
 
     @override
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        return self._inside.micro_batch(last=last) if self._inside_groups else nullcontext()
+        return (
+            self._inside.micro_batch(last=last)
+            if self._inside_groups
+            else nullcontext()
+        )
 
     @override
     def autocast(self) -> AbstractContextManager[object]:
@@ -89,7 +93,9 @@ class ShardedRowsStrategy(Strategy):
     @override
     def set_learning_rates(self, rates: Sequence[float]) -> None:
         if self._inside_groups:
-            self._inside.set_learning_rates([rates[place] for place in self._inside_groups])
+            self._inside.set_learning_rates(
+                [rates[place] for place in self._inside_groups]
+            )
         for optimizer, place in zip(self._optimizers, self._own_groups, strict=True):
             set_learning_rates(optimizer, [rates[place]])
 
@@ -163,22 +169,36 @@ class ShardedRowsStrategy(Strategy):
     def _deferred(self) -> list[DeferredGradient]:
         """List the sources of gradients, each once: several shards can share one."""
         sources = (shard.deferred for shard in self._shards.values())
-        return list({id(source): source for source in sources if source is not None}.values())
+        return list(
+            {id(source): source for source in sources if source is not None}.values()
+        )
 
     def _gradients(self) -> list[Tensor]:
         """Collect the shards' gradients, without the inner strategy's `loss_scale`."""
         gradients = [coalesce(shard) for shard in self._shards.values()]
-        return [gradient.div_(self.loss_scale) for gradient in gradients if gradient is not None]
+        return [
+            gradient.div_(self.loss_scale)
+            for gradient in gradients
+            if gradient is not None
+        ]
 
     def _update(self, deferred: Sequence[DeferredGradient]) -> None:
         for shard in self._shards.values():
-            if shard.grad is None and shard.deferred is None:  # none of this rank's rows was scored
+            if (
+                shard.grad is None and shard.deferred is None
+            ):  # none of this rank's rows was scored
                 no_rows = torch.empty(1, 0, dtype=torch.int64, device=shard.device)
                 no_values = shard.detach()[:0]
-                shard.grad = torch.sparse_coo_tensor(no_rows, no_values, shard.shape, check_invariants=False)
+                shard.grad = torch.sparse_coo_tensor(
+                    no_rows, no_values, shard.shape, check_invariants=False
+                )
         for optimizer in self._optimizers:
             optimizer.step()
-        optimizers = {id(shard): optimizer for optimizer in self._optimizers for shard in optimizer.tables}
+        optimizers = {
+            id(shard): optimizer
+            for optimizer in self._optimizers
+            for shard in optimizer.tables
+        }
         for source in deferred:
             for rows, gradients in source.chunks(1 / self.loss_scale):
                 for shard, gradient in zip(source.shards, gradients, strict=True):
@@ -213,22 +233,35 @@ class ShardedRowsStrategy(Strategy):
 def _optimizer(group: ParameterGroup) -> RowwiseOptimizer:
     """Build the group's optimizer (default: AdamW) with the group's learning rate and decay."""
     settings = group.optimizer or AdamWConfig()
-    return replace(settings, learning_rate=group.learning_rate, weight_decay=group.weight_decay).build(group.parameters)
+    return replace(
+        settings, learning_rate=group.learning_rate, weight_decay=group.weight_decay
+    ).build(group.parameters)
 
 
-def _reduced(groups: Sequence[ParameterGroup], *, to_shards: bool) -> dict[int, ParameterGroup]:
+def _reduced(
+    groups: Sequence[ParameterGroup], *, to_shards: bool
+) -> dict[int, ParameterGroup]:
     """Reduce the groups to their shards, or to their other parameters: those that have some, by their place."""
     reduced = {}
     for place, group in enumerate(groups):
-        parameters = [parameter for parameter in group.parameters if isinstance(parameter, RowShard) is to_shards]
+        parameters = [
+            parameter
+            for parameter in group.parameters
+            if isinstance(parameter, RowShard) is to_shards
+        ]
         if parameters:
             reduced[place] = replace(group, parameters=parameters)
     return reduced
 
 
-def _norm_over_ranks(gradients: Sequence[Tensor], deferred: Sequence[DeferredGradient]) -> float:
+def _norm_over_ranks(
+    gradients: Sequence[Tensor], deferred: Sequence[DeferredGradient]
+) -> float:
     """Compute the norm of all ranks' gradients; infinite if a deferred gradient is not finite. Collective."""
-    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+    norms = [
+        torch.linalg.vector_norm(gradient, dtype=torch.float32)
+        for gradient in gradients
+    ]
     norms += [torch.where(source.finite(), 0.0, math.inf) for source in deferred]
     sum_of_squares = 0.0
     if norms:

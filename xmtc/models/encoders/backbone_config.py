@@ -64,17 +64,27 @@ class HuggingFaceConfig(EncoderSettings):
     def __post_init__(self) -> None:
         """Refuse combinations that cannot train."""
         if self.quantize and self.lora is None:
-            raise ValueError("`quantize` needs `lora`: quantized weights cannot be trained themselves")
+            raise ValueError(
+                "`quantize` needs `lora`: quantized weights cannot be trained themselves"
+            )
         if self.quantize and self.name.lower().endswith(".gguf"):
             raise ValueError(
                 "`quantize` cannot read a .gguf file, which has its own quantisation: leave `quantize` out, or save "
                 "the model as a folder with Transformers"
             )
         if self.quantize and self.from_config is not None:
-            raise ValueError("`quantize` needs pretrained weights, and `from_config` gives random ones")
-        if self.from_config is not None and not isinstance(self.from_config.get("model_type"), str):
+            raise ValueError(
+                "`quantize` needs pretrained weights, and `from_config` gives random ones"
+            )
+        if self.from_config is not None and not isinstance(
+            self.from_config.get("model_type"), str
+        ):
             raise ValueError("`from_config` needs a `model_type` such as llama or bert")
-        if self.attention == "flash_attention_2" and self.dtype != "bfloat16" and not self.quantize:
+        if (
+            self.attention == "flash_attention_2"
+            and self.dtype != "bfloat16"
+            and not self.quantize
+        ):
             raise ValueError("`attention: flash_attention_2` needs `dtype: bfloat16`")
 
     @property
@@ -94,7 +104,11 @@ class HuggingFaceConfig(EncoderSettings):
     @override
     def exported(self, folder: Path) -> "HuggingFaceConfig":
         """The folder holds the whole backbone, or is not there."""
-        return replace(self, name=str(folder), from_config=None) if folder.is_dir() else self
+        return (
+            replace(self, name=str(folder), from_config=None)
+            if folder.is_dir()
+            else self
+        )
 
     def build(self, vocab_size: int) -> "HuggingFaceBackbone":
         """Load the backbone.
@@ -121,7 +135,9 @@ class MaxPoolConfig(EncoderSettings):
     """Which encoder."""
     base: HuggingFaceConfig = HuggingFaceConfig()
     """The encoder."""
-    variant: Literal["cls_max", "cls_attention", "all_max_attention"] = "all_max_attention"
+    variant: Literal["cls_max", "cls_attention", "all_max_attention"] = (
+        "all_max_attention"
+    )
     """`cls_max`: [CLS] is max-pooled over the last layers. `cls_attention`: it attends to the last layer once more.
     `all_max_attention`: every token is max-pooled first."""
     last_layers: Annotated[int, Field(ge=1)] = 3
@@ -152,7 +168,11 @@ class MaxPoolConfig(EncoderSettings):
         shape = folder / "config.json"
         if self.base.quantize or not shape.is_file():
             return self
-        with reading(shape, CheckpointError, "copy the whole model folder again, or export the model again"):
+        with reading(
+            shape,
+            CheckpointError,
+            "copy the whole model folder again, or export the model again",
+        ):
             return self.with_backbone(replace(self.base, from_config=read_json(shape)))
 
     @override

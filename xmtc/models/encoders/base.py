@@ -57,7 +57,9 @@ class Encoder(nn.Module, ABC):
         """Whether the first token's state depends on no other token and so does not represent the text."""
         return False
 
-    def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
+    def save(
+        self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]
+    ) -> bool:
         """Write the encoder's part of an exported model.
 
         Args:

@@ -41,7 +41,9 @@ def is_causal(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
     states_WUD, alone_UD = _states_of_short_texts(model, settings)
     difference = (states_WUD[2, :3] - alone_UD).norm() / alone_UD.norm()
     if difference > torch.finfo(states_WUD.dtype).eps ** 0.5:
-        raise ConfigError(f"model.encoder: {kind} reads a text differently beside padding; use another architecture")
+        raise ConfigError(
+            f"model.encoder: {kind} reads a text differently beside padding; use another architecture"
+        )
     width = states_WUD.shape[2]
     if width != model.config.hidden_size:
         raise ConfigError(
@@ -58,30 +60,46 @@ def is_causal(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
 
 
 def _can_read_here(model: PreTrainedModel, settings: HuggingFaceConfig) -> bool:
-    if model.config._attn_implementation == "flash_attention_2":  # only on a GPU, where the model is not yet
+    if (
+        model.config._attn_implementation == "flash_attention_2"
+    ):  # only on a GPU, where the model is not yet
         return False
     if any(parameter.is_meta for parameter in model.parameters()):
         return False
     return settings.quantize is None or settings.bidirectional
 
 
-def _states_of_short_texts(model: PreTrainedModel, settings: HuggingFaceConfig) -> tuple[Tensor, Tensor]:
+def _states_of_short_texts(
+    model: PreTrainedModel, settings: HuggingFaceConfig
+) -> tuple[Tensor, Tensor]:
     """Compute the states (W, U, D) of three texts, and (3, D) of the third one without its padding.
 
     Raises:
         ConfigError: the model cannot read them.
     """
     padding = model.config.pad_token_id or 0
-    ids_WU = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, padding]], device=model.device)
-    mask_WU = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]], device=model.device)
+    ids_WU = torch.tensor(
+        [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, padding]], device=model.device
+    )
+    mask_WU = torch.tensor(
+        [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]], device=model.device
+    )
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            states_WUD = model(input_ids=ids_WU, attention_mask=mask_WU).last_hidden_state
-            alone_1UD = model(input_ids=ids_WU[2:, :3], attention_mask=mask_WU[2:, :3]).last_hidden_state
+            states_WUD = model(
+                input_ids=ids_WU, attention_mask=mask_WU
+            ).last_hidden_state
+            alone_1UD = model(
+                input_ids=ids_WU[2:, :3], attention_mask=mask_WU[2:, :3]
+            ).last_hidden_state
     except Exception as error:  # the library has no error class
-        alternative = "architecture" if settings.dtype == "float32" else "architecture, or dtype: float32"
+        alternative = (
+            "architecture"
+            if settings.dtype == "float32"
+            else "architecture, or dtype: float32"
+        )
         raise ConfigError(
             f"model.encoder: {model.config.model_type} cannot read a text of three tokens in {settings.dtype} "
             f"({first_line(error)}); use another {alternative}"

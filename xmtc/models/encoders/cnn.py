@@ -11,17 +11,23 @@ from xmtc.models.encoders.embedding import LightEncoder, TokenEmbedding
 class Convolutions(nn.Module):
     """ReLU(convolution) for each filter width, concatenated, with one state per token."""
 
-    def __init__(self, width: int, filters: int, filter_widths: tuple[int, ...]) -> None:
+    def __init__(
+        self, width: int, filters: int, filter_widths: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.width = filters * len(filter_widths)
         self.filter_widths = filter_widths
-        self.convolutions = nn.ModuleList(nn.Conv1d(width, filters, span) for span in filter_widths)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(width, filters, span) for span in filter_widths
+        )
 
     def forward(self, hidden_WUD: Tensor) -> Tensor:
         """Compute states (W, U, width)."""
         signal_WDU = hidden_WUD.transpose(1, 2)
         states = []
-        for convolution, span in zip(self.convolutions, self.filter_widths, strict=True):
+        for convolution, span in zip(
+            self.convolutions, self.filter_widths, strict=True
+        ):
             # Both ends are padded to get one state per token; `padding="same"` warns if the span is even.
             padded_WDU = F.pad(signal_WDU, ((span - 1) // 2, span // 2))
             states.append(convolution(padded_WDU))
@@ -32,7 +38,9 @@ class Convolutions(nn.Module):
 class CNNEncoder(LightEncoder):
     """Embedding and convolutions."""
 
-    def __init__(self, embedding: TokenEmbedding, convolutions: Convolutions, dropout: float) -> None:
+    def __init__(
+        self, embedding: TokenEmbedding, convolutions: Convolutions, dropout: float
+    ) -> None:
         super().__init__(embedding, convolutions.width, [convolutions])
         self.dropout = Dropout(dropout)
 

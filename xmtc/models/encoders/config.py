@@ -8,7 +8,13 @@ from typing import Annotated
 
 from xmtc.config.members import Members
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig, MaxPoolConfig
-from xmtc.models.encoders.light_config import BagConfig, BiGRUConfig, CNNConfig, MultilevelConfig, SelfAttentionConfig
+from xmtc.models.encoders.light_config import (
+    BagConfig,
+    BiGRUConfig,
+    CNNConfig,
+    MultilevelConfig,
+    SelfAttentionConfig,
+)
 from xmtc.models.encoders.settings import EncoderSettings
 
 EncoderConfig = Annotated[

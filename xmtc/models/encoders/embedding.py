@@ -24,7 +24,9 @@ class TokenEmbedding(nn.Module):
         tokens: the table (V, D).
     """
 
-    def __init__(self, config: EmbeddingConfig, vocab_size: int, window: int, *, positions: bool) -> None:
+    def __init__(
+        self, config: EmbeddingConfig, vocab_size: int, window: int, *, positions: bool
+    ) -> None:
         super().__init__()
         self.config = config
         self.width = config.width
@@ -41,7 +43,9 @@ class TokenEmbedding(nn.Module):
         embedded_WUD = self.tokens(input_ids_WU)
         if self.training and self.config.token_dropout:
             ones_WU1 = torch.ones_like(embedded_WUD[..., :1])
-            retained_WU1 = F.dropout(ones_WU1, self.config.token_dropout).sign()  # 0 or 1, without dropout's scale
+            retained_WU1 = F.dropout(
+                ones_WU1, self.config.token_dropout
+            ).sign()  # 0 or 1, without dropout's scale
             embedded_WUD = embedded_WUD * retained_WU1
         if self.positions_UD is not None:
             embedded_WUD = embedded_WUD + self.positions_UD[: input_ids_WU.shape[1]]
@@ -56,7 +60,9 @@ class LightEncoder(Encoder):
         blocks: the other layers, bottom to top.
     """
 
-    def __init__(self, embedding: TokenEmbedding, width: int, blocks: Sequence[nn.Module]) -> None:
+    def __init__(
+        self, embedding: TokenEmbedding, width: int, blocks: Sequence[nn.Module]
+    ) -> None:
         super().__init__(width, embedding.window)
         self.embedding = embedding
         self.blocks = nn.ModuleList(blocks)

@@ -39,13 +39,17 @@ class HuggingFaceBackbone(Encoder):
         packs: whether padding is left out, which needs FlashAttention: other kernels get a dense mask of the whole row.
     """
 
-    def __init__(self, model: PreTrainedModel, settings: HuggingFaceConfig, window: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, settings: HuggingFaceConfig, window: int
+    ) -> None:
         super().__init__(model.config.hidden_size, window)
         self.causal = is_causal(model, settings)
         self.pad_token_id: int = model.config.pad_token_id or 0
         self.name = settings.name if settings.from_config is None else None
         has_flash_attention = model.config._attn_implementation == "flash_attention_2"
-        self.packs = has_flash_attention and self.causal and model.config.model_type in _PACKED
+        self.packs = (
+            has_flash_attention and self.causal and model.config.model_type in _PACKED
+        )
         self.model = model if settings.lora is None else add_lora(model, settings.lora)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
@@ -55,7 +59,9 @@ class HuggingFaceBackbone(Encoder):
         inputs = self._inputs(input_ids_WU, attention_mask_WU)
         return self.model(**inputs).last_hidden_state
 
-    def _inputs(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> dict[str, Tensor]:
+    def _inputs(
+        self, input_ids_WU: Tensor, attention_mask_WU: Tensor
+    ) -> dict[str, Tensor]:
         # Some models compute positions by comparing ids with their padding id, which may differ from the collator's.
         input_ids_WU = input_ids_WU.masked_fill(~attention_mask_WU, self.pad_token_id)
         return {"input_ids": input_ids_WU, "attention_mask": attention_mask_WU.long()}
@@ -80,7 +86,9 @@ class HuggingFaceBackbone(Encoder):
         padded_XD = padded_XD.index_copy(0, places_P, states_1PD[0])
         return padded_XD.view(*attention_mask_WU.shape, -1)
 
-    def hidden_states(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Sequence[Tensor]:
+    def hidden_states(
+        self, input_ids_WU: Tensor, attention_mask_WU: Tensor
+    ) -> Sequence[Tensor]:
         """Compute the states (W, U, D) of the embedding and of each layer; the last ones equal those of `forward`."""
         inputs = self._inputs(input_ids_WU, attention_mask_WU)
         return self.model(**inputs, output_hidden_states=True).hidden_states
@@ -112,18 +120,24 @@ class HuggingFaceBackbone(Encoder):
         blocks = blocks_of(self.transformer)
         if isinstance(self.model, PeftModel):
             return [block for block in blocks if _has_adapters(block)]
-        parameters_of_blocks = {id(parameter) for block in blocks for parameter in block.parameters()}
+        parameters_of_blocks = {
+            id(parameter) for block in blocks for parameter in block.parameters()
+        }
         embeddings = nn.ModuleList()
         for name, module in self.transformer.named_modules():
             is_leaf = not list(module.children())
             if not is_leaf or not _is_below_blocks(name, module):
                 continue
-            if parameters_of_blocks.isdisjoint(id(parameter) for parameter in module.parameters()):
+            if parameters_of_blocks.isdisjoint(
+                id(parameter) for parameter in module.parameters()
+            ):
                 embeddings.append(module)
         return [embeddings, *blocks]
 
     @override
-    def save(self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]) -> bool:
+    def save(
+        self, model: Path, tensors: Mapping[str, Tensor], trained: Collection[str]
+    ) -> bool:
         """Adapters, and the backbone unless it is an unchanged pretrained model."""
         prefix = "model."
         if isinstance(self.model, PeftModel):
@@ -132,9 +146,14 @@ class HuggingFaceBackbone(Encoder):
         changed = any("lora_" not in name for name in trained)
         if not changed and self.name is not None:
             return False
-        of_backbone = {name: tensor for name, tensor in tensors.items() if "lora_" not in name}
+        of_backbone = {
+            name: tensor for name, tensor in tensors.items() if "lora_" not in name
+        }
         weights = whole(part(of_backbone, prefix), "encoder.model.")
-        weights = {name.replace(".base_layer.", "."): tensor for name, tensor in weights.items()}
+        weights = {
+            name.replace(".base_layer.", "."): tensor
+            for name, tensor in weights.items()
+        }
         with quiet():
             self.transformer.save_pretrained(model / FOLDER, state_dict=weights)
         return True
@@ -155,21 +174,31 @@ class HuggingFaceBackbone(Encoder):
         adapter = read_weights(path)
         present = get_peft_model_state_dict(self.model, save_embedding_layers=False)
         if _shapes(present) != _shapes(adapter):
-            raise CheckpointError(f"{path}: its adapters do not match config.json; copy the whole model folder again")
+            raise CheckpointError(
+                f"{path}: its adapters do not match config.json; copy the whole model folder again"
+            )
         set_peft_model_state_dict(self.model, adapter)
 
 
-def _save_adapter(path: Path, model: PeftModel, tensors: Mapping[str, Tensor], base: str | None) -> None:
+def _save_adapter(
+    path: Path, model: PeftModel, tensors: Mapping[str, Tensor], base: str | None
+) -> None:
     of_adapters = {name: tensor for name, tensor in tensors.items() if "lora_" in name}
     state = whole(part(of_adapters, "model."), "encoder.model.")
-    adapter = get_peft_model_state_dict(model, state_dict=state, save_embedding_layers=False)
+    adapter = get_peft_model_state_dict(
+        model, state_dict=state, save_embedding_layers=False
+    )
     path.parent.mkdir()
     save_file(adapter, path, metadata={"format": "pt"})
-    settings = replace(model.peft_config["default"], base_model_name_or_path=base, inference_mode=True)
+    settings = replace(
+        model.peft_config["default"], base_model_name_or_path=base, inference_mode=True
+    )
     if base is not None and not base.startswith(PACKAGED):
         source = pretrained_source(base)
         settings = replace(
-            settings, base_model_name_or_path=source.gguf_file or source.location, revision=source.revision
+            settings,
+            base_model_name_or_path=source.gguf_file or source.location,
+            revision=source.revision,
         )
     settings.save_pretrained(str(path.parent))
 

@@ -27,7 +27,9 @@ class EmbeddingConfig:
     token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the tokens whose vector is set to 0 in training."""
 
-    def build(self, vocab_size: int, window: int, *, positions: bool = False) -> "TokenEmbedding":
+    def build(
+        self, vocab_size: int, window: int, *, positions: bool = False
+    ) -> "TokenEmbedding":
         """Build the embedding with random weights."""
         from xmtc.models.encoders.embedding import TokenEmbedding
 
@@ -64,7 +66,9 @@ class _Transformer(_Light):
     def __post_init__(self) -> None:
         """Check that the heads divide the width."""
         if self.width % self.heads:
-            raise ValueError(f"heads: {self.heads} does not divide width {self.width}; give a divisor of the width")
+            raise ValueError(
+                f"heads: {self.heads} does not divide width {self.width}; give a divisor of the width"
+            )
 
     @abstractmethod
     def block(self) -> "Block":
@@ -88,7 +92,11 @@ class SelfAttentionConfig(_Transformer):
 
     @override
     def block(self) -> "Block":
-        from xmtc.models.encoders.self_attention import Block, FeedForward, SelfAttention
+        from xmtc.models.encoders.self_attention import (
+            Block,
+            FeedForward,
+            SelfAttention,
+        )
 
         attention = SelfAttention(self.width, self.heads)
         transform = FeedForward(self.width, self.feed_forward)
@@ -108,7 +116,12 @@ class MultilevelConfig(_Transformer):
 
     @override
     def block(self) -> "Block":
-        from xmtc.models.encoders.self_attention import Block, Depthwise, FeedForward, MultilevelAttention
+        from xmtc.models.encoders.self_attention import (
+            Block,
+            Depthwise,
+            FeedForward,
+            MultilevelAttention,
+        )
 
         radius = min(self.local_radius, self.window)
         attention = MultilevelAttention(self.width, self.heads, radius)
@@ -147,7 +160,9 @@ class CNNConfig(_Light):
 
     kind: Literal["cnn"] = "cnn"
     """Which encoder."""
-    filter_widths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (3, 4, 5)
+    filter_widths: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)
+    ] = (3, 4, 5)
     """Widths of the filters in tokens. Default: Kim's."""
     filters: Annotated[int, Field(ge=1)] = 100
     """Number of filters per width; hidden states have this many dimensions per width."""

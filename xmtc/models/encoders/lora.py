@@ -35,7 +35,11 @@ def infer_target_modules(model: nn.Module, *, all_linear: bool = False) -> list[
         ConfigError: there is no such layer.
     """
     suffixes = set(_linear_layers_of_blocks(model))
-    targets = suffixes if all_linear else {suffix for suffix in suffixes if _ATTENTION.search(suffix)}
+    targets = (
+        suffixes
+        if all_linear
+        else {suffix for suffix in suffixes if _ATTENTION.search(suffix)}
+    )
     if not targets:
         raise ConfigError(
             f"no linear attention layers found in {type(model).__name__}: name the layers to adapt in "
@@ -68,16 +72,26 @@ def add_lora(model: nn.Module, config: LoraConfig) -> PeftModel:
     )
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+            warnings.filterwarnings(
+                "ignore",
+                message=".*is_gradient_checkpointing.*",
+                category=FutureWarning,
+            )
             adapted = get_peft_model(model, lora)  # pyright: ignore[reportArgumentType]
     except ValueError as error:
-        linear = {name.rsplit(".", 1)[-1] for name, module in model.named_modules() if _is_linear(module)}
+        linear = {
+            name.rsplit(".", 1)[-1]
+            for name, module in model.named_modules()
+            if _is_linear(module)
+        }
         raise ConfigError(
             f"model.encoder.lora.target_modules {targets}: not in {type(model).__name__}, which has {sorted(linear)}; "
             "name some of these"
         ) from error
     for module in adapted.modules():
-        if type(module) is Linear:  # not a quantized layer, whose forward pass is another one
+        if (
+            type(module) is Linear
+        ):  # not a quantized layer, whose forward pass is another one
             module.__class__ = _AdaptedLinear
     return adapted  # pyright: ignore[reportReturnType]
 

@@ -31,7 +31,9 @@ class MaxPoolEncoder(Encoder):
         self.settings = settings
         self.attention: nn.MultiheadAttention | None = None
         if settings.variant != "cls_max":
-            self.attention = nn.MultiheadAttention(self.width, settings.heads, batch_first=True)
+            self.attention = nn.MultiheadAttention(
+                self.width, settings.heads, batch_first=True
+            )
             nn.init.zeros_(self.attention.out_proj.weight)
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
@@ -43,9 +45,15 @@ class MaxPoolEncoder(Encoder):
             return torch.cat([first_W1D, top_WUD[:, 1:]], 1)
         states_WUD = layers_KWUD.amax(0)
         has_tokens_W1 = attention_mask_WU.any(1, keepdim=True)
-        padding_WU = ~attention_mask_WU & has_tokens_W1  # a window of padding alone would have an empty softmax
+        padding_WU = (
+            ~attention_mask_WU & has_tokens_W1
+        )  # a window of padding alone would have an empty softmax
         first_W1D, _ = self.attention(
-            states_WUD[:, :1], states_WUD, states_WUD, key_padding_mask=padding_WU, need_weights=False
+            states_WUD[:, :1],
+            states_WUD,
+            states_WUD,
+            key_padding_mask=padding_WU,
+            need_weights=False,
         )
         enriched_W1D = states_WUD[:, :1] + first_W1D
         return torch.cat([enriched_W1D, states_WUD[:, 1:]], 1)
@@ -63,7 +71,9 @@ class MaxPoolEncoder(Encoder):
 
     def _layers(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Stack the layers (K, W, U, D) that the variant pools."""
-        pooled_layers = 1 if self.settings.variant == "cls_attention" else self.settings.last_layers
+        pooled_layers = (
+            1 if self.settings.variant == "cls_attention" else self.settings.last_layers
+        )
         states = self.base.hidden_states(input_ids_WU, attention_mask_WU)
         return torch.stack(list(states[-pooled_layers:]))
 

@@ -18,7 +18,9 @@ _INDEX = "model.safetensors.index.json"  # of weights in several files
 _SINGLE = "model.safetensors"
 
 
-def fetch_folder(source: PretrainedSource, *, trust_remote_code: Literal[False] = False) -> Path:
+def fetch_folder(
+    source: PretrainedSource, *, trust_remote_code: Literal[False] = False
+) -> Path:
     """Find the folder of a pretrained model, and download it if it is on the Hub.
 
     Args:
@@ -32,10 +34,16 @@ def fetch_folder(source: PretrainedSource, *, trust_remote_code: Literal[False] 
     if source.folder is not None:
         return source.folder
     patterns = ["*.json", "*.safetensors"]
-    return Path(snapshot_download(source.location, revision=source.revision, allow_patterns=patterns))
+    return Path(
+        snapshot_download(
+            source.location, revision=source.revision, allow_patterns=patterns
+        )
+    )
 
 
-def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, loading: Loading) -> None:
+def load_partitioned(
+    model: PreTrainedModel, folder: Path, dtype: torch.dtype, loading: Loading
+) -> None:
     """Read a model's weights one by one; each worker keeps its share. Collective.
 
     Args:
@@ -59,7 +67,11 @@ def load_partitioned(model: PreTrainedModel, folder: Path, dtype: torch.dtype, l
                     f"{path}: {key} has shape {tuple(shape)}, but the model's config.json gives {tuple(shapes[name])}; "
                     "download the model again"
                 )
-            value = _read_weight(path, key, dtype) if loading.reads else torch.empty(shape, dtype=dtype)
+            value = (
+                _read_weight(path, key, dtype)
+                if loading.reads
+                else torch.empty(shape, dtype=dtype)
+            )
             owner, _, own_name = name.rpartition(".")
             loading.partition(model.get_submodule(owner), own_name, value)
             loaded.add(name)
@@ -93,7 +105,10 @@ def _parameter_name(key: str, prefix: str, shapes: dict[str, torch.Size]) -> str
 
 def _shapes(path: Path) -> dict[str, torch.Size]:
     with safe_open(path, "pt") as file:
-        return {key: torch.Size(file.get_slice(key).get_shape()) for key in sorted(file.keys())}
+        return {
+            key: torch.Size(file.get_slice(key).get_shape())
+            for key in sorted(file.keys())
+        }
 
 
 def _read_weight(path: Path, key: str, dtype: torch.dtype) -> Tensor:

@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from accelerate import init_empty_weights
 from torch import nn
-from transformers import AutoConfig, AutoModel, BitsAndBytesConfig, GgufConfig, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BitsAndBytesConfig,
+    GgufConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from xmtc.data.pretrained import check_published, pretrained_source
 from xmtc.distributed.zero3 import BlockGathering, Loading
@@ -56,7 +63,9 @@ _SPECIAL_TOKENS = ("pad", "bos", "eos", "cls", "sep", "unk")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def load_transformer(settings: HuggingFaceConfig, vocab_size: int) -> tuple[PreTrainedModel, int]:
+def load_transformer(
+    settings: HuggingFaceConfig, vocab_size: int
+) -> tuple[PreTrainedModel, int]:
     """Load the Transformers model, and find the maximum number of tokens per window.
 
     Turns cuDNN's attention off in this process. PyTorch prefers it on Hopper, where it builds a plan for every shape of
@@ -96,18 +105,26 @@ def read_pretrained_config(name: str) -> PreTrainedConfig:
         ConfigError: it cannot be found or read.
     """
     source = pretrained_source(name)
-    return load_quietly(name, AutoConfig.from_pretrained, source.location, **source.options)
+    return load_quietly(
+        name, AutoConfig.from_pretrained, source.location, **source.options
+    )
 
 
-def _transformer_config(settings: HuggingFaceConfig, vocab_size: int) -> PreTrainedConfig:
+def _transformer_config(
+    settings: HuggingFaceConfig, vocab_size: int
+) -> PreTrainedConfig:
     if settings.from_config is not None:
         loaded = _config_from_mapping(settings.from_config, vocab_size)
     else:
         loaded = read_pretrained_config(settings.name)
     if loaded.is_encoder_decoder:
-        raise ConfigError(f"model.encoder: {loaded.model_type} is an encoder-decoder; use an encoder or a decoder")
+        raise ConfigError(
+            f"model.encoder: {loaded.model_type} is an encoder-decoder; use an encoder or a decoder"
+        )
     if not hasattr(loaded, "vocab_size"):
-        raise ConfigError(f"model.encoder: {loaded.model_type} is not a model of text alone; use one that is")
+        raise ConfigError(
+            f"model.encoder: {loaded.model_type} is not a model of text alone; use one that is"
+        )
     if vocab_size > loaded.vocab_size:
         raise ConfigError(
             f"model.encoder: the tokenizer has {vocab_size} token ids and the backbone {settings.name} only "
@@ -158,7 +175,10 @@ def _window(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -
 
 def longest_window(transformer_config: PreTrainedConfig) -> int:
     """Return the model's number of positions; if it has no limit, the longest default window."""
-    positions = getattr(transformer_config, "max_position_embeddings", None) or LONGEST_DEFAULT_WINDOW
+    positions = (
+        getattr(transformer_config, "max_position_embeddings", None)
+        or LONGEST_DEFAULT_WINDOW
+    )
     if positions < 0:  # XLNet's -1 means that there is no limit
         return LONGEST_DEFAULT_WINDOW
     if transformer_config.model_type in _OFFSET_POSITIONS:
@@ -167,17 +187,25 @@ def longest_window(transformer_config: PreTrainedConfig) -> int:
     return int(positions)
 
 
-def _random(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
+def _random(
+    settings: HuggingFaceConfig, transformer_config: PreTrainedConfig
+) -> PreTrainedModel:
     arguments = _build_arguments(settings, transformer_config)
-    return load_quietly(settings.name, AutoModel.from_config, transformer_config, **arguments)
+    return load_quietly(
+        settings.name, AutoModel.from_config, transformer_config, **arguments
+    )
 
 
-def _pretrained(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> PreTrainedModel:
+def _pretrained(
+    settings: HuggingFaceConfig, transformer_config: PreTrainedConfig
+) -> PreTrainedModel:
     source = pretrained_source(settings.name)
     check_published(settings.name)
     arguments = _build_arguments(settings, transformer_config) | source.options
     if source.gguf_file is None:
-        arguments["use_safetensors"] = True  # a pytorch_model.bin is a pickle, which can run code
+        arguments["use_safetensors"] = (
+            True  # a pytorch_model.bin is a pickle, which can run code
+        )
     else:
         arguments["quantization_config"] = GgufConfig(dequantize=True)
     if settings.quantize:
@@ -217,14 +245,18 @@ def _partitioned(
             "folder, and give this folder; or use stage 2"
         )
     folder = load_quietly(settings.name, fetch_folder, source)
-    with init_empty_weights(include_buffers=False):  # buffers have values that no file holds
+    with init_empty_weights(
+        include_buffers=False
+    ):  # buffers have values that no file holds
         model = _random(settings, transformer_config)
     load_partitioned(model, folder, _DTYPES[settings.dtype], loading)
     BlockGathering(model, blocks_of(model))
     return model.eval()
 
 
-def _build_arguments(settings: HuggingFaceConfig, transformer_config: PreTrainedConfig) -> dict[str, object]:
+def _build_arguments(
+    settings: HuggingFaceConfig, transformer_config: PreTrainedConfig
+) -> dict[str, object]:
     """Return what both loaders take. Nothing would train a pooler, so the architecture leaves it out if it can."""
     arguments: dict[str, object] = {
         "attn_implementation": _attention_kernel(settings),
@@ -276,7 +308,9 @@ def _recompute_activations(model: PreTrainedModel, every_n_layers: int) -> None:
             f"model.encoder.gradient_checkpointing: {every_n_layers}, but {type(model).__name__} does not support it; "
             "set it to 0"
         )
-    model.activation_checkpointing_enable({"use_reentrant": False}, every_n_layers=every_n_layers)
+    model.activation_checkpointing_enable(
+        {"use_reentrant": False}, every_n_layers=every_n_layers
+    )
 
 
 def blocks_of(transformer: nn.Module) -> nn.ModuleList:

@@ -25,19 +25,27 @@ class BiGRU(nn.Module):
         super().__init__()
         self.width = 2 * hidden
         input_widths = [width] + [self.width] * (layers - 1)
-        self.rightward = nn.ModuleList(nn.GRU(inputs, hidden, batch_first=True) for inputs in input_widths)
-        self.leftward = nn.ModuleList(nn.GRU(inputs, hidden, batch_first=True) for inputs in input_widths)
+        self.rightward = nn.ModuleList(
+            nn.GRU(inputs, hidden, batch_first=True) for inputs in input_widths
+        )
+        self.leftward = nn.ModuleList(
+            nn.GRU(inputs, hidden, batch_first=True) for inputs in input_widths
+        )
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute states (W, U, D), 0 on padding; the states of both directions are concatenated."""
         mirrored_WU = mirrored_positions(mask_WU)
-        for layer, (rightward, leftward) in enumerate(zip(self.rightward, self.leftward, strict=True)):
+        for layer, (rightward, leftward) in enumerate(
+            zip(self.rightward, self.leftward, strict=True)
+        ):
             if layer > 0:
                 hidden_WUD = self.dropout(hidden_WUD)
             leftward_WUX, _ = leftward(_tokens_at(hidden_WUD, mirrored_WU))
             rightward_WUX, _ = rightward(hidden_WUD)
-            hidden_WUD = torch.cat([rightward_WUX, _tokens_at(leftward_WUX, mirrored_WU)], 2)
+            hidden_WUD = torch.cat(
+                [rightward_WUX, _tokens_at(leftward_WUX, mirrored_WU)], 2
+            )
         return hidden_WUD * mask_WU.unsqueeze(2)
 
 
@@ -57,7 +65,12 @@ class BiGRUEncoder(LightEncoder):
 
     def __init__(self, settings: BiGRUConfig, vocab_size: int) -> None:
         embedding = settings.embedding.build(vocab_size, settings.window)
-        recurrent = BiGRU(embedding.width, settings.hidden, layers=settings.layers, dropout=settings.dropout)
+        recurrent = BiGRU(
+            embedding.width,
+            settings.hidden,
+            layers=settings.layers,
+            dropout=settings.dropout,
+        )
         super().__init__(embedding, recurrent.width, [recurrent])
         self.dropout = Dropout(settings.dropout)
 

@@ -25,7 +25,9 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute contexts (W, U, D)."""
-        query_WHUd, key_WHUd, value_WHUd = split_projection(self.project(hidden_WUD), self.heads)
+        query_WHUd, key_WHUd, value_WHUd = split_projection(
+            self.project(hidden_WUD), self.heads
+        )
         return self.output(global_attention(query_WHUd, key_WHUd, value_WHUd, mask_WU))
 
 
@@ -47,10 +49,16 @@ class MultilevelAttention(nn.Module):
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
         """Compute contexts (W, U, D)."""
-        query_WHUd, key_WHUd, value_WHUd = split_projection(self.project_global(hidden_WUD), self.heads)
+        query_WHUd, key_WHUd, value_WHUd = split_projection(
+            self.project_global(hidden_WUD), self.heads
+        )
         global_WUD = global_attention(query_WHUd, key_WHUd, value_WHUd, mask_WU)
-        query_WHUd, key_WHUd, value_WHUd = split_projection(self.project_local(hidden_WUD), self.heads)
-        local_WUD = local_attention(query_WHUd, key_WHUd, value_WHUd, mask_WU, self.radius)
+        query_WHUd, key_WHUd, value_WHUd = split_projection(
+            self.project_local(hidden_WUD), self.heads
+        )
+        local_WUD = local_attention(
+            query_WHUd, key_WHUd, value_WHUd, mask_WU, self.radius
+        )
         gate_WUD = torch.sigmoid(self.gate(torch.cat([global_WUD, local_WUD], 2)))
         return self.output(torch.lerp(local_WUD, global_WUD, gate_WUD))
 
@@ -58,7 +66,9 @@ class MultilevelAttention(nn.Module):
 class TransformerEncoder(LightEncoder):
     """Embedding, pre-LN blocks and a final norm."""
 
-    def __init__(self, embedding: TokenEmbedding, width: int, blocks: "Sequence[Block]") -> None:
+    def __init__(
+        self, embedding: TokenEmbedding, width: int, blocks: "Sequence[Block]"
+    ) -> None:
         super().__init__(embedding, width, blocks)
         self.widen: Callable[[Tensor], Tensor] = nn.Identity()
         if embedding.width != width:
@@ -77,7 +87,11 @@ class Block(nn.Module):
     """x + attention(LN x), then x + transform(LN x) (pre-LN: Xiong et al., 2020)."""
 
     def __init__(
-        self, width: int, attention: SelfAttention | MultilevelAttention, transform: nn.Module, dropout: float
+        self,
+        width: int,
+        attention: SelfAttention | MultilevelAttention,
+        transform: nn.Module,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.attention = attention
@@ -117,7 +131,9 @@ class Depthwise(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv1d(width, width, kernel_size=7, padding=3, groups=width)
+        self.convolution = nn.Conv1d(
+            width, width, kernel_size=7, padding=3, groups=width
+        )
         self.scale = nn.Conv1d(width, width, kernel_size=1, groups=width, bias=False)
 
     def forward(self, hidden_WUD: Tensor, mask_WU: Tensor) -> Tensor:
@@ -128,20 +144,32 @@ class Depthwise(nn.Module):
         return scaled_WDU.transpose(1, 2)
 
 
-def split_projection(projected_WUX: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def split_projection(
+    projected_WUX: Tensor, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Split a joint projection (W, U, 3·D) into queries, keys and values (W, H, U, d)."""
     projected_WU3Hd = projected_WUX.unflatten(2, (3, heads, -1))
     query_WHUd, key_WHUd, value_WHUd = projected_WU3Hd.permute(2, 0, 3, 1, 4)
     return query_WHUd, key_WHUd, value_WHUd
 
 
-def global_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor) -> Tensor:
+def global_attention(
+    query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor
+) -> Tensor:
     """Compute softmax(QKᵀ/√d) V over the unpadded tokens, heads concatenated: (W, U, D)."""
-    context_WHUd = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=mask_WU[:, None, None])
+    context_WHUd = F.scaled_dot_product_attention(
+        query_WHUd, key_WHUd, value_WHUd, attn_mask=mask_WU[:, None, None]
+    )
     return context_WHUd.transpose(1, 2).flatten(2)
 
 
-def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, mask_WU: Tensor, radius: int) -> Tensor:
+def local_attention(
+    query_WHUd: Tensor,
+    key_WHUd: Tensor,
+    value_WHUd: Tensor,
+    mask_WU: Tensor,
+    radius: int,
+) -> Tensor:
     """Compute attention over the tokens at most `radius` away, in O(U·radius) time and memory: (W, U, D).
 
     Tokens are divided into blocks of `radius`. A block's queries see the tokens of their block and of the two
@@ -151,7 +179,9 @@ def local_attention(query_WHUd: Tensor, key_WHUd: Tensor, value_WHUd: Tensor, ma
     length = mask_WU.shape[1]
     if length <= 3 * radius:
         allowed_W1UU = band_mask(mask_WU, radius).unsqueeze(1)
-        context_WHUd = F.scaled_dot_product_attention(query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed_W1UU)
+        context_WHUd = F.scaled_dot_product_attention(
+            query_WHUd, key_WHUd, value_WHUd, attn_mask=allowed_W1UU
+        )
         return context_WHUd.transpose(1, 2).flatten(2)
     blocks = (length + radius - 1) // radius
     extra = blocks * radius - length
@@ -184,7 +214,9 @@ def _with_neighbours(x_WHUd: Tensor, blocks: int, radius: int, extra: int) -> Te
     return joined_WHNKd.transpose(1, 2).flatten(0, 1)
 
 
-def _in_blocks(padded: Tensor, dim: int, first: int, blocks: int, radius: int) -> Tensor:
+def _in_blocks(
+    padded: Tensor, dim: int, first: int, blocks: int, radius: int
+) -> Tensor:
     """Split dimension `dim` into blocks of `radius` tokens, starting at block `first`."""
     span = padded.narrow(dim, first * radius, blocks * radius)
     return span.unflatten(dim, (blocks, radius))

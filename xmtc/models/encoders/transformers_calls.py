@@ -12,7 +12,9 @@ from xmtc.errors import ConfigError
 Loaded = TypeVar("Loaded")
 
 
-def load_quietly(name: str, load: Callable[..., Loaded], *arguments: object, **options: object) -> Loaded:
+def load_quietly(
+    name: str, load: Callable[..., Loaded], *arguments: object, **options: object
+) -> Loaded:
     """Call a loader of Transformers without its output, and without running code from the model's folder.
 
     Args:
@@ -28,7 +30,9 @@ def load_quietly(name: str, load: Callable[..., Loaded], *arguments: object, **o
         with quiet():
             return load(*arguments, trust_remote_code=False, **options)
     except Exception as error:  # the library has no error class
-        raise ConfigError(f"model.encoder.name: cannot load {name!r}: {_problem_and_remedy(name, error)}") from error
+        raise ConfigError(
+            f"model.encoder.name: cannot load {name!r}: {_problem_and_remedy(name, error)}"
+        ) from error
 
 
 @contextmanager
@@ -65,7 +69,8 @@ def _problem_and_remedy(name: str, error: Exception) -> str:
         )
     if folder.suffix.lower() == ".gguf":
         return (
-            f"{problem} If the file is damaged, copy it again; of some architectures, Transformers reads no GGUF files."
+            f"{problem} If the file is damaged, copy it again; of some architectures, "
+            "Transformers reads no GGUF files."
         )
     if folder.is_dir():
         return f"{problem} If a file is missing or damaged, copy the whole folder of the model again."

@@ -50,7 +50,9 @@ class Head(nn.Module, ABC):
         """
 
     @abstractmethod
-    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+    def score(
+        self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None
+    ) -> Tensor:
         """Compute logits (B, L) in float32, or (B, S) for the label ids in `shortlist`.
 
         Args:
@@ -76,7 +78,9 @@ class Head(nn.Module, ABC):
         return {"weights": self.weights, "bias": self.bias}
 
     @override
-    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+    def forward(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist: Tensor | None = None
+    ) -> Tensor:
         """Compute logits; see `score`."""
         return self.score(self.read(hidden_BTD, mask_BT), mask_BT, shortlist)
 
@@ -95,8 +99,12 @@ class ScoresByProduct(Head):
     dropped = 0.0
 
     @override
-    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
-        return product_logits(read[0], self.weights, self.bias, shortlist, sparse=self.sparse_gradients)
+    def score(
+        self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None
+    ) -> Tensor:
+        return product_logits(
+            read[0], self.weights, self.bias, shortlist, sparse=self.sparse_gradients
+        )
 
     @override
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
@@ -107,11 +115,15 @@ class GivesEvidence(ABC):
     """A head whose logits are sums over tokens."""
 
     @abstractmethod
-    def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def attention(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         """Compute each label's attention to each token, (B, S, H, T) in float32: sums to 1, and is 0 on padding."""
 
     @abstractmethod
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor
+    ) -> Tensor:
         """Compute each token's contribution to a logit, (B, S, T) in float32; with the bias, they sum to the logit."""
 
 
@@ -123,11 +135,15 @@ class AttendsByLabel(GivesEvidence):
         """Yield the parameters that `attention_scores` depends on, which stage 1 trains."""
 
     @abstractmethod
-    def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def attention_scores(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         """Compute scaled scores (B, S, H, T) in float32 before the normaliser; the caller must mask padding."""
 
     @abstractmethod
-    def contexts(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def contexts(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         """Compute the context of each label, (B, S, d) in float32: its logit is ⟨classifier row, context⟩ + bias."""
 
 
@@ -187,7 +203,9 @@ class ReadsLabelTexts(RowsFromNames):
         """Compute rows (N, P), float32, of labels whose texts have these mean hidden states; with gradient."""
 
     @abstractmethod
-    def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
+    def score_rows(
+        self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor
+    ) -> Tensor:
         """Compute logits (B, S) in float32 of labels with rows from `rows_of_texts`, which receive gradients."""
 
     @abstractmethod

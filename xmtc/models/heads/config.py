@@ -14,7 +14,12 @@ from typing_extensions import override
 from xmtc.config.base import config
 from xmtc.config.members import Members
 from xmtc.models.kernels.options import Normaliser, Options
-from xmtc.models.poolings.config import FirstToken, PlainPoolingConfig, PoolingConfig, TokenPoolingConfig
+from xmtc.models.poolings.config import (
+    FirstToken,
+    PlainPoolingConfig,
+    PoolingConfig,
+    TokenPoolingConfig,
+)
 
 if TYPE_CHECKING:
     from xmtc.models.heads.base import Head
@@ -122,16 +127,24 @@ class LabelAttentionConfig(HeadSettings):
     """Type of the label queries and classifier rows. bfloat16 halves their memory; use it with a row-wise optimizer
     and stochastic rounding."""
     attends_by_label: ClassVar[bool] = True
-    plantable: ClassVar[frozenset[PlantedPart]] = frozenset({"attention", "values", "rows"})
+    plantable: ClassVar[frozenset[PlantedPart]] = frozenset(
+        {"attention", "values", "rows"}
+    )
 
     def __post_init__(self) -> None:
         """Raise ValueError if the heads do not divide the width."""
         if self.width % self.heads:
-            raise ValueError(f"heads: {self.heads} does not divide width {self.width}; give a divisor of the width")
+            raise ValueError(
+                f"heads: {self.heads} does not divide width {self.width}; give a divisor of the width"
+            )
 
     def options(self) -> Options:
         """Return the options of the kernels."""
-        return Options(heads=self.heads, normaliser=self.normaliser, normalise_queries=self.normalize)
+        return Options(
+            heads=self.heads,
+            normaliser=self.normaliser,
+            normalise_queries=self.normalize,
+        )
 
     @override
     def build(self, hidden_width: int, labels: int) -> "LabelAttentionHead":
@@ -225,6 +238,9 @@ class NoHeadConfig(HeadSettings):
 
 
 HeadConfig = Annotated[
-    HeadSettings, Members("xmtc.heads", LabelAttentionConfig, FlatConfig, TwoTowerConfig, NoHeadConfig)
+    HeadSettings,
+    Members(
+        "xmtc.heads", LabelAttentionConfig, FlatConfig, TwoTowerConfig, NoHeadConfig
+    ),
 ]
 """Turns a document's hidden states into one logit per label."""

@@ -18,12 +18,16 @@ from xmtc.models.poolings.pooling import Pooling, Summary
 class FlatHead(ScoresByProduct, GivesEvidence):
     """logit[b,l] = ⟨weights[l], pool(hidden[b])⟩ + bias[l]."""
 
-    def __init__(self, settings: FlatConfig | TwoTowerConfig, pooling: Pooling, labels: int) -> None:
+    def __init__(
+        self, settings: FlatConfig | TwoTowerConfig, pooling: Pooling, labels: int
+    ) -> None:
         super().__init__(settings)
         self.pooling = pooling
         self.dropout = Dropout(settings.dropout)
         self.dropped = settings.dropout
-        rows_LP = torch.empty(labels, pooling.width, dtype=getattr(torch, settings.row_dtype))
+        rows_LP = torch.empty(
+            labels, pooling.width, dtype=getattr(torch, settings.row_dtype)
+        )
         self.weights = nn.Parameter(rows_LP.normal_(std=pooling.width**-0.5))
         self.bias = nn.Parameter(torch.zeros(labels))
 
@@ -38,13 +42,17 @@ class FlatHead(ScoresByProduct, GivesEvidence):
         return self.pooling(hidden_BTD, mask_BT).float()
 
     @override
-    def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def attention(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         """What each token counts in the pooled vector, (B, S, 1, T), the same for every label."""
         weights_BT = self.pooling.weights(hidden_BTD, mask_BT)
         return weights_BT[:, None, None].expand(-1, len(label_ids_S), -1, -1)
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor
+    ) -> Tensor:
         rows_BSP = self.weights[shortlist_BS].float()
         return self.pooling.contributions(hidden_BTD.float(), mask_BT, rows_BSP)
 
@@ -59,7 +67,9 @@ class SummaryHead(FlatHead, ReadsPooled):
         self.members = pooling.members
 
     @override
-    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+    def score(
+        self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None
+    ) -> Tensor:
         if shortlist is None and self.training and self.members > 1:
             return self._logits_of_members(read[0])
         return super().score(read, mask_BT, shortlist)

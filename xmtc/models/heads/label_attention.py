@@ -38,7 +38,9 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
         key_gain: (d,), gain of the normalised keys; None without `normalize`.
     """
 
-    def __init__(self, settings: LabelAttentionConfig, hidden_width: int, labels: int) -> None:
+    def __init__(
+        self, settings: LabelAttentionConfig, hidden_width: int, labels: int
+    ) -> None:
         super().__init__(settings)
         self.options = settings.options()
         width = settings.width
@@ -58,7 +60,9 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
         return self.keys(hidden_BTD), self.value_projection(hidden_BTD)
 
     @override
-    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+    def score(
+        self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None
+    ) -> Tensor:
         keys_BTd, values_BTd = read
         documents = (keys_BTd, values_BTd, mask_BT)
         tables = (self.queries, self.weights, self.bias)
@@ -66,9 +70,15 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
             return label_attention(*documents, *tables, self.options)
         sparse = self.sparse_gradients
         if shortlist.ndim == 1:
-            queries_Sd, weights_Sd, bias_S = (gather_rows(table, shortlist, sparse=sparse) for table in tables)
-            return label_attention(*documents, queries_Sd, weights_Sd, bias_S, self.options)
-        return label_attention_shortlist(*documents, *tables, shortlist, self.options, sparse=sparse)
+            queries_Sd, weights_Sd, bias_S = (
+                gather_rows(table, shortlist, sparse=sparse) for table in tables
+            )
+            return label_attention(
+                *documents, queries_Sd, weights_Sd, bias_S, self.options
+            )
+        return label_attention_shortlist(
+            *documents, *tables, shortlist, self.options, sparse=sparse
+        )
 
     @override
     def vectors(self, read: tuple[Tensor, ...], mask_BT: Tensor) -> Tensor:
@@ -83,44 +93,70 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
         projected_BTd = self.key_projection(hidden_BTD)
         if self.key_gain is None:
             return projected_BTd
-        normalised_BTd = normalise_rows(projected_BTd, self.options.heads) * self.key_gain
+        normalised_BTd = (
+            normalise_rows(projected_BTd, self.options.heads) * self.key_gain
+        )
         return normalised_BTd.to(projected_BTd.dtype)
 
     @override
-    def attention_scores(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def attention_scores(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         keys_BTd = self.keys(hidden_BTD)
         queries_Sd = self._query_rows(label_ids_S)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
-            scores_BHST = attention_scores(at_least_fp32(keys_BTd), queries_Sd, self.options.heads)
+            scores_BHST = attention_scores(
+                at_least_fp32(keys_BTd), queries_Sd, self.options.heads
+            )
         return scores_BHST.transpose(1, 2)
 
     @override
-    def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
-        scores_BHST = self.attention_scores(hidden_BTD, mask_BT, label_ids_S).transpose(1, 2)
-        attention_BHST = attention_weights(scores_BHST, mask_BT, self.options.normaliser)
+    def attention(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
+        scores_BHST = self.attention_scores(hidden_BTD, mask_BT, label_ids_S).transpose(
+            1, 2
+        )
+        attention_BHST = attention_weights(
+            scores_BHST, mask_BT, self.options.normaliser
+        )
         return attention_BHST.transpose(1, 2)
 
     @override
-    def contexts(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def contexts(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         """Concat_m Σ_t a[b,l,m,t] V[b,t,m]."""
-        attention_BHST = self.attention(hidden_BTD, mask_BT, label_ids_S).transpose(1, 2)
+        attention_BHST = self.attention(hidden_BTD, mask_BT, label_ids_S).transpose(
+            1, 2
+        )
         values_BTd = self.value_projection(hidden_BTD).to(attention_BHST.dtype)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             contexts_BHSE = attention_BHST @ split_heads(values_BTd, self.options.heads)
         return contexts_BHSE.transpose(1, 2).flatten(-2)
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor
+    ) -> Tensor:
         """Σ_m a[b,l,m,t]·⟨w[l,m], V[b,t,m]⟩."""
         heads = self.options.heads
         keys_BTd = self.keys(hidden_BTD)
         values_BTd = self.value_projection(hidden_BTD)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
-            scores_BHST = attention_scores(at_least_fp32(keys_BTd), self._query_rows(shortlist_BS), heads)
-            attention_BHST = attention_weights(scores_BHST, mask_BT, self.options.normaliser)
-            weights_BSd = at_least_fp32(gather_rows(self.weights, shortlist_BS, sparse=False))
+            scores_BHST = attention_scores(
+                at_least_fp32(keys_BTd), self._query_rows(shortlist_BS), heads
+            )
+            attention_BHST = attention_weights(
+                scores_BHST, mask_BT, self.options.normaliser
+            )
+            weights_BSd = at_least_fp32(
+                gather_rows(self.weights, shortlist_BS, sparse=False)
+            )
             weights_BHSE = split_heads(weights_BSd, heads)
-            values_BHET = split_heads(at_least_fp32(values_BTd), heads).transpose(-1, -2)
+            values_BHET = split_heads(at_least_fp32(values_BTd), heads).transpose(
+                -1, -2
+            )
             gains_BHST = weights_BHSE @ values_BHET
             return (attention_BHST * gains_BHST).sum(1)
 
@@ -157,7 +193,9 @@ class LabelAttentionHead(Head, PlantsProjections, RowsFromNames):
         return {"queries": self.keys(texts_ND).float()}
 
     def _query_rows(self, labels: Tensor) -> Tensor:
-        rows_Sd = at_least_fp32(gather_rows(self.queries, labels, sparse=self.sparse_gradients))
+        rows_Sd = at_least_fp32(
+            gather_rows(self.queries, labels, sparse=self.sparse_gradients)
+        )
         if not self.options.normalise_queries:
             return rows_Sd
         return normalise_rows(rows_Sd, self.options.heads)

@@ -30,7 +30,9 @@ class NoHead(Head, GivesEvidence):
         raise NotImplementedError
 
     @override
-    def score(self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None) -> Tensor:
+    def score(
+        self, read: tuple[Tensor, ...], mask_BT: Tensor, shortlist: Tensor | None = None
+    ) -> Tensor:
         raise NotImplementedError
 
     @override
@@ -38,9 +40,15 @@ class NoHead(Head, GivesEvidence):
         raise NotImplementedError
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor) -> Tensor:
-        return hidden_BTD.new_zeros(len(mask_BT), shortlist_BS.shape[-1], mask_BT.shape[1])
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, shortlist_BS: Tensor
+    ) -> Tensor:
+        return hidden_BTD.new_zeros(
+            len(mask_BT), shortlist_BS.shape[-1], mask_BT.shape[1]
+        )
 
     @override
-    def attention(self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor) -> Tensor:
+    def attention(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, label_ids_S: Tensor
+    ) -> Tensor:
         return hidden_BTD.new_zeros(len(mask_BT), len(label_ids_S), 1, mask_BT.shape[1])

@@ -29,7 +29,9 @@ class DocumentTower(Pooling):
         super().__init__(width)
         self.pooling = pooling
         self.projection = nn.Linear(pooling.width, width, bias=False)
-        self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]))  # DeepSpeed does not support scalars
+        self.log_scale = nn.Parameter(
+            torch.tensor([math.log(scale)])
+        )  # DeepSpeed does not support scalars
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -42,13 +44,19 @@ class DocumentTower(Pooling):
         return self.pooling.weights(hidden_BTD, mask_BT)
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor
+    ) -> Tensor:
         """Exact for the given length of the vector."""
         pooled_BX = self.pooling(hidden_BTD, mask_BT)
         length_B = self.projection(pooled_BX).norm(dim=1).clamp(min=1e-12)
         factor_B = self.log_scale.exp() / length_B
-        rows_before_projection_BSX = rows_BSD @ self.projection.weight * factor_B[:, None, None]
-        return self.pooling.contributions(hidden_BTD, mask_BT, rows_before_projection_BSX)
+        rows_before_projection_BSX = (
+            rows_BSD @ self.projection.weight * factor_B[:, None, None]
+        )
+        return self.pooling.contributions(
+            hidden_BTD, mask_BT, rows_before_projection_BSX
+        )
 
 
 class TwoTowerHead(FlatHead, ReadsLabelTexts):
@@ -59,7 +67,9 @@ class TwoTowerHead(FlatHead, ReadsLabelTexts):
     """
 
     def __init__(self, config: TwoTowerConfig, hidden_width: int, labels: int) -> None:
-        tower = DocumentTower(config.pooling.build(hidden_width), config.width, config.scale)
+        tower = DocumentTower(
+            config.pooling.build(hidden_width), config.width, config.scale
+        )
         super().__init__(config, tower, labels)
         self.weights.requires_grad_(False)
         self.label_projection = nn.Linear(hidden_width, config.width, bias=False)
@@ -70,7 +80,9 @@ class TwoTowerHead(FlatHead, ReadsLabelTexts):
         return F.normalize(self.label_projection(texts_ND).float(), dim=1)
 
     @override
-    def score_rows(self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor) -> Tensor:
+    def score_rows(
+        self, read: tuple[Tensor, ...], rows_SP: Tensor, labels_S: Tensor
+    ) -> Tensor:
         (pooled_BP,) = read
         products_BS = F.linear(pooled_BP, rows_SP.to(pooled_BP.dtype))
         return products_BS.float() + self.bias[labels_S]

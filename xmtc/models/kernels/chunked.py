@@ -39,7 +39,12 @@ class _Chunk(NamedTuple):
 
 
 def chunked_logits(
-    keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
+    keys_BTD: Tensor,
+    values_BTD: Tensor,
+    mask_BT: Tensor,
+    queries_LD: Tensor,
+    weights_LD: Tensor,
+    options: Options,
 ) -> Tensor:
     """Compute logits (B, L) without bias, in fp32 (or fp64); see `xmtc.models.kernels.label_attention`."""
     tensors = (keys_BTD, values_BTD, queries_LD, weights_LD)
@@ -57,8 +62,12 @@ class _Chunked(torch.autograd.Function):
             documents = _by_document(keys, values, mask, options.heads)
             for chunk in _chunks(queries, weights, options, keys):
                 for b, keys_HEN, values_HEN in documents:
-                    attention_HCN, gains_HCN = _attend(chunk, keys_HEN, values_HEN, options.normaliser)
-                    logits_BL[b, chunk.labels] = attention_HCN.mul_(gains_HCN).sum((0, 2))
+                    attention_HCN, gains_HCN = _attend(
+                        chunk, keys_HEN, values_HEN, options.normaliser
+                    )
+                    logits_BL[b, chunk.labels] = attention_HCN.mul_(gains_HCN).sum(
+                        (0, 2)
+                    )
         return logits_BL
 
     @staticmethod
@@ -73,26 +82,55 @@ class _Chunked(torch.autograd.Function):
         wide = d_keys.dtype
         with torch.autocast(keys.device.type, enabled=False):
             documents = _by_document(keys, values, mask, heads)
-            sums = [torch.zeros(2, *keys_HEN.shape, dtype=wide, device=keys.device) for _, keys_HEN, _ in documents]
+            sums = [
+                torch.zeros(2, *keys_HEN.shape, dtype=wide, device=keys.device)
+                for _, keys_HEN, _ in documents
+            ]
             for chunk in _chunks(queries, weights, ctx.options, keys):
-                d_rows_2HCE = torch.zeros(2, *chunk.queries_HCE.shape, dtype=wide, device=keys.device)
-                for (b, keys_HEN, values_HEN), sums_2HEN in zip(documents, sums, strict=True):
+                d_rows_2HCE = torch.zeros(
+                    2, *chunk.queries_HCE.shape, dtype=wide, device=keys.device
+                )
+                for (b, keys_HEN, values_HEN), sums_2HEN in zip(
+                    documents, sums, strict=True
+                ):
                     targets = (*sums_2HEN, *d_rows_2HCE)
                     gradient_C = gradient_BL[b, chunk.labels]
-                    _backward_block(targets, chunk, keys_HEN, values_HEN, gradient_C, ctx.options.normaliser)
-                d_queries_CD, d_weights_CD = (d_rows_HCE.transpose(0, 1).flatten(1) for d_rows_HCE in d_rows_2HCE)
+                    _backward_block(
+                        targets,
+                        chunk,
+                        keys_HEN,
+                        values_HEN,
+                        gradient_C,
+                        ctx.options.normaliser,
+                    )
+                d_queries_CD, d_weights_CD = (
+                    d_rows_HCE.transpose(0, 1).flatten(1) for d_rows_HCE in d_rows_2HCE
+                )
                 if ctx.options.normalise_queries:
-                    d_queries_CD = normalise_rows_backward(queries[chunk.labels], d_queries_CD, heads)
+                    d_queries_CD = normalise_rows_backward(
+                        queries[chunk.labels], d_queries_CD, heads
+                    )
                 d_queries[chunk.labels] = d_queries_CD
                 d_weights[chunk.labels] = d_weights_CD
         for (b, _, _), (d_keys_HEN, d_values_HEN) in zip(documents, sums, strict=True):
-            scale = d_keys_HEN.shape[1] ** -0.5  # the keys were scaled before the products
+            scale = (
+                d_keys_HEN.shape[1] ** -0.5
+            )  # the keys were scaled before the products
             d_keys[b, mask[b]] = d_keys_HEN.flatten(0, 1).T * scale
             d_values[b, mask[b]] = d_values_HEN.flatten(0, 1).T
-        return None, None, d_keys.to(keys.dtype), d_values.to(values.dtype), d_queries, d_weights
+        return (
+            None,
+            None,
+            d_keys.to(keys.dtype),
+            d_values.to(values.dtype),
+            d_queries,
+            d_weights,
+        )
 
 
-def _by_document(keys: Tensor, values: Tensor, mask: Tensor, heads: int) -> list[tuple[int, Tensor, Tensor]]:
+def _by_document(
+    keys: Tensor, values: Tensor, mask: Tensor, heads: int
+) -> list[tuple[int, Tensor, Tensor]]:
     """Index, scaled keys (H, E, N) and values (H, E, N) of each document with tokens, without padding."""
     scaled = keys * (keys.shape[-1] // heads) ** -0.5
 
@@ -102,11 +140,15 @@ def _by_document(keys: Tensor, values: Tensor, mask: Tensor, heads: int) -> list
     documents = []
     for b in range(len(keys)):
         if mask[b].any():
-            documents.append((b, by_head(scaled[b], mask[b]), by_head(values[b], mask[b])))
+            documents.append(
+                (b, by_head(scaled[b], mask[b]), by_head(values[b], mask[b]))
+            )
     return documents
 
 
-def _chunks(queries: Tensor, weights: Tensor, options: Options, keys: Tensor) -> Iterator[_Chunk]:
+def _chunks(
+    queries: Tensor, weights: Tensor, options: Options, keys: Tensor
+) -> Iterator[_Chunk]:
     heads = options.heads
     bytes_per_label = 4 * heads * max(1, keys.shape[1])
     labels_per_chunk = max(MIN_LABELS, BLOCK_BYTES // bytes_per_label)
@@ -120,7 +162,9 @@ def _chunks(queries: Tensor, weights: Tensor, options: Options, keys: Tensor) ->
         yield _Chunk(labels, queries_HCE, weights_HCE)
 
 
-def _attend(chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor, normaliser: Normaliser) -> tuple[Tensor, Tensor]:
+def _attend(
+    chunk: _Chunk, keys_HEN: Tensor, values_HEN: Tensor, normaliser: Normaliser
+) -> tuple[Tensor, Tensor]:
     """Compute the attention a (H, C, N) and G = W Vᵀ (H, C, N), both in fp32 at least."""
     scores_HCN = at_least_fp32(chunk.queries_HCE @ keys_HEN)
     attention_HCN = unpadded_attention(scores_HCN, normaliser)

@@ -11,7 +11,11 @@ from xmtc.errors import ConfigError
 from xmtc.models.kernels.chunked import chunked_logits
 from xmtc.models.kernels.options import Implementation, Options
 from xmtc.models.kernels.products import PADDED_LOGIT, gather_rows
-from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, reference_logits
+from xmtc.models.kernels.reference import (
+    at_least_fp32,
+    normalise_rows,
+    reference_logits,
+)
 from xmtc.models.kernels.sdpa import attend, sdpa_logits
 
 
@@ -52,7 +56,9 @@ def label_attention(
     problem = triton_problem(keys_BTD, options)
     if problem is not None:
         raise ConfigError(f"kernel 'triton': {problem}; use kernel 'auto'")
-    from xmtc.models.kernels.fused_attention import fused_logits  # only where Triton is installed
+    from xmtc.models.kernels.fused_attention import (
+        fused_logits,
+    )  # only where Triton is installed
 
     return fused_logits(*tensors, options) + bias_L
 
@@ -76,7 +82,9 @@ def triton_problem(keys_BTD: Tensor, options: Options) -> str | None:
         return f"it supports only softmax, not {options.normaliser}"
     width = keys_BTD.shape[-1] // options.heads
     if width > MAX_HEAD_WIDTH:
-        return f"a head of width {width} is wider than {MAX_HEAD_WIDTH}: give more heads"
+        return (
+            f"a head of width {width} is wider than {MAX_HEAD_WIDTH}: give more heads"
+        )
     if keys_BTD.dtype not in DTYPES:
         return f"keys are {keys_BTD.dtype}, but it supports only fp32, fp16 and bf16"
     return None
@@ -101,14 +109,24 @@ def label_attention_shortlist(
     because PyTorch's attention suffices for a shortlist.
     """
     queries_BSD = gather_rows(queries_LD, shortlist_BS, sparse=sparse)
-    weights_BSD = gather_rows(weights_LD, shortlist_BS, sparse=sparse).to(keys_BTD.dtype)
+    weights_BSD = gather_rows(weights_LD, shortlist_BS, sparse=sparse).to(
+        keys_BTD.dtype
+    )
     bias_BS = gather_rows(bias_L, shortlist_BS, sparse=sparse)
     if options.normalise_queries:
         queries_BSD = normalise_rows(queries_BSD, options.heads)
-    tensors = (keys_BTD, values_BTD, mask_BT, queries_BSD.to(keys_BTD.dtype), weights_BSD)
+    tensors = (
+        keys_BTD,
+        values_BTD,
+        mask_BT,
+        queries_BSD.to(keys_BTD.dtype),
+        weights_BSD,
+    )
     if options.normaliser == "softmax":
         logits_BS = attend(*tensors, heads=options.heads)
     else:
-        logits_BS = reference_logits(*tensors, heads=options.heads, normaliser=options.normaliser)
+        logits_BS = reference_logits(
+            *tensors, heads=options.heads, normaliser=options.normaliser
+        )
     logits_BS = at_least_fp32(logits_BS) + bias_BS
     return logits_BS.masked_fill(shortlist_BS < 0, PADDED_LOGIT)

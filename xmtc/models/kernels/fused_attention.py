@@ -39,7 +39,12 @@ class _Documents(NamedTuple):
 
 
 def fused_logits(
-    keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
+    keys_BTD: Tensor,
+    values_BTD: Tensor,
+    mask_BT: Tensor,
+    queries_LD: Tensor,
+    weights_LD: Tensor,
+    options: Options,
 ) -> Tensor:
     """Compute logits (B, L) without bias, in fp32; see `xmtc.models.kernels.label_attention`. Softmax only."""
     ends_B = mask_BT.sum(-1).cumsum(0)
@@ -55,16 +60,28 @@ def fused_logits(
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, options: Options, documents: _Documents, *tensors: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, options: Options, documents: _Documents, *tensors: Tensor
+    ) -> Tensor:
         keys, _, queries, _ = tensors
         n_documents, n_labels = len(documents.offsets) - 1, len(queries)
         logits_BL = keys.new_empty(n_documents, n_labels, dtype=torch.float32)
-        lse_BHL = keys.new_empty(n_documents, options.heads, n_labels, dtype=torch.float32)
+        lse_BHL = keys.new_empty(
+            n_documents, options.heads, n_labels, dtype=torch.float32
+        )
         outputs_BHL = torch.empty_like(lse_BHL)
         settings = settings_of("forward", keys, options, _capability(keys))
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), n_documents)
         results = (logits_BL, lse_BHL, outputs_BHL)
-        _launch(_forward_kernel, grid, *tensors, documents.offsets, *results, n_labels, **settings)
+        _launch(
+            _forward_kernel,
+            grid,
+            *tensors,
+            documents.offsets,
+            *results,
+            n_labels,
+            **settings,
+        )
         ctx.options = options
         ctx.longest = documents.longest
         ctx.save_for_backward(documents.offsets, *tensors, lse_BHL, outputs_BHL)
@@ -75,24 +92,50 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, gradient_BL: Tensor) -> tuple[Tensor | None, ...]:
         offsets, keys, values, queries, weights, lse, outputs = ctx.saved_tensors
         n_documents, n_labels = gradient_BL.shape
-        inputs = (keys, values, queries, weights, offsets, lse, outputs, gradient_BL.contiguous())
+        inputs = (
+            keys,
+            values,
+            queries,
+            weights,
+            offsets,
+            lse,
+            outputs,
+            gradient_BL.contiguous(),
+        )
         settings = settings_of("label_gradient", keys, ctx.options, _capability(keys))
         d_tables = [torch.empty_like(x) for x in (queries, weights)]
         grid = (triton.cdiv(n_labels, settings["BLOCK_C"]), ctx.options.heads)
-        _launch(_label_gradient_kernel, grid, *inputs, *d_tables, n_documents, n_labels, **settings)
+        _launch(
+            _label_gradient_kernel,
+            grid,
+            *inputs,
+            *d_tables,
+            n_documents,
+            n_labels,
+            **settings,
+        )
 
         settings = settings_of("token_gradient", keys, ctx.options, _capability(keys))
         blocks = triton.cdiv(ctx.longest, settings["BLOCK_T"])
-        splits = _splits(n_documents * blocks * ctx.options.heads, n_labels, settings["BLOCK_C"])
-        d_tokens = [torch.zeros_like(x, dtype=torch.float32 if splits > 1 else None) for x in (keys, values)]
+        splits = _splits(
+            n_documents * blocks * ctx.options.heads, n_labels, settings["BLOCK_C"]
+        )
+        d_tokens = [
+            torch.zeros_like(x, dtype=torch.float32 if splits > 1 else None)
+            for x in (keys, values)
+        ]
         if blocks:
             grid = (n_documents * blocks, ctx.options.heads, splits)
             arguments = (*inputs, *d_tokens, n_labels, blocks, splits)
-            _launch(_token_gradient_kernel, grid, *arguments, ATOMIC=splits > 1, **settings)
+            _launch(
+                _token_gradient_kernel, grid, *arguments, ATOMIC=splits > 1, **settings
+            )
         return None, None, *(x.to(keys.dtype) for x in d_tokens), *d_tables
 
 
-def _launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **settings: object) -> None:
+def _launch(
+    kernel: Any, grid: tuple[int, ...], *arguments: object, **settings: object
+) -> None:
     kernel[grid](*arguments, **settings)
 
 
@@ -100,7 +143,9 @@ def _capability(keys: Tensor) -> tuple[int, int]:
     return torch.cuda.get_device_capability(keys.device) if keys.is_cuda else (8, 0)
 
 
-def settings_of(kernel: Kernel, keys: Tensor, options: Options, capability: tuple[int, int]) -> dict[str, Any]:
+def settings_of(
+    kernel: Kernel, keys: Tensor, options: Options, capability: tuple[int, int]
+) -> dict[str, Any]:
     """Return compile-time constants and launch settings of a kernel, for a GPU of this compute capability."""
     width = keys.shape[-1] // options.heads
     exact = keys.dtype == torch.float32
@@ -119,7 +164,9 @@ def settings_of(kernel: Kernel, keys: Tensor, options: Options, capability: tupl
     }
 
 
-def _blocks(kernel: Kernel, width: int, exact: bool, capability: tuple[int, int]) -> dict[str, int]:
+def _blocks(
+    kernel: Kernel, width: int, exact: bool, capability: tuple[int, int]
+) -> dict[str, int]:
     """Labels and tokens of a block, warps and stages.
 
     On Hopper in half precision: among the fastest ones (tools/bench/kernel_blocks.py). Elsewhere, never measured: the
@@ -127,34 +174,72 @@ def _blocks(kernel: Kernel, width: int, exact: bool, capability: tuple[int, int]
     """
     if capability >= (9, 0) and not exact:
         if kernel == "token_gradient":
-            return {"BLOCK_C": 64, "BLOCK_T": 128, "num_warps": 8 if width > 32 else 4, "num_stages": 3}
-        return {"BLOCK_C": 64, "BLOCK_T": 32 if width > 64 else 64, "num_warps": 4, "num_stages": 3}
+            return {
+                "BLOCK_C": 64,
+                "BLOCK_T": 128,
+                "num_warps": 8 if width > 32 else 4,
+                "num_stages": 3,
+            }
+        return {
+            "BLOCK_C": 64,
+            "BLOCK_T": 32 if width > 64 else 64,
+            "num_warps": 4,
+            "num_stages": 3,
+        }
     wide = exact or width > 32
     small = exact or (width > 64 and capability in ((8, 6), (8, 9)))
     tokens = 32 if wide else 64
     if exact and width > 64 and capability == (8, 0):
         tokens = 16
-    return {"BLOCK_C": 32 if small else 64, "BLOCK_T": tokens, "num_warps": 8, "num_stages": 2}
+    return {
+        "BLOCK_C": 32 if small else 64,
+        "BLOCK_T": tokens,
+        "num_warps": 8,
+        "num_stages": 2,
+    }
 
 
 def _splits(programs: int, n_labels: int, block: int) -> int:
     if torch.are_deterministic_algorithms_enabled() or programs == 0:
         return 1
     splits_for_programs = triton.cdiv(_WANTED_PROGRAMS, programs)
-    splits_worth_while = triton.cdiv(n_labels, 4 * block)  # each has at least four blocks of labels
+    splits_worth_while = triton.cdiv(
+        n_labels, 4 * block
+    )  # each has at least four blocks of labels
     return max(1, min(splits_for_programs, splits_worth_while))
 
 
 @triton.jit
-def _load_rows(table, rows, limit, head, HEADS: tl.constexpr, E: tl.constexpr, BLOCK_E: tl.constexpr):
+def _load_rows(
+    table,
+    rows,
+    limit,
+    head,
+    HEADS: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+):
     """Load one head's part of some rows of a table (…, HEADS·E), zero beyond `limit` and beyond E."""
     columns = tl.arange(0, BLOCK_E)
     inside = (rows[:, None] < limit) & (columns[None, :] < E)
-    return tl.load(table + rows[:, None].to(tl.int64) * (HEADS * E) + head * E + columns[None, :], inside, other=0.0)
+    return tl.load(
+        table + rows[:, None].to(tl.int64) * (HEADS * E) + head * E + columns[None, :],
+        inside,
+        other=0.0,
+    )
 
 
 @triton.jit
-def _store_rows(table, rows, limit, head, values, HEADS: tl.constexpr, E: tl.constexpr, BLOCK_E: tl.constexpr):
+def _store_rows(
+    table,
+    rows,
+    limit,
+    head,
+    values,
+    HEADS: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+):
     columns = tl.arange(0, BLOCK_E)
     inside = (rows[:, None] < limit) & (columns[None, :] < E)
     at = table + rows[:, None].to(tl.int64) * (HEADS * E) + head * E + columns[None, :]
@@ -184,9 +269,16 @@ def _forward_kernel(
     start, end = tl.load(offsets + document), tl.load(offsets + document + 1)
     logit = tl.zeros((BLOCK_C,), tl.float32)
     for head in range(HEADS):
-        query, _ = _normalised(_load_rows(queries, labels, n_labels, head, HEADS, E, BLOCK_E), E, EPS, NORMALISE)
+        query, _ = _normalised(
+            _load_rows(queries, labels, n_labels, head, HEADS, E, BLOCK_E),
+            E,
+            EPS,
+            NORMALISE,
+        )
         query = query.to(keys.dtype.element_ty)
-        weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(keys.dtype.element_ty)
+        weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(
+            keys.dtype.element_ty
+        )
         highest = tl.full((BLOCK_C,), float("-inf"), tl.float32)
         total = tl.zeros((BLOCK_C,), tl.float32)
         output = tl.zeros((BLOCK_C,), tl.float32)
@@ -194,7 +286,9 @@ def _forward_kernel(
             tokens = first + tl.arange(0, BLOCK_T)
             key = _load_rows(keys, tokens, end, head, HEADS, E, BLOCK_E)
             value = _load_rows(values, tokens, end, head, HEADS, E, BLOCK_E)
-            score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (SCALE * LOG2E)
+            score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (
+                SCALE * LOG2E
+            )
             score = tl.where(tokens[None, :] < end, score, float("-inf"))
             gain = tl.dot(weight, tl.trans(value), input_precision=PRECISION)
             higher = tl.maximum(highest, tl.max(score, 1))
@@ -209,7 +303,9 @@ def _forward_kernel(
         tl.store(lse + at, highest + tl.log2(total), labels < n_labels)
         tl.store(outputs + at, output, labels < n_labels)
         logit += output
-    tl.store(logits + document.to(tl.int64) * n_labels + labels, logit, labels < n_labels)
+    tl.store(
+        logits + document.to(tl.int64) * n_labels + labels, logit, labels < n_labels
+    )
 
 
 @triton.jit
@@ -246,9 +342,16 @@ def _label_gradient_kernel(
     """One program: the rows of a block of labels, one head, over all documents; no other program writes them."""
     labels = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     head = tl.program_id(1)
-    normalised, inverse = _normalised(_load_rows(queries, labels, n_labels, head, HEADS, E, BLOCK_E), E, EPS, NORMALISE)
+    normalised, inverse = _normalised(
+        _load_rows(queries, labels, n_labels, head, HEADS, E, BLOCK_E),
+        E,
+        EPS,
+        NORMALISE,
+    )
     query = normalised.to(keys.dtype.element_ty)
-    weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(keys.dtype.element_ty)
+    weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(
+        keys.dtype.element_ty
+    )
     d_query = tl.zeros((BLOCK_C, BLOCK_E), tl.float32)
     d_weight = tl.zeros((BLOCK_C, BLOCK_E), tl.float32)
     for document in range(n_documents):
@@ -297,7 +400,9 @@ def _token_gradient_kernel(
             rows = _load_rows(queries, labels, n_labels, head, HEADS, E, BLOCK_E)
             query, _ = _normalised(rows, E, EPS, NORMALISE)
             query = query.to(keys.dtype.element_ty)
-            weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(keys.dtype.element_ty)
+            weight = _load_rows(weights, labels, n_labels, head, HEADS, E, BLOCK_E).to(
+                keys.dtype.element_ty
+            )
             d_score, d_gain = _block_gradients(
                 query, weight, key, value, tokens < end, at, gradients, at_gradient, lse, outputs, labels, n_labels,
                 SCALE, LOG2E, PRECISION, 0,
@@ -307,7 +412,9 @@ def _token_gradient_kernel(
         if ATOMIC:
             columns = tl.arange(0, BLOCK_E)
             inside = (tokens[:, None] < end) & (columns[None, :] < E)
-            at_token = tokens[:, None].to(tl.int64) * (HEADS * E) + head * E + columns[None, :]
+            at_token = (
+                tokens[:, None].to(tl.int64) * (HEADS * E) + head * E + columns[None, :]
+            )
             tl.atomic_add(d_keys + at_token, d_key, inside)
             tl.atomic_add(d_values + at_token, d_value, inside)
         else:

@@ -31,7 +31,9 @@ class _SparseRows(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (labels,) = ctx.saved_tensors
         rows = gradient.reshape(labels.numel(), *ctx.shape[1:])
-        return torch.sparse_coo_tensor(labels.reshape(1, -1), rows, ctx.shape, check_invariants=False), None
+        return torch.sparse_coo_tensor(
+            labels.reshape(1, -1), rows, ctx.shape, check_invariants=False
+        ), None
 
 
 def gather_rows(table: Tensor, labels: Tensor, *, sparse: bool) -> Tensor:
@@ -47,7 +49,12 @@ def gather_rows(table: Tensor, labels: Tensor, *, sparse: bool) -> Tensor:
 
 
 def product_logits(
-    vectors_BP: Tensor, weights_LP: Tensor, bias_L: Tensor, shortlist: Tensor | None = None, *, sparse: bool = False
+    vectors_BP: Tensor,
+    weights_LP: Tensor,
+    bias_L: Tensor,
+    shortlist: Tensor | None = None,
+    *,
+    sparse: bool = False,
 ) -> Tensor:
     """Compute ⟨weights, vectors⟩ + bias in float32: (B, L), or (B, S) for a shortlist; see `Head.score`.
 
@@ -73,7 +80,9 @@ def _of_all(vectors_BP: Tensor, weights_LP: Tensor, bias_L: Tensor) -> Tensor:
     needs_gradient = torch.is_grad_enabled() and weights_LP.requires_grad
     if weights_LP.dtype == vectors_BP.dtype or needs_gradient:
         return F.linear(vectors_BP, weights_LP.to(vectors_BP.dtype)).float() + bias_L
-    logits_BL = torch.empty(len(vectors_BP), len(bias_L), dtype=torch.float32, device=vectors_BP.device)
+    logits_BL = torch.empty(
+        len(vectors_BP), len(bias_L), dtype=torch.float32, device=vectors_BP.device
+    )
     for start in range(0, len(bias_L), CHUNK):
         chunk = slice(start, start + CHUNK)
         products_BC = F.linear(vectors_BP, weights_LP[chunk].to(vectors_BP.dtype))
@@ -98,13 +107,19 @@ def best_products(
         count: K.
         adjust: changes the logits (B, C) of labels (C,), for example by calibration.
     """
-    ids_BK = torch.zeros(len(vectors_BP), 0, dtype=torch.int64, device=vectors_BP.device)
-    logits_BK = torch.zeros(len(vectors_BP), 0, dtype=torch.float32, device=vectors_BP.device)
+    ids_BK = torch.zeros(
+        len(vectors_BP), 0, dtype=torch.int64, device=vectors_BP.device
+    )
+    logits_BK = torch.zeros(
+        len(vectors_BP), 0, dtype=torch.float32, device=vectors_BP.device
+    )
     for start in range(0, len(bias_L), CHUNK):
         chunk = slice(start, start + CHUNK)
         products_BC = F.linear(vectors_BP, weights_LP[chunk].to(vectors_BP.dtype))
         logits_BC = products_BC.float() + bias_L[chunk]
-        labels_C = torch.arange(start, start + logits_BC.shape[1], device=vectors_BP.device)
+        labels_C = torch.arange(
+            start, start + logits_BC.shape[1], device=vectors_BP.device
+        )
         best_of_chunk = adjust(logits_BC, labels_C).topk(min(count, len(labels_C)))
         candidate_logits = torch.cat([logits_BK, best_of_chunk.values], 1)
         candidate_ids = torch.cat([ids_BK, best_of_chunk.indices + start], 1)

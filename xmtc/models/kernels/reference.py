@@ -69,7 +69,9 @@ def reference_logits(
     Queries and weights may also be (B, L, D), with different labels for each document, as with a shortlist.
     """
     scores_BHLT = attention_scores(keys_BTD, queries_LD, heads)
-    attention_BHLT = attention_weights(scores_BHLT, mask_BT, normaliser).to(values_BTD.dtype)
+    attention_BHLT = attention_weights(scores_BHLT, mask_BT, normaliser).to(
+        values_BTD.dtype
+    )
     contexts_BHLE = attention_BHLT @ split_heads(values_BTD, heads)
     return (contexts_BHLE * split_heads(weights_LD, heads)).sum((-3, -1))
 
@@ -80,7 +82,9 @@ _PADDING_SCORE = -1e4
 _MIN_SORTED = 16
 
 
-def attention_weights(scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normaliser) -> Tensor:
+def attention_weights(
+    scores_BHLT: Tensor, mask_BT: Tensor, normaliser: Normaliser
+) -> Tensor:
     """Compute attention (B, H, L, T) that sums to 1 over unpadded tokens, or is 0 for a document with only padding.
 
     It is computed and returned in at least fp32, because softmax overflow is a known failure of label-wise heads.

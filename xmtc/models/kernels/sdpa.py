@@ -14,7 +14,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from xmtc.models.kernels.options import Options
-from xmtc.models.kernels.reference import at_least_fp32, normalise_rows, reference_logits, split_heads
+from xmtc.models.kernels.reference import (
+    at_least_fp32,
+    normalise_rows,
+    reference_logits,
+    split_heads,
+)
 
 # Memory for the temporaries of a chunk. On a CPU, larger is not faster (docs/benchmarks/label_attention.md). On a GPU,
 # chunks of 32 MiB took 11 times as long as all labels at once (docs/benchmarks/gpu.md).
@@ -24,7 +29,13 @@ MIN_LABELS = 64
 
 
 def attend(
-    keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, *, heads: int
+    keys_BTD: Tensor,
+    values_BTD: Tensor,
+    mask_BT: Tensor,
+    queries_LD: Tensor,
+    weights_LD: Tensor,
+    *,
+    heads: int,
 ) -> Tensor:
     """Compute logits (B, L) without bias through PyTorch's scaled-dot-product attention, all labels at once.
 
@@ -45,7 +56,15 @@ def attend(
     return logits_BL * has_tokens_B1
 
 
-def automatic_chunk(budget: int, documents: int, tokens: int, width: int, heads: int, *, stores_scores: bool) -> int:
+def automatic_chunk(
+    budget: int,
+    documents: int,
+    tokens: int,
+    width: int,
+    heads: int,
+    *,
+    stores_scores: bool,
+) -> int:
     """Choose the labels per chunk so that temporaries of forward and backward stay near a budget in bytes."""
     numbers_per_document = 6 * width
     if stores_scores:
@@ -55,7 +74,12 @@ def automatic_chunk(budget: int, documents: int, tokens: int, width: int, heads:
 
 
 def sdpa_logits(
-    keys_BTD: Tensor, values_BTD: Tensor, mask_BT: Tensor, queries_LD: Tensor, weights_LD: Tensor, options: Options
+    keys_BTD: Tensor,
+    values_BTD: Tensor,
+    mask_BT: Tensor,
+    queries_LD: Tensor,
+    weights_LD: Tensor,
+    options: Options,
 ) -> Tensor:
     """Compute logits (B, L) without bias, in fp32 (or fp64), chunk by chunk; see `xmtc.models.kernels.label_attention`.
 
@@ -65,13 +89,23 @@ def sdpa_logits(
     documents, tokens, width = keys_BTD.shape
     stores_scores = options.normaliser != "softmax"
     budget = CHUNK_BYTES if keys_BTD.device.type == "cpu" else GPU_CHUNK_BYTES
-    chunk = automatic_chunk(budget, documents, tokens, width, options.heads, stores_scores=stores_scores)
-    wide_keys_BTD = at_least_fp32(keys_BTD)  # so that the chunks' gradients are added in fp32
+    chunk = automatic_chunk(
+        budget, documents, tokens, width, options.heads, stores_scores=stores_scores
+    )
+    wide_keys_BTD = at_least_fp32(
+        keys_BTD
+    )  # so that the chunks' gradients are added in fp32
     wide_values_BTD = at_least_fp32(values_BTD)
-    logits_of_chunk = partial(_of_chunk, options, keys_BTD.dtype, wide_keys_BTD, wide_values_BTD, mask_BT)
+    logits_of_chunk = partial(
+        _of_chunk, options, keys_BTD.dtype, wide_keys_BTD, wide_values_BTD, mask_BT
+    )
     logits = []
-    for queries_CD, weights_CD in zip(queries_LD.split(chunk), weights_LD.split(chunk), strict=True):
-        logits.append(checkpoint(logits_of_chunk, queries_CD, weights_CD, use_reentrant=False))
+    for queries_CD, weights_CD in zip(
+        queries_LD.split(chunk), weights_LD.split(chunk), strict=True
+    ):
+        logits.append(
+            checkpoint(logits_of_chunk, queries_CD, weights_CD, use_reentrant=False)
+        )
     return torch.cat(logits, 1)
 
 
@@ -88,10 +122,20 @@ def _of_chunk(
     with torch.autocast(keys_BTD.device.type, enabled=False):
         if options.normalise_queries:
             queries_CD = normalise_rows(queries_CD, options.heads)
-        keys, values, queries, weights = (x.to(dtype) for x in (keys_BTD, values_BTD, queries_CD, weights_CD))
+        keys, values, queries, weights = (
+            x.to(dtype) for x in (keys_BTD, values_BTD, queries_CD, weights_CD)
+        )
         if options.normaliser == "softmax":
-            return at_least_fp32(attend(keys, values, mask_BT, queries, weights, heads=options.heads))
+            return at_least_fp32(
+                attend(keys, values, mask_BT, queries, weights, heads=options.heads)
+            )
         logits_BC = reference_logits(
-            keys, values, mask_BT, queries, weights, heads=options.heads, normaliser=options.normaliser
+            keys,
+            values,
+            mask_BT,
+            queries,
+            weights,
+            heads=options.heads,
+            normaliser=options.normaliser,
         )
         return at_least_fp32(logits_BC)

@@ -42,7 +42,9 @@ class Pooling(nn.Module, ABC):
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the share (B, T) of each token in the pooled vector, float32; sums to 1 over a document's tokens."""
 
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor
+    ) -> Tensor:
         """Compute each token's contribution to ⟨row, pooled vector⟩, (B, S, T); they sum to this product."""
         products_BST = rows_BSD @ hidden_BTD.transpose(1, 2)
         weights_B1T = self.weights(hidden_BTD, mask_BT).unsqueeze(1)
@@ -65,7 +67,9 @@ class OneToken(Pooling):
     @override
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         position_B1 = self._position(mask_BT).unsqueeze(1)
-        weights_BT = torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(1, position_B1, 1)
+        weights_BT = torch.zeros_like(mask_BT, dtype=torch.float32).scatter_(
+            1, position_B1, 1
+        )
         return weights_BT * mask_BT
 
     def _position(self, mask_BT: Tensor) -> Tensor:
@@ -80,7 +84,9 @@ class Mean(Pooling):
 
     @override
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        weights_B1T = self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1)
+        weights_B1T = (
+            self.weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(1)
+        )
         return (weights_B1T @ hidden_BTD).squeeze(1)
 
     @override
@@ -100,12 +106,21 @@ class Max(Pooling):
     def weights(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the share of the dimensions whose maximum is at the token."""
         position_BD = self._without_padding(hidden_BTD, mask_BT).argmax(1)
-        share_BD = torch.full(position_BD.shape, 1 / self.width, dtype=torch.float32, device=mask_BT.device)
-        weights_BT = torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(1, position_BD, share_BD)
+        share_BD = torch.full(
+            position_BD.shape,
+            1 / self.width,
+            dtype=torch.float32,
+            device=mask_BT.device,
+        )
+        weights_BT = torch.zeros_like(mask_BT, dtype=torch.float32).scatter_add_(
+            1, position_BD, share_BD
+        )
         return weights_BT * mask_BT
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor
+    ) -> Tensor:
         """Each dimension's product counts for the token with the maximum."""
         greatest = self._without_padding(hidden_BTD, mask_BT).max(1)
         pooled_BD = greatest.values * mask_BT.any(1, keepdim=True)
@@ -137,7 +152,9 @@ class AttentionPooling(Pooling):
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute pooled vectors (B, width)."""
         values_BHTd = hidden_BTD.unflatten(2, (self.heads, -1)).transpose(1, 2)
-        weights_BH1T = self.head_weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(2)
+        weights_BH1T = (
+            self.head_weights(hidden_BTD, mask_BT).to(hidden_BTD.dtype).unsqueeze(2)
+        )
         pooled_BH1d = weights_BH1T @ values_BHTd
         return pooled_BH1d.flatten(1)
 
@@ -146,7 +163,9 @@ class AttentionPooling(Pooling):
         return self.head_weights(hidden_BTD, mask_BT).mean(1)
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor
+    ) -> Tensor:
         """Head by head, each for its part of the dimensions."""
         values_BHdT = hidden_BTD.unflatten(2, (self.heads, -1)).permute(0, 2, 3, 1)
         rows_BHSd = rows_BSD.unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -158,7 +177,9 @@ class AttentionPooling(Pooling):
         """Compute attention (B, H, T), in at least fp32."""
         keys_BTD = self.norm(hidden_BTD.to(self.queries_HD.dtype))
         scores_BHT = self.queries_HD @ keys_BTD.transpose(1, 2) * self.width**-0.5
-        weights_BH1T = attention_weights(scores_BHT.unsqueeze(2), mask_BT, self.normaliser)
+        weights_BH1T = attention_weights(
+            scores_BHT.unsqueeze(2), mask_BT, self.normaliser
+        )
         return weights_BH1T.squeeze(2)
 
 
@@ -186,7 +207,9 @@ class FixedPoolings(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.mean = Mean(width)
-        self.others = nn.ModuleList([Max(width), OneToken(width, last=False), Lead(width, _LEAD_TOKENS)])
+        self.others = nn.ModuleList(
+            [Max(width), OneToken(width, last=False), Lead(width, _LEAD_TOKENS)]
+        )
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Compute the poolings, float32 (B, K, D), the mean first; zero for a document with only padding.
@@ -194,7 +217,9 @@ class FixedPoolings(nn.Module):
         Autocast does not apply: scorers and standardised inputs need more digits than bfloat16 has.
         """
         with torch.autocast(hidden_BTD.device.type, enabled=False):
-            return torch.stack([pooling(hidden_BTD.float(), mask_BT) for pooling in self], 1)
+            return torch.stack(
+                [pooling(hidden_BTD.float(), mask_BT) for pooling in self], 1
+            )
 
     def __iter__(self) -> Iterator[Pooling]:
         """Iterate over the poolings."""
@@ -213,7 +238,9 @@ class SummaryLayer(nn.Module):
 
     def __init__(self, count: int, width: int, units: int) -> None:
         super().__init__()
-        self.weight_PX = nn.Parameter(nn.Linear(count * width, units, bias=False).weight.detach())
+        self.weight_PX = nn.Parameter(
+            nn.Linear(count * width, units, bias=False).weight.detach()
+        )
         self.centres_KD = nn.Parameter(torch.zeros(count, width))
         self.gains_KD = nn.Parameter(torch.ones(count, width))
 
@@ -277,7 +304,9 @@ class Summary(Pooling):
         return torch.stack(shares).mean(0)
 
     @override
-    def contributions(self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor) -> Tensor:
+    def contributions(
+        self, hidden_BTD: Tensor, mask_BT: Tensor, rows_BSD: Tensor
+    ) -> Tensor:
         """By the units that the ReLU keeps for this document."""
         layer = self.layer
         active_BP = self(hidden_BTD, mask_BT) > 0
@@ -288,7 +317,11 @@ class Summary(Pooling):
         for pooling, centre_D, gain_D, rows_of_pooling_BSD in zip(
             self.fixed, layer.centres_KD, layer.gains_KD, rows_by_pooling, strict=True
         ):
-            shares.append(pooling.contributions(hidden_BTD - centre_D, mask_BT, rows_of_pooling_BSD * gain_D))
+            shares.append(
+                pooling.contributions(
+                    hidden_BTD - centre_D, mask_BT, rows_of_pooling_BSD * gain_D
+                )
+            )
         return torch.stack(shares).sum(0)
 
     @torch.no_grad()

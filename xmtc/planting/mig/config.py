@@ -86,7 +86,14 @@ class TfIdfConfig(SignalSettings):
 
 
 SignalConfig = Annotated[
-    SignalSettings, Members("xmtc.signals", MutualInformationConfig, PointwiseConfig, ChiSquaredConfig, TfIdfConfig)
+    SignalSettings,
+    Members(
+        "xmtc.signals",
+        MutualInformationConfig,
+        PointwiseConfig,
+        ChiSquaredConfig,
+        TfIdfConfig,
+    ),
 ]
 """The `mig.signal` section: one of these or of those that installed packages add."""
 

@@ -43,7 +43,10 @@ class PairCounts:
 
     def associated(self) -> NDArray[np.bool_]:
         """Mark pairs in which token and label occur together more often than if independent: n11·N > n_t·n_l."""
-        return self.together_P * self.documents > self.token_documents_P * self.label_documents_P
+        return (
+            self.together_P * self.documents
+            > self.token_documents_P * self.label_documents_P
+        )
 
     def informative(self) -> NDArray[np.bool_]:
         """Mark pairs whose label some documents have and some lack: no token has information on other labels."""
@@ -58,7 +61,9 @@ class PairCounts:
             token_documents_P=self.token_documents_P[keep_P],
             label_documents_P=self.label_documents_P[keep_P],
             documents=self.documents,
-            occurrences_P=None if self.occurrences_P is None else self.occurrences_P[keep_P],
+            occurrences_P=None
+            if self.occurrences_P is None
+            else self.occurrences_P[keep_P],
         )
 
 
@@ -79,8 +84,14 @@ class Presence:
     @classmethod
     def of(cls, counts_NV: Matrix, *, occurrences: bool = False) -> "Presence":
         """Make it of counts, or of other values, which are not 0 where a token occurs."""
-        token_documents_V = np.bincount(counts_NV.indices, minlength=counts_NV.shape[1]).astype(np.int64)
-        content = (np.ones(counts_NV.nnz, np.int32), counts_NV.indices, counts_NV.indptr)
+        token_documents_V = np.bincount(
+            counts_NV.indices, minlength=counts_NV.shape[1]
+        ).astype(np.int64)
+        content = (
+            np.ones(counts_NV.nnz, np.int32),
+            counts_NV.indices,
+            counts_NV.indptr,
+        )
         present_NV = sparse.csr_array(content, shape=counts_NV.shape)
         return cls(present_NV, counts_NV if occurrences else None, token_documents_V)
 
@@ -110,10 +121,14 @@ def count_presence(
         executor: threads (the work is numpy's and scipy's, which release the interpreter lock).
         occurrences: whether to keep how often a token occurs in a document.
     """
-    chunks = chain.from_iterable(_chunks(tokens_E, offsets_N1) for tokens_E, offsets_N1 in blocks)
+    chunks = chain.from_iterable(
+        _chunks(tokens_E, offsets_N1) for tokens_E, offsets_N1 in blocks
+    )
     counts = list(executor.map(lambda chunk: _count_chunk(*chunk, vocab_size), chunks))
     if not counts:
-        counts = [_count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)]
+        counts = [
+            _count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)
+        ]
     counts_NV = sparse.csr_array(sparse.vstack(counts))
     return Presence.of(counts_NV, occurrences=occurrences)
 
@@ -132,7 +147,9 @@ def _chunks(
         first = last
 
 
-def _count_chunk(tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], vocab_size: int) -> sparse.csr_array:
+def _count_chunk(
+    tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], vocab_size: int
+) -> sparse.csr_array:
     """Count every token in every document of a chunk, in time linear in the tokens."""
     if tokens_E.size and not (tokens_E.min() >= 0 and tokens_E.max() < vocab_size):
         bad = tokens_E.min() if tokens_E.min() < 0 else tokens_E.max()
@@ -141,14 +158,23 @@ def _count_chunk(tokens_E: NDArray[np.int32], offsets_N1: NDArray[np.int64], voc
             "it was prepared with another tokenizer; prepare it again"
         )
     shape = (len(offsets_N1) - 1, vocab_size)
-    flat = sparse.csr_array((np.ones(tokens_E.size, np.int32), tokens_E, offsets_N1.astype(np.int32)), shape=shape)
-    counts = flat.tocsc().tocsr()  # a counting sort: the repetitions of a token in a document lie side by side
+    flat = sparse.csr_array(
+        (np.ones(tokens_E.size, np.int32), tokens_E, offsets_N1.astype(np.int32)),
+        shape=shape,
+    )
+    counts = (
+        flat.tocsc().tocsr()
+    )  # a counting sort: the repetitions of a token in a document lie side by side
     counts.sum_duplicates()
     return counts
 
 
 def label_blocks(
-    documents_by_label_LN: sparse.csr_array, presence: Presence, pairs_per_block: int, *, dense: bool
+    documents_by_label_LN: sparse.csr_array,
+    presence: Presence,
+    pairs_per_block: int,
+    *,
+    dense: bool,
 ) -> list[range]:
     """Cut the labels into consecutive ranges with about `pairs_per_block` pairs each, and at least one label.
 
@@ -205,7 +231,9 @@ def count_pairs(
 _Triple = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def _read_stored(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
+def _read_stored(
+    counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]
+) -> _Triple:
     """Read row, token and count of the stored entries."""
     keep_E = keep_token_V[counts_BV.indices]
     row_E = np.repeat(np.arange(row_count(counts_BV)), np.diff(counts_BV.indptr))
@@ -214,7 +242,9 @@ def _read_stored(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -
     return row_E[keep_E], token_P, count_P
 
 
-def _read_dense(counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]) -> _Triple:
+def _read_dense(
+    counts_BV: sparse.csr_array, keep_token_V: NDArray[np.bool_]
+) -> _Triple:
     """Read row, token and count of all entries, zeros included."""
     token_K = np.flatnonzero(keep_token_V)
     rows = row_count(counts_BV)

@@ -47,7 +47,9 @@ class PointwiseInformation(Signal):
 
     @override
     def score(self, pairs: PairCounts) -> NDArray[np.float64]:
-        expected_P = pairs.token_documents_P.astype(np.float64) * pairs.label_documents_P
+        expected_P = (
+            pairs.token_documents_P.astype(np.float64) * pairs.label_documents_P
+        )
         return np.log(pairs.together_P * float(pairs.documents) / expected_P)
 
 
@@ -61,11 +63,15 @@ class ChiSquared(Signal):
         n = float(pairs.documents)
         token_P = pairs.token_documents_P
         label_P = pairs.label_documents_P
-        determinant_P = pairs.together_P * n - token_P * label_P.astype(np.float64)  # = n11·n00 − n10·n01
+        determinant_P = pairs.together_P * n - token_P * label_P.astype(
+            np.float64
+        )  # = n11·n00 − n10·n01
         margins_P = token_P * (n - token_P) * label_P * (n - label_P)
         squares_P = n * determinant_P**2
         # 0 for a zero denominator, because a token or label that is everywhere or nowhere has no information
-        return np.divide(squares_P, margins_P, out=np.zeros_like(squares_P), where=margins_P > 0)
+        return np.divide(
+            squares_P, margins_P, out=np.zeros_like(squares_P), where=margins_P > 0
+        )
 
 
 class TfIdf(Signal):

@@ -23,7 +23,14 @@ from xmtc.data.corpus import Corpus, Split
 from xmtc.errors import DataError
 from xmtc.files import reading, replacing_file, writing
 from xmtc.planting.mig.config import MigConfig
-from xmtc.planting.mig.counts import PairCounts, Presence, count_pairs, count_presence, label_blocks, row_count
+from xmtc.planting.mig.counts import (
+    PairCounts,
+    Presence,
+    count_pairs,
+    count_presence,
+    label_blocks,
+    row_count,
+)
 from xmtc.planting.mig.measures import Signal
 from xmtc.planting.mig.table import RankTable
 from xmtc.track.progress import Progress
@@ -88,7 +95,9 @@ class TokenRanking:
             values_K1: value of each rank, such as a grade, and last the value of "not ranked".
         """
         if vocab_size < len(self.token_documents_V):
-            raise ValueError(f"vocabulary of {vocab_size} tokens, but the ranking has {len(self.token_documents_V)}")
+            raise ValueError(
+                f"vocabulary of {vocab_size} tokens, but the ranking has {len(self.token_documents_V)}"
+            )
         return RankTable(self.token_ids_LK, vocab_size, values_K1)
 
     def top(self, label_id: int, n: int) -> list[RankedToken]:
@@ -115,7 +124,11 @@ class TokenRanking:
         """
         path = Path(path)
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
-        metadata = {"format": FORMAT, "documents": str(self.documents), "fingerprint": self.fingerprint}
+        metadata = {
+            "format": FORMAT,
+            "documents": str(self.documents),
+            "fingerprint": self.fingerprint,
+        }
         with writing(path), replacing_file(path) as partial:
             save_file(tensors, partial, metadata)
 
@@ -128,11 +141,24 @@ class TokenRanking:
         """
         metadata = _read_metadata(path)
         if metadata.get("format") != FORMAT:
-            raise DataError(f"{path}: written by another version ({metadata.get('format')}); delete it and rank again")
-        with reading(path, fix="delete it and rank again"), safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in _ARRAYS if name not in _OF_LABELS}
+            raise DataError(
+                f"{path}: written by another version ({metadata.get('format')}); delete it and rank again"
+            )
+        with (
+            reading(path, fix="delete it and rank again"),
+            safe_open(path, framework="numpy") as file,
+        ):
+            arrays = {
+                name: file.get_tensor(name)
+                for name in _ARRAYS
+                if name not in _OF_LABELS
+            }
             arrays |= {name: file.get_slice(name)[labels] for name in _OF_LABELS}
-            return cls(**arrays, documents=int(metadata["documents"]), fingerprint=metadata["fingerprint"])
+            return cls(
+                **arrays,
+                documents=int(metadata["documents"]),
+                fingerprint=metadata["fingerprint"],
+            )
 
 
 _OF_LABELS = ("token_ids_LK", "scores_LK", "together_LK", "label_documents_L")
@@ -144,7 +170,10 @@ def _read_metadata(path: Path | str) -> dict[str, str]:
     if not Path(path).is_file():
         raise DataError(f"{path}: no such token ranking; run `xmtc mig` first")
     what = "not a token ranking, or a damaged one"
-    with reading(path, fix="delete it and rank again", what=what), safe_open(path, framework="numpy") as file:
+    with (
+        reading(path, fix="delete it and rank again", what=what),
+        safe_open(path, framework="numpy") as file,
+    ):
         return file.metadata() or {}
 
 
@@ -160,7 +189,10 @@ def ranking_fingerprint(corpus_fingerprint: str, config: MigConfig) -> str:
 
 
 def rank_corpus(
-    corpus: Corpus, config: MigConfig, path: Path | str, progress: Progress | None = None
+    corpus: Corpus,
+    config: MigConfig,
+    path: Path | str,
+    progress: Progress | None = None,
 ) -> tuple[TokenRanking, bool]:
     """Rank the tokens of a corpus's training split, or read the ranking from `path` if it is up to date.
 
@@ -221,11 +253,22 @@ def rank_tokens(
     """
     signal = config.signal.build()
     with ThreadPoolExecutor(cpu_count()) as executor:
-        presence = count_presence(split.token_blocks(), vocab_size, executor, occurrences=signal.counts_occurrences)
+        presence = count_presence(
+            split.token_blocks(),
+            vocab_size,
+            executor,
+            occurrences=signal.counts_occurrences,
+        )
     keep_token_V = presence.token_documents_V >= config.min_documents
     keep_token_V[np.asarray(list(special_token_ids), dtype=np.int64)] = False
     return rank_presence(
-        presence, split.label_matrix(), signal, config.top_k, keep_token_V, signed=config.signed, progress=progress
+        presence,
+        split.label_matrix(),
+        signal,
+        config.top_k,
+        keep_token_V,
+        signed=config.signed,
+        progress=progress,
     )
 
 
@@ -258,25 +301,35 @@ def rank_presence(
     blocks = label_blocks(documents_by_label_LN, presence, PAIRS_PER_BLOCK, dense=dense)
 
     def rank_block(block: range) -> range:
-        pairs = count_pairs(documents_by_label_LN, presence, block, keep_token_V, dense=dense)
+        pairs = count_pairs(
+            documents_by_label_LN, presence, block, keep_token_V, dense=dense
+        )
         _fill(ranking, signal, pairs, block, signed=signed)
         return block
 
-    bar = (progress or Progress(enabled=False)).task("rank tokens", len(ranking.label_documents_L), "labels")
+    bar = (progress or Progress(enabled=False)).task(
+        "rank tokens", len(ranking.label_documents_L), "labels"
+    )
     with ThreadPoolExecutor(cpu_count()) as executor, bar as task:
         for block in executor.map(rank_block, blocks):
             task.advance(len(block))
     return ranking
 
 
-def _documents_by_label(labels_NL: sparse.csr_array, presence: Presence) -> sparse.csr_array:
+def _documents_by_label(
+    labels_NL: sparse.csr_array, presence: Presence
+) -> sparse.csr_array:
     """Make Yᵀ, int32 ones."""
     if row_count(labels_NL) != presence.documents:
-        raise DataError(f"{row_count(labels_NL)} rows of labels for {presence.documents} documents: prepare it again")
+        raise DataError(
+            f"{row_count(labels_NL)} rows of labels for {presence.documents} documents: prepare it again"
+        )
     return labels_NL.astype(bool).T.tocsr().astype(np.int32)
 
 
-def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: int) -> TokenRanking:
+def _empty(
+    documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: int
+) -> TokenRanking:
     """Make a ranking of the right shape in which nothing is ranked yet."""
     labels = row_count(documents_by_label_LN)
     return TokenRanking(
@@ -289,7 +342,14 @@ def _empty(documents_by_label_LN: sparse.csr_array, presence: Presence, top_k: i
     )
 
 
-def _fill(ranking: TokenRanking, signal: Signal, pairs: PairCounts, block: range, *, signed: bool) -> None:
+def _fill(
+    ranking: TokenRanking,
+    signal: Signal,
+    pairs: PairCounts,
+    block: range,
+    *,
+    signed: bool,
+) -> None:
     """Score the pairs of a range of labels and write each label's best into its row."""
     pairs = pairs.where(pairs.associated() if signed else pairs.informative())
     score_P = signal.score(pairs)
@@ -301,7 +361,9 @@ def _fill(ranking: TokenRanking, signal: Signal, pairs: PairCounts, block: range
         ranking.together_LK[label_id, : len(best)] = pairs.together_P[best]
 
 
-def _best(score_P: NDArray[np.float64], token_P: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+def _best(
+    score_P: NDArray[np.float64], token_P: NDArray[np.int64], k: int
+) -> NDArray[np.int64]:
     """Find the positions of the k highest scores, best first, equal scores by token id."""
     candidates = np.arange(len(score_P))
     if len(score_P) > k:

@@ -10,11 +10,16 @@ from xmtc.planting.mig.ranking import TokenRanking
 from xmtc.track.console import terminal_table
 
 
-def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int) -> None:
+def show_labels(
+    corpus: Corpus, ranking: TokenRanking, labels: list[str], top: int
+) -> None:
     """Print the top tokens of labels. Default: the median and the most frequent label."""
     if not labels:
         order = np.argsort(np.asarray(corpus.labels.train_counts))
-        labels = [corpus.labels.labels[int(order[len(order) // 2])], corpus.labels.labels[int(order[-1])]]
+        labels = [
+            corpus.labels.labels[int(order[len(order) // 2])],
+            corpus.labels.labels[int(order[-1])],
+        ]
     console = Console()
     for label in labels:
         index = corpus.labels.index(label)
@@ -24,7 +29,12 @@ def show_labels(corpus: Corpus, ranking: TokenRanking, labels: list[str], top: i
 
 
 def show(
-    ranking: TokenRanking, label_id: int, tokenizer: PreTrainedTokenizerBase, n: int = 20, *, title: str = ""
+    ranking: TokenRanking,
+    label_id: int,
+    tokenizer: PreTrainedTokenizerBase,
+    n: int = 20,
+    *,
+    title: str = "",
 ) -> Table:
     """Make a table of the `n` best tokens of a label with their score and counts; print it with rich.
 
@@ -49,16 +59,23 @@ def show(
     label = title or f"label {label_id}"
     numbers = ("#", "score", "documents with both", "with the token", "with the label")
     columns = ("#", "token", *numbers[1:])
-    return terminal_table(columns, rows, right=numbers, title=f"{label}: {_caption(ranking, label_id)}")
+    return terminal_table(
+        columns, rows, right=numbers, title=f"{label}: {_caption(ranking, label_id)}"
+    )
 
 
 def _caption(ranking: TokenRanking, label_id: int) -> str:
     """Say how many tokens are ranked, or why none is."""
-    ranked, documents = int(ranking.counts[label_id]), int(ranking.label_documents_L[label_id])
+    ranked, documents = (
+        int(ranking.counts[label_id]),
+        int(ranking.label_documents_L[label_id]),
+    )
     if documents == 0:
         return "no training document, so nothing is ranked"
     if ranked == 0:
-        return f"{documents} training documents, but no token is associated with the label"
+        return (
+            f"{documents} training documents, but no token is associated with the label"
+        )
     return f"{ranked} tokens ranked on {documents} of {ranking.documents} training documents"
 
 

@@ -19,9 +19,13 @@ class RankTable:
         values_K1: value of each rank; the last one stands for "not ranked". Its type is the table's.
     """
 
-    def __init__(self, token_ids_LK: NDArray[np.int32], vocab_size: int, values_K1: NDArray) -> None:
+    def __init__(
+        self, token_ids_LK: NDArray[np.int32], vocab_size: int, values_K1: NDArray
+    ) -> None:
         if len(values_K1) != token_ids_LK.shape[1] + 1:
-            raise ValueError(f"{len(values_K1)} values for {token_ids_LK.shape[1]} ranks and 'not ranked'")
+            raise ValueError(
+                f"{len(values_K1)} values for {token_ids_LK.shape[1]} ranks and 'not ranked'"
+            )
         self.vocab_size = vocab_size
         self._token_ids_LK = token_ids_LK
         self._values_K = values_K1[:-1]
@@ -37,7 +41,11 @@ class RankTable:
         flat[self._places_SK[: self._used]] = self._unranked
         self._used = selected
         places_SK = self._places_SK[:selected]
-        np.add(self._token_ids_LK.take(label_ids_S, axis=0), self._row_starts_S1[:selected], out=places_SK)
+        np.add(
+            self._token_ids_LK.take(label_ids_S, axis=0),
+            self._row_starts_S1[:selected],
+            out=places_SK,
+        )
         flat[places_SK] = self._values_SK[:selected]
         return self._table_SV[:selected, : self.vocab_size]
 
@@ -51,5 +59,7 @@ class RankTable:
         self._used = 0
         self._table_SV = np.full((rows, width), self._unranked)
         self._places_SK = np.zeros((rows, k), np.int64)
-        self._values_SK = np.tile(self._values_K, (rows, 1))  # writing from a broadcast view takes half as long again
+        self._values_SK = np.tile(
+            self._values_K, (rows, 1)
+        )  # writing from a broadcast view takes half as long again
         self._row_starts_S1 = np.arange(rows, dtype=np.int64)[:, None] * width

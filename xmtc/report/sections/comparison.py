@@ -26,16 +26,27 @@ class ComparisonSection(Section):
             return []
         table, unpaired = compare.paired_differences(page.runs)
         parts: list[Part | None] = _not_paired(unpaired)
-        parts += [Paragraph(f"{sentence}.", "warning") for sentence in compare.caveats(page.runs)]
+        parts += [
+            Paragraph(f"{sentence}.", "warning")
+            for sentence in compare.caveats(page.runs)
+        ]
         if table.rows:
             parts += [Paragraph(_INTERVALS), table]
-        return [*parts, compare.most_changed_labels(page.runs), compare.differing_settings(page.runs)]
+        return [
+            *parts,
+            compare.most_changed_labels(page.runs),
+            compare.differing_settings(page.runs),
+        ]
 
 
 class StartSection(Section):
     """Paired differences, and labels that became better or worse, of a run that has `model.init_from`."""
 
-    name, heading, link = "start", "Against the model that training started from", "Before and after"
+    name, heading, link = (
+        "start",
+        "Against the model that training started from",
+        "Before and after",
+    )
 
     @override
     def render(self, page: Page) -> Sequence[Part | None]:
@@ -68,4 +79,7 @@ def before_and_after(before: RunResults, after: RunResults) -> list[Part | None]
 
 def _not_paired(sentences: Sequence[str]) -> list[Part | None]:
     """Warn of each run that cannot be compared in pairs."""
-    return [Paragraph(f"Not compared in pairs: {sentence}.", "warning") for sentence in sentences]
+    return [
+        Paragraph(f"Not compared in pairs: {sentence}.", "warning")
+        for sentence in sentences
+    ]

@@ -29,7 +29,9 @@ class CurvesSection(Section):
 
 def _ranking_charts(page: Page) -> list[Chart]:
     """Draw P@k, R@k and nDCG@k by k."""
-    with_curve = [(index, run) for index, run in enumerate(page.runs) if "cutoffs" in run.details]
+    with_curve = [
+        (index, run) for index, run in enumerate(page.runs) if "cutoffs" in run.details
+    ]
     if not with_curve:
         return []
     charts = []
@@ -38,19 +40,33 @@ def _ranking_charts(page: Page) -> list[Chart]:
         for index, run in with_curve:
             curves = run.details["cutoffs"]
             lines.append(Series(run.name, curves["k"], curves[key], index, marked=True))
-        svg = line_chart(lines, Axis("k"), Axis(f"{title}, %", percent=True, low=0), f"{title} by k")
-        note = "Mean over all documents." if key == "p" else "Mean over documents that have gold labels."
+        svg = line_chart(
+            lines, Axis("k"), Axis(f"{title}, %", percent=True, low=0), f"{title} by k"
+        )
+        note = (
+            "Mean over all documents."
+            if key == "p"
+            else "Mean over documents that have gold labels."
+        )
         charts.append(Chart(f"{title} by k", note, svg))
     return charts
 
 
 def _score_charts(page: Page) -> list[Chart]:
     """Draw reliability and, if labels are predicted by threshold, precision–recall and F1 by threshold."""
-    with_scores = [(index, run) for index, run in enumerate(page.runs) if "threshold_curve" in run.details]
+    with_scores = [
+        (index, run)
+        for index, run in enumerate(page.runs)
+        if "threshold_curve" in run.details
+    ]
     if not with_scores:
         return []
     reliability = _reliability_chart(with_scores)
-    return [reliability] if page.one_label else [*_threshold_charts(with_scores), reliability]
+    return (
+        [reliability]
+        if page.one_label
+        else [*_threshold_charts(with_scores), reliability]
+    )
 
 
 def _reliability_chart(runs: IndexedRuns) -> Chart:
@@ -59,7 +75,9 @@ def _reliability_chart(runs: IndexedRuns) -> Chart:
     errors = []
     for index, run in runs:
         curve = run.details["reliability"]
-        lines.append(Series(run.name, curve["score"], curve["right"], index, marked=True))
+        lines.append(
+            Series(run.name, curve["score"], curve["right"], index, marked=True)
+        )
         errors.append(f"{run.name} {100 * curve['ece']:.2f} %")
     svg = line_chart(
         lines,
@@ -78,7 +96,9 @@ def _threshold_charts(runs: IndexedRuns) -> list[Chart]:
     thresholds = []
     for index, run in runs:
         curve = run.details["threshold_curve"]
-        precision_by_recall.append(Series(run.name, curve["recall"], curve["precision"], index))
+        precision_by_recall.append(
+            Series(run.name, curve["recall"], curve["precision"], index)
+        )
         f1_by_threshold.append(Series(run.name, curve["threshold"], curve["f1"], index))
         if run.metrics["decision"] == "micro":
             thresholds.append(f"{run.name} {run.metrics['threshold']:.3f}")
@@ -94,7 +114,9 @@ def _threshold_charts(runs: IndexedRuns) -> list[Chart]:
         ),
         Chart(
             "F1 by threshold",
-            f"Micro-F1. Thresholds in use: {', '.join(thresholds)}." if thresholds else "Micro-F1.",
+            f"Micro-F1. Thresholds in use: {', '.join(thresholds)}."
+            if thresholds
+            else "Micro-F1.",
             line_chart(f1_by_threshold, threshold, f1, "F1 curve"),
         ),
     ]

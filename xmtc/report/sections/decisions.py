@@ -52,7 +52,17 @@ def _rules(page: Page) -> Table:
     for index, run in enumerate(page.runs):
         for rule in run.details.get("rules", ()):
             shares = [percent(rule[key]) for key in _COLUMNS]
-            rows.append((index, [rule["rule"], run.name, *shares, f"{rule['predicted_per_doc']:.2f}"]))
+            rows.append(
+                (
+                    index,
+                    [
+                        rule["rule"],
+                        run.name,
+                        *shares,
+                        f"{rule['predicted_per_doc']:.2f}",
+                    ],
+                )
+            )
     columns = ["rule", "run", *_COLUMNS.values(), "labels per document"]
     return Table.by_run("rules", columns, rows, "What each rule gives, %")
 
@@ -64,7 +74,16 @@ def _bars(page: Page) -> Table:
         curve = run.details.get("release")
         if curve:
             for place in range(_FIRST_BAR, len(curve["share"]), _BARS_APART):
-                rows.append((index, [percent(curve["share"][place]), run.name, *_cells_of_bar(curve, place)]))
+                rows.append(
+                    (
+                        index,
+                        [
+                            percent(curve["share"][place]),
+                            run.name,
+                            *_cells_of_bar(curve, place),
+                        ],
+                    )
+                )
     columns = ["released, %", "run"]
     for key in EXPECTED:
         columns += [f"expected_{key}>=", f"{key}, %"]
@@ -76,14 +95,18 @@ def _cells_of_bar(curve: Mapping[str, Any], place: int) -> list[str]:
     """Write the bar and the true mean at a point of the curve, for each quality that can be expected."""
     cells = []
     for key in EXPECTED:
-        rounded_down = math.floor(_BAR_DIGITS * curve["bars"][key][place]) / _BAR_DIGITS  # a higher bar releases fewer
+        rounded_down = (
+            math.floor(_BAR_DIGITS * curve["bars"][key][place]) / _BAR_DIGITS
+        )  # a higher bar releases fewer
         cells += [f"{rounded_down:.4f}", percent(curve[key][place])]
     return cells
 
 
 def _release_charts(page: Page) -> list[Chart]:
     """Draw the true quality of the documents of which most is expected, by their share."""
-    with_curve = [(index, run) for index, run in enumerate(page.runs) if "release" in run.details]
+    with_curve = [
+        (index, run) for index, run in enumerate(page.runs) if "release" in run.details
+    ]
     if not with_curve:
         return []
     charts = []

@@ -54,7 +54,9 @@ class LabelsSection(Section):
     def render(self, page: Page) -> Sequence[Part | None]:
         columns = label_columns(page.runs)
         bins = list(page.first.metrics["bins"])
-        explorer = _Explorer(len(columns["labels"]), columns["total"], bins, embed(columns))
+        explorer = _Explorer(
+            len(columns["labels"]), columns["total"], bins, embed(columns)
+        )
         return [*_best_and_worst(page.first), _confusion(page.first), explorer]
 
 
@@ -69,9 +71,13 @@ def _best_and_worst(run: RunResults) -> list[Part]:
             "and worst."
         )
         return [Paragraph(text, "note")]
-    best = ranked.sort_values(["f1", "support"], ascending=[False, False], kind="stable")[:count]
+    best = ranked.sort_values(
+        ["f1", "support"], ascending=[False, False], kind="stable"
+    )[:count]
     rest = ranked.drop(best.index)
-    worst = rest.sort_values(["f1", "support"], ascending=[True, False], kind="stable")[:count]
+    worst = rest.sort_values(["f1", "support"], ascending=[True, False], kind="stable")[
+        :count
+    ]
     which = f"F1, of the {len(ranked):,} labels with {_MIN_SUPPORT} or more documents"
     return [
         _label_table("best_labels", best, f"The {count} labels of highest {which}"),
@@ -83,10 +89,18 @@ def _label_table(name: str, labels: pd.DataFrame, caption: str) -> Table:
     """Tabulate labels with their counts and shares."""
     rows = []
     for label in labels.to_dict("records"):
-        shares = [percent(None if np.isnan(label[key]) else label[key]) for key in ("precision", "recall", "f1")]
+        shares = [
+            percent(None if np.isnan(label[key]) else label[key])
+            for key in ("precision", "recall", "f1")
+        ]
         counts = [f"{label['train_count']:,}", f"{label['support']:,}"]
         rows.append([label_title(label["label"], label["name"]), *counts, *shares])
-    return Table(name, ["label", "train", "documents", "precision", "recall", "F1"], rows, caption=caption)
+    return Table(
+        name,
+        ["label", "train", "documents", "precision", "recall", "F1"],
+        rows,
+        caption=caption,
+    )
 
 
 def _confusion(run: RunResults) -> Table | None:
@@ -95,8 +109,13 @@ def _confusion(run: RunResults) -> Table | None:
     if not matrix:
         return None
     labels = run.per_label["label"].to_pylist()
-    rows = [[label, *(f"{value:,}" for value in row)] for label, row in zip(labels, matrix, strict=True)]
-    return Table("confusion", ["gold ↓ predicted →", *labels], rows, caption="Confusion matrix")
+    rows = [
+        [label, *(f"{value:,}" for value in row)]
+        for label, row in zip(labels, matrix, strict=True)
+    ]
+    return Table(
+        "confusion", ["gold ↓ predicted →", *labels], rows, caption="Confusion matrix"
+    )
 
 
 def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
@@ -112,8 +131,12 @@ def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
     all_labels = _join(frames)
     total = len(all_labels)
     if total > MAX_LABELS:
-        by_frequency = all_labels.sort_values(["support", "train_count"], ascending=False, kind="stable")
-        all_labels = all_labels.loc[all_labels.index.isin(by_frequency.index[:MAX_LABELS])]
+        by_frequency = all_labels.sort_values(
+            ["support", "train_count"], ascending=False, kind="stable"
+        )
+        all_labels = all_labels.loc[
+            all_labels.index.isin(by_frequency.index[:MAX_LABELS])
+        ]
     labels = all_labels.index
     place_by_label = {label: place for place, label in enumerate(labels)}
     names = []
@@ -121,7 +144,9 @@ def label_columns(runs: Sequence[RunResults]) -> dict[str, Any]:
         names.append(0 if name == label else _short(name))
     columns_by_run = []
     for run, frame in zip(runs, frames, strict=True):
-        columns_by_run.append(_columns_of_run(run.name, frame.reindex(labels), place_by_label, all_labels))
+        columns_by_run.append(
+            _columns_of_run(run.name, frame.reindex(labels), place_by_label, all_labels)
+        )
     return {
         "total": total,
         "labels": labels.tolist(),
@@ -154,15 +179,26 @@ def _integers(frame: pd.DataFrame, name: str) -> list[int]:
 
 
 def _columns_of_run(
-    name: str, frame: pd.DataFrame, place_by_label: Mapping[str, int], all_labels: pd.DataFrame
+    name: str,
+    frame: pd.DataFrame,
+    place_by_label: Mapping[str, int],
+    all_labels: pd.DataFrame,
 ) -> dict[str, Any]:
     """Make a run's columns; `support` is 0 if it is the same as that of all runs."""
     support = _integers(frame, "support")
-    average_precision = (frame["average_precision"] * 1000).round().fillna(-1).astype(int)
+    average_precision = (
+        (frame["average_precision"] * 1000).round().fillna(-1).astype(int)
+    )
     confused: list[list[int] | int] = []
     for labels in frame["confused_with"]:
-        is_list = isinstance(labels, list | np.ndarray)  # of a label that the run does not have, it is NaN
-        places = [place_by_label[label] for label in labels if label in place_by_label] if is_list else []
+        is_list = isinstance(
+            labels, list | np.ndarray
+        )  # of a label that the run does not have, it is NaN
+        places = (
+            [place_by_label[label] for label in labels if label in place_by_label]
+            if is_list
+            else []
+        )
         confused.append(places or 0)
     return {
         "name": name,

@@ -26,7 +26,10 @@ class OverviewSection(Section):
         groups = groups_with_labels(page)
         if page.one_label and len(groups) < 2:
             return [KeyFigures([*figures, _mean_over_classes(page)])]
-        return [KeyFigures([*figures, _rare_labels(page)]), Figures([frequency_chart(page, groups, "macro_f1")])]
+        return [
+            KeyFigures([*figures, _rare_labels(page)]),
+            Figures([frequency_chart(page, groups, "macro_f1")]),
+        ]
 
 
 def _first_label(page: Page) -> KeyFigure:
@@ -47,7 +50,9 @@ def _true_labels_found(page: Page) -> KeyFigure:
             f"Of 100 documents of a class, about {_of_hundred(run, 'macro_recall')} are given that class, where every "
             f"class counts the same{_likely(run, 'macro_recall')}."
         )
-        return _key_figure(page, "Documents of a class that are found", "macro_recall", sentence)
+        return _key_figure(
+            page, "Documents of a class that are found", "macro_recall", sentence
+        )
     precision = _of_hundred(run, "micro_precision")
     sentence = (
         f"Of 100 labels that documents have, about {_of_hundred(run, 'micro_recall')} are predicted"
@@ -83,7 +88,11 @@ def _rare_labels(page: Page) -> KeyFigure:
         else:
             rare, frequent = (run.metrics["bins"][name] for name in bins)
             values.append(f"{_macro_f1(rare)} against {_macro_f1(frequent)}")
-    return KeyFigure("Rare labels against frequent ones", values, _sentence_on_rare_labels(page.first, ends[0]))
+    return KeyFigure(
+        "Rare labels against frequent ones",
+        values,
+        _sentence_on_rare_labels(page.first, ends[0]),
+    )
 
 
 def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
@@ -91,7 +100,9 @@ def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
     names = [
         name
         for name, group in run.metrics["bins"].items()
-        if name != "0" and group["docs"] >= _FEWEST_DOCUMENTS and group.get("macro_f1") is not None
+        if name != "0"
+        and group["docs"] >= _FEWEST_DOCUMENTS
+        and group.get("macro_f1") is not None
     ]
     return (names[0], names[-1]) if len(names) > 1 else None
 

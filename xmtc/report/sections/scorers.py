@@ -8,7 +8,12 @@ from typing_extensions import override
 from xmtc.evaluate.summary import percent
 from xmtc.report.section import Page, Paragraph, Part, Section, Table, union
 
-_METRICS = {"p@1": "P@1", "ndcg@5": "nDCG@5", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
+_METRICS = {
+    "p@1": "P@1",
+    "ndcg@5": "nDCG@5",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+}
 _TEXT = (
     "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is left out. "
     "Every fusion is fitted on one half of dev and measured on the other. The columns on the right are macro-F1 of "
@@ -37,7 +42,9 @@ def _table(page: Page) -> Table:
     rows = []
     for index, run in enumerate(page.runs):
         if run.scorers:
-            rows += [(index, [run.name, *cells]) for cells in _rows(run.scorers, groups)]
+            rows += [
+                (index, [run.name, *cells]) for cells in _rows(run.scorers, groups)
+            ]
     columns = ["run", "scorers", *_METRICS.values(), *groups]
     return Table.by_run("scorers", columns, rows, "Scorers alone, fused, and left out")
 
@@ -56,7 +63,10 @@ def _rows(scorers: Mapping[str, Any], groups: Sequence[str]) -> list[list[str]]:
 
 def _values(metrics: Mapping[str, Any], groups: Sequence[str]) -> list[float | None]:
     """List the metrics of the table, and macro-F1 of each group of labels."""
-    return [*(metrics.get(name) for name in _METRICS), *(metrics["bins"].get(name) for name in groups)]
+    return [
+        *(metrics.get(name) for name in _METRICS),
+        *(metrics["bins"].get(name) for name in groups),
+    ]
 
 
 def _difference(value: float | None, fused: float | None) -> str:

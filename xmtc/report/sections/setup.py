@@ -20,7 +20,9 @@ class SetupSection(Section):
         configurations = []
         for run in page.runs:
             if run.config:
-                text = yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True)
+                text = yaml.safe_dump(
+                    dict(run.config), sort_keys=False, allow_unicode=True
+                )
                 configurations.append(Fold(f"Configuration of {run.name}", text))
         return [_provenance(page.runs), *configurations]
 
@@ -59,7 +61,9 @@ def _facts_of_evaluation(run: RunResults) -> dict[str, str]:
         "predictions kept per document": f"{metrics['top_k']}",
     }
     if metrics.get("truncated_docs"):
-        facts["documents predicted beyond those kept"] = f"{metrics['truncated_docs']:,}"
+        facts["documents predicted beyond those kept"] = (
+            f"{metrics['truncated_docs']:,}"
+        )
     return facts
 
 
@@ -80,7 +84,9 @@ def _facts_of_record(run: RunResults) -> dict[str, str]:
         if key in record:
             facts[key.replace("_", " ")] = str(record[key])
     if record.get("git"):
-        facts["git"] = ", ".join(f"{key} {value}" for key, value in record["git"].items())
+        facts["git"] = ", ".join(
+            f"{key} {value}" for key, value in record["git"].items()
+        )
     sessions = record.get("sessions") or []
     if sessions:
         facts["command"] = " ".join(sessions[-1]["command"])

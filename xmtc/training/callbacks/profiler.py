@@ -30,7 +30,10 @@ class Profiler(Callback):
     @override
     def before_step(self, position: Position) -> None:
         self._seen += 1
-        if self._context.rank == 0 and SKIPPED_STEPS < self._seen <= SKIPPED_STEPS + RECORDED_STEPS:
+        if (
+            self._context.rank == 0
+            and SKIPPED_STEPS < self._seen <= SKIPPED_STEPS + RECORDED_STEPS
+        ):
             if not self._recorded:
                 self._profile.start()
             self._recorded.append(position.step + 1)
@@ -51,7 +54,9 @@ class Profiler(Callback):
             return
         self._profile.stop()
         first, last, stage = self._recorded[0], self._recorded[-1], self._context.stage
-        path = self._context.directory / "profile" / f"{stage}_steps_{first}-{last}.json"
+        path = (
+            self._context.directory / "profile" / f"{stage}_steps_{first}-{last}.json"
+        )
         with writing(path), replacing_file(path) as partial:
             self._profile.export_chrome_trace(str(partial))
         print_line(f"{stage}: profile of steps {first} to {last} in {path}")

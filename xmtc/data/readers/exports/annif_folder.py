@@ -26,13 +26,17 @@ class AnnifFolder(Export):
     @classmethod
     def recognises(cls, sample: Sample) -> bool:
         texts = {Path(name).stem for name in sample.names if name.endswith(".txt")}
-        subjects = {Path(name).stem for name in sample.names if name.endswith(_SUBJECTS)}
+        subjects = {
+            Path(name).stem for name in sample.names if name.endswith(_SUBJECTS)
+        }
         return len(texts & subjects) > 1
 
     @override
     def parts(self, path: Path) -> list[Path]:
         """List the texts and their subjects."""
-        return sorted(child for child in path.iterdir() if child.suffix in (".txt", *_SUBJECTS))
+        return sorted(
+            child for child in path.iterdir() if child.suffix in (".txt", *_SUBJECTS)
+        )
 
     @override
     def rows(
@@ -40,14 +44,26 @@ class AnnifFolder(Export):
     ) -> Iterator[Row | Rejected]:
         texts = sorted(path.glob("*.txt"))
         if not texts:
-            raise DataError(f"{path}: no .txt files in this folder; give the folder of an Annif corpus")
+            raise DataError(
+                f"{path}: no .txt files in this folder; give the folder of an Annif corpus"
+            )
         for number, text in enumerate(texts, start=1):
-            subjects = [text.with_suffix(ending) for ending in _SUBJECTS if text.with_suffix(ending).is_file()]
+            subjects = [
+                text.with_suffix(ending)
+                for ending in _SUBJECTS
+                if text.with_suffix(ending).is_file()
+            ]
             if not subjects:
-                yield Rejected(str(text), "no file of subjects beside it", unjudged=True)
+                yield Rejected(
+                    str(text), "no file of subjects beside it", unjudged=True
+                )
                 continue
             with open_text(text) as file:
-                cells = {ID: text.stem, "text": file.read(), LABELS: _labels(subjects[0])}
+                cells = {
+                    ID: text.stem,
+                    "text": file.read(),
+                    LABELS: _labels(subjects[0]),
+                }
             yield Row(cells, str(text), number)
 
     @override

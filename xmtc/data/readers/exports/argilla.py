@@ -24,7 +24,11 @@ class Argilla(JsonExport):
     @classmethod
     def is_document(cls, item: Mapping[str, Any]) -> bool:
         records = isinstance(item.get("fields"), Mapping) and "responses" in item
-        first_version = "annotation" in item and "status" in item and ("text" in item or "inputs" in item)
+        first_version = (
+            "annotation" in item
+            and "status" in item
+            and ("text" in item or "inputs" in item)
+        )
         return records or first_version or any(key.endswith(_RESPONSES) for key in item)
 
     @override
@@ -44,11 +48,23 @@ class Argilla(JsonExport):
 
 def _plain_columns(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a table of records that are texts: others have a dot, an underscore or a known name."""
-    known = {"id", "status", "labels", "annotation", "prediction", "metadata", "inserted_at", "updated_at"}
+    known = {
+        "id",
+        "status",
+        "labels",
+        "annotation",
+        "prediction",
+        "metadata",
+        "inserted_at",
+        "updated_at",
+    }
     return {
         key: value
         for key, value in item.items()
-        if isinstance(value, str) and key not in known and "." not in key and not key.startswith("_")
+        if isinstance(value, str)
+        and key not in known
+        and "." not in key
+        and not key.startswith("_")
     }
 
 
@@ -61,9 +77,17 @@ def _values(item: Mapping[str, Any]) -> Iterator[Any]:
     responses = item.get("responses")
     if isinstance(responses, Mapping):
         for answers in responses.values():
-            yield from (answer["value"] for answer in answers if answer.get("status", "submitted") == "submitted")
+            yield from (
+                answer["value"]
+                for answer in answers
+                if answer.get("status", "submitted") == "submitted"
+            )
     for key, answers in item.items():
         if key.endswith(_RESPONSES) and answers:
             statuses = item.get(f"{key}.status") or ["submitted"] * len(answers)
             pairs = zip(answers, statuses, strict=True)
-            yield from (answer for answer, status in pairs if status == "submitted" and answer is not None)
+            yield from (
+                answer
+                for answer, status in pairs
+                if status == "submitted" and answer is not None
+            )

@@ -52,7 +52,10 @@ class Sample:
     def of(cls, path: Path) -> "Sample":
         """Read the beginning of a file."""
         if path.is_dir():
-            return cls(path, names=sorted(child.name for child in path.iterdir() if child.is_file()))
+            return cls(
+                path,
+                names=sorted(child.name for child in path.iterdir() if child.is_file()),
+            )
         if ending_of(path) in _BINARY:
             return cls(path)
         try:
@@ -123,7 +126,9 @@ class JsonExport(Export):
     @override
     @classmethod
     def recognises(cls, sample: Sample) -> bool:
-        return bool(sample.objects) and all(cls.is_document(item) for item in sample.objects)
+        return bool(sample.objects) and all(
+            cls.is_document(item) for item in sample.objects
+        )
 
     @override
     def rows(
@@ -138,7 +143,11 @@ class JsonExport(Export):
         except UnjudgedError as problem:
             return Rejected(row.where, str(problem), unjudged=True)
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
-            reason = str(problem) if isinstance(problem, ValueError) else f"not as {self.what} writes it"
+            reason = (
+                str(problem)
+                if isinstance(problem, ValueError)
+                else f"not as {self.what} writes it"
+            )
             return Rejected(row.where, reason)
 
 

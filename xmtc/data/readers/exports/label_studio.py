@@ -20,15 +20,21 @@ class LabelStudio(JsonExport):
     @override
     @classmethod
     def is_document(cls, item: Mapping[str, Any]) -> bool:
-        return isinstance(item.get("data"), Mapping) and ("annotations" in item or "completions" in item)
+        return isinstance(item.get("data"), Mapping) and (
+            "annotations" in item or "completions" in item
+        )
 
     @override
     def document(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         annotations = item.get("annotations") or item.get("completions") or []
-        judged = [annotation for annotation in annotations if not _is_cancelled(annotation)]
+        judged = [
+            annotation for annotation in annotations if not _is_cancelled(annotation)
+        ]
         if not judged:
             raise UnjudgedError("a task that nobody has annotated")
-        latest = max(judged, key=lambda annotation: str(annotation.get("updated_at") or ""))
+        latest = max(
+            judged, key=lambda annotation: str(annotation.get("updated_at") or "")
+        )
         cells = dict(item["data"])
         if "id" in item:
             cells[ID] = str(item["id"])
@@ -45,7 +51,9 @@ def _choices(annotation: Mapping[str, Any]) -> Iterator[str]:
     for result in annotation.get("result") or ():
         value = result.get("value") or {}
         if "start" in value:
-            raise ValueError("marks places of the text, not labels of documents; export a project with choices")
+            raise ValueError(
+                "marks places of the text, not labels of documents; export a project with choices"
+            )
         yield from value.get("choices") or ()
         for path in value.get("taxonomy") or ():
             yield path[-1] if isinstance(path, list) else path

@@ -15,7 +15,9 @@ from xmtc.data.readers.table import Row
 
 _PREFIX = "__label__"
 _IRI = re.compile(r"<[a-z][\w+.-]*:[^<>\s]+>", re.IGNORECASE)
-_FEATURES = re.compile(r"(?P<labels>\S*)(?P<features>(?:\s+\d+:[-+.\deE]+)+)\s*(?:#.*)?")
+_FEATURES = re.compile(
+    r"(?P<labels>\S*)(?P<features>(?:\s+\d+:[-+.\deE]+)+)\s*(?:#.*)?"
+)
 """A line of svmlight: labels, then `feature:value`, then perhaps a remark."""
 _HEADER = re.compile(r"\s*\d+\s+\d+\s+\d+\s*")
 """The first line of the Extreme Classification Repository's files: documents, features, labels."""
@@ -69,13 +71,22 @@ class FastText(LineExport):
     @classmethod
     def recognises(cls, sample: Sample) -> bool:
         lines = sample.lines(least=2)
-        return bool(lines) and sum(_PREFIX in line for line in lines) >= 0.8 * len(lines) and not sample.objects
+        return (
+            bool(lines)
+            and sum(_PREFIX in line for line in lines) >= 0.8 * len(lines)
+            and not sample.objects
+        )
 
     @override
     def cells(self, line: str) -> dict[str, Any]:
         words = line.split()
-        labels = [word.removeprefix(_PREFIX) for word in words if word.startswith(_PREFIX)]
-        return {"text": " ".join(word for word in words if not word.startswith(_PREFIX)), LABELS: labels}
+        labels = [
+            word.removeprefix(_PREFIX) for word in words if word.startswith(_PREFIX)
+        ]
+        return {
+            "text": " ".join(word for word in words if not word.startswith(_PREFIX)),
+            LABELS: labels,
+        }
 
 
 class AnnifTsv(LineExport):
@@ -88,7 +99,9 @@ class AnnifTsv(LineExport):
     @classmethod
     def recognises(cls, sample: Sample) -> bool:
         cells = [line.split("\t") for line in sample.lines(least=2)]
-        return bool(cells) and all(len(row) == 2 and _IRI.match(row[1].strip()) for row in cells)
+        return bool(cells) and all(
+            len(row) == 2 and _IRI.match(row[1].strip()) for row in cells
+        )
 
     @override
     def cells(self, line: str) -> dict[str, Any]:
@@ -135,11 +148,17 @@ class Svmlight(LineExport):
         match = _FEATURES.fullmatch(line)
         if match is None:
             raise ValueError("not labels and features, such as 3,17 5:0.2 9:1")
-        labels = [_named(label, self._names, "") for label in match["labels"].split(",") if label]
+        labels = [
+            _named(label, self._names, "")
+            for label in match["labels"].split(",")
+            if label
+        ]
         words: list[str] = []
         for feature in match["features"].split():
             number, _, value = feature.partition(":")
-            repeats = min(max(1, int(float(value))), _MOST_REPEATS) if float(value) > 0 else 0
+            repeats = (
+                min(max(1, int(float(value))), _MOST_REPEATS) if float(value) > 0 else 0
+            )
             words += [_named(number, self._words, "f")] * repeats
         return {"text": " ".join(words), LABELS: labels}
 
@@ -155,4 +174,8 @@ def _names_beside(path: Path, kind: str) -> list[str]:
 
 def _named(number: str, names: list[str], prefix: str) -> str:
     place = int(number) if number.isdecimal() else -1
-    return names[place] if 0 <= place < len(names) and names[place] else f"{prefix}{number}"
+    return (
+        names[place]
+        if 0 <= place < len(names) and names[place]
+        else f"{prefix}{number}"
+    )

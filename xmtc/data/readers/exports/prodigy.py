@@ -13,7 +13,19 @@ from xmtc.data.readers.jsonl import JsonLines
 from xmtc.data.readers.table import Row
 
 _ANSWERS = frozenset({"accept", "reject", "ignore"})
-_OWN = frozenset({"label", "labels", "accept", "options", "answer", "spans", "tokens", "config", "cats"})
+_OWN = frozenset(
+    {
+        "label",
+        "labels",
+        "accept",
+        "options",
+        "answer",
+        "spans",
+        "tokens",
+        "config",
+        "cats",
+    }
+)
 """Keys that are not the document's own."""
 
 
@@ -30,7 +42,9 @@ class Prodigy(Export):
     @override
     @classmethod
     def recognises(cls, sample: Sample) -> bool:
-        return bool(sample.objects) and all(item.get("answer") in _ANSWERS for item in sample.objects)
+        return bool(sample.objects) and all(
+            item.get("answer") in _ANSWERS for item in sample.objects
+        )
 
     @override
     def rows(
@@ -64,12 +78,18 @@ def _document(answers: list[Row]) -> Row | Rejected:
             labels.update(dict.fromkeys(_accepted(answer.cells)))
             complete = True
     if not labels and not refused and not complete:
-        return Rejected(first.where, "its labels were rejected or ignored", unjudged=True)
-    cells: dict[str, Any] = {key: value for key, value in first.cells.items() if _is_own(key)}
+        return Rejected(
+            first.where, "its labels were rejected or ignored", unjudged=True
+        )
+    cells: dict[str, Any] = {
+        key: value for key, value in first.cells.items() if _is_own(key)
+    }
     if "_input_hash" in first.cells:
         cells[ID] = str(first.cells["_input_hash"])
     cells[LABELS] = list(labels)
-    cells[REJECTED] = None if complete else [label for label in refused if label not in labels]
+    cells[REJECTED] = (
+        None if complete else [label for label in refused if label not in labels]
+    )
     return Row(cells, first.where, first.number)
 
 

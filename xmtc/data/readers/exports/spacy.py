@@ -25,10 +25,17 @@ class SpacyCats(JsonExport):
         paragraph = _paragraph(item)
         if paragraph is not None:
             cats = {cat["label"]: cat["value"] for cat in paragraph["cats"]}
-            cells: dict[str, Any] = {"id": str(item.get("id", "")) or None, "text": paragraph["raw"]}
+            cells: dict[str, Any] = {
+                "id": str(item.get("id", "")) or None,
+                "text": paragraph["raw"],
+            }
         else:
             cats = item["cats"]
-            cells = {key: value for key, value in item.items() if key not in ("cats", "tokens", "spans", "ents")}
+            cells = {
+                key: value
+                for key, value in item.items()
+                if key not in ("cats", "tokens", "spans", "ents")
+            }
         marks = marks_in(cats)
         if marks is None:
             raise UnjudgedError("no label has a mark")
@@ -40,6 +47,14 @@ class SpacyCats(JsonExport):
 def _paragraph(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the only paragraph of a document as spaCy 2 writes it, if there are marks in it."""
     paragraphs = item.get("paragraphs")
-    if not isinstance(paragraphs, list) or len(paragraphs) != 1 or not isinstance(paragraphs[0], Mapping):
+    if (
+        not isinstance(paragraphs, list)
+        or len(paragraphs) != 1
+        or not isinstance(paragraphs[0], Mapping)
+    ):
         return None
-    return paragraphs[0] if "raw" in paragraphs[0] and isinstance(paragraphs[0].get("cats"), list) else None
+    return (
+        paragraphs[0]
+        if "raw" in paragraphs[0] and isinstance(paragraphs[0].get("cats"), list)
+        else None
+    )
