@@ -28,7 +28,7 @@ FOLDERS = (
     "xmtc.planting.mig",
     "xmtc.scorers",
 )
-CONTRACTS = ("base", "settings")
+CONTRACTS = ("base", "settings", "table")
 """Modules of a family that say what a member is. What they define is no member."""
 KNOWN = (RunConfig, ScorerConfig)  # importing them fills FAMILIES
 

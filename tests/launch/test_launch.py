@@ -160,7 +160,11 @@ def test_images_are_pinned_run_without_root_and_copy_what_their_context_has(
         in text
     )
     assert text.index("USER 1000") > text.rindex("COPY")
-    extras = re.findall(r'"\.\[(.+)\]"', text)[0].split(",")
+    extras = [
+        extra
+        for named in re.findall(r'"\.\[(.+)\]"', text)
+        for extra in named.split(",")
+    ]
     assert set(extras) <= set(project()["optional-dependencies"])
     context = {
         line[1:]

@@ -113,8 +113,8 @@ def without_measuring() -> Iterator[None]:
         return dict.fromkeys(lengths, 0.02)  # type: ignore[call-overload]
 
     with (
-        mock.patch("xmtc.init.command.core_seconds", return_value=0.2),
-        mock.patch("xmtc.init.command.encoder_seconds", fixed_seconds),
+        mock.patch("xmtc.init.plan.core_seconds", return_value=0.2),
+        mock.patch("xmtc.init.plan.encoder_seconds", fixed_seconds),
     ):
         yield
 

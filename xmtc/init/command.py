@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.data.readers.table_config import TableConfig
+from xmtc.data.readers.table_config import document_files
 from xmtc.errors import ConfigError
 from xmtc.files import resolve_links, write_text
 from xmtc.init.data_files import find_files
@@ -91,12 +91,11 @@ def with_more_files(config: Path, names: Sequence[str]) -> str:
         ConfigError: its source has no files of documents.
     """
     source = load_config(RunConfig, config).data.source
-    if not isinstance(source, TableConfig):
+    files = [str(path) for split, path in document_files(source) if split == "train"]
+    if not files:
         raise ConfigError(
             f"{config}: --add: a source of the kind {source.kind} has no files to add to; leave it out"
         )
-    train = source.files.train
-    files = [train] if isinstance(train, str) else list(train)
     files += [name for name in names if name not in files]
     return f"data.source.files.train={json.dumps(files)}"
 
@@ -128,11 +127,7 @@ def config_for(data: str, budget: str | None = None) -> Path:
             f"warning: --budget {budget} has no effect: {config} exists; delete it to choose again"
         )
     source = load_config(RunConfig, config).data.source
-    files_read = (
-        {resolve_links(path) for _, path in source.files.by_split()}
-        if isinstance(source, TableConfig)
-        else set[Path]()
-    )
+    files_read = {resolve_links(path) for _, path in document_files(source)}
     names = [name for names in find_files(data).by_split.values() for name in names]
     unread = [name for name in names if resolve_links(Path(name)) not in files_read]
     if len(unread) == len(names):

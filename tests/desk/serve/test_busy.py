@@ -19,8 +19,9 @@ from served import LABELS, TEXTS, Client, running
 
 import xmtc
 from xmtc.cli import main
+from xmtc.desk import config
 from xmtc.desk.config import Limits, ServeConfig, read_token, tokens_of
-from xmtc.desk.serve import config, server
+from xmtc.desk.serve import server
 from xmtc.desk.serve.batcher import Batcher
 from xmtc.errors import ConfigError
 

@@ -19,7 +19,7 @@ from xmtc.desk.serve.on_ray import DEPLOYMENT, Arguments, application
 from xmtc.errors import ConfigError
 from xmtc.labels.relabel import rename_labels
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = yaml.safe_load((ROOT / "launch/serve.yaml").read_text(encoding="utf-8"))
 TOKEN = "a-token-of-some-length"
 

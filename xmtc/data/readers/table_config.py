@@ -211,3 +211,8 @@ def label_file(source: ReaderSettings) -> LabelFileConfig | None:
     if labels is None:
         return None
     return replace(labels, path=Path(labels.path).name)
+
+
+def document_files(source: ReaderSettings) -> list[tuple[str, Path]]:
+    """List (split, file) of a source that is told files with a document in each row; others have none."""
+    return source.files.by_split() if isinstance(source, TableConfig) else []
