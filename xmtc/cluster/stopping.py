@@ -44,7 +44,6 @@ class SignalHandlingConfig(TorchConfig):
 
 def _backend_with_handler(torch_backend: type[Any]) -> type[Any]:
     class SignalHandlingBackend(torch_backend):
-        @override
         def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
             super().on_start(worker_group, backend_config)
             worker_group.execute(_handle_sigterm)
@@ -160,6 +159,7 @@ def _draining_nodes() -> bool:
     """Whether the cluster has announced that it takes a node away."""
     with suppress(RayError):
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        client = ray._private.worker.global_worker.gcs_client
+        worker = ray._private.worker.global_worker  # pyright: ignore  # Ray shows draining nodes in no public place
+        client = worker.gcs_client
         return bool(alive & set(client.get_draining_nodes(timeout=_POLL_S)))
     return False

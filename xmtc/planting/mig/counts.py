@@ -124,7 +124,12 @@ def count_presence(
     chunks = chain.from_iterable(
         _chunks(tokens_E, offsets_N1) for tokens_E, offsets_N1 in blocks
     )
-    counts = list(executor.map(lambda chunk: _count_chunk(*chunk, vocab_size), chunks))
+
+    def count(chunk: tuple[NDArray[np.int32], NDArray[np.int64]]) -> sparse.csr_array:
+        ids_E, chunk_offsets_N1 = chunk
+        return _count_chunk(ids_E, chunk_offsets_N1, vocab_size)
+
+    counts = list(executor.map(count, chunks))
     if not counts:
         counts = [
             _count_chunk(np.zeros(0, np.int32), np.zeros(1, np.int64), vocab_size)
