@@ -36,7 +36,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.scorers.base import SparseScored
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.ablation import Ablation
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.fused_predictor import FusedPredictor, load_ensemble
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.worker import Worker, build_worker
 

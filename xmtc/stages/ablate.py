@@ -21,7 +21,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.directory import RunDirectory, RunPaths
 from xmtc.stages.ablation import Ablation, shown_metrics
 from xmtc.stages.evaluate import load_model, predictor
-from xmtc.stages.fused_scores import FusedPredictor
+from xmtc.stages.fused_predictor import FusedPredictor
 from xmtc.stages.measuring import quick_evaluation
 from xmtc.stages.run_stage import denormals_as_zero
 from xmtc.stages.scorer_cost import ENCODER, milliseconds_per_document

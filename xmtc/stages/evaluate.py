@@ -16,7 +16,7 @@ from xmtc.predict.shortlist_scores import ShortlistScores
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.fused_predictor import FusedPredictor, load_ensemble
 from xmtc.stages.head_scores import HeadPredictor, build_index
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.scorers import fitted_on_dev_too

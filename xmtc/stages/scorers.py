@@ -24,7 +24,7 @@ from xmtc.scorers.config import ScorerSettings
 from xmtc.scorers.label_text import names_of_labels
 from xmtc.stages.exporting import export
 from xmtc.stages.finetune import load_best
-from xmtc.stages.fused_scores import FusedPredictor, load_ensemble
+from xmtc.stages.fused_predictor import FusedPredictor, load_ensemble
 from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.worker import Worker
