@@ -40,13 +40,13 @@ def test_an_error_of_all_workers_ends_them_normally(on_ray):
 def test_an_error_of_one_worker_is_raised_there_and_its_group_is_not_tried_again(
     on_ray, monkeypatch
 ):
-    monkeypatch.setattr(worker_errors, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("xmtc.cluster.attempt._TIMEOUT_S", 0.2)
     errors = Attempt()
     assert not errors.report(DataError("shard 3: damaged"), 1, 2)
     monkeypatch.setattr(
         "xmtc.stages.run_stage.run_stage", lambda *_: pytest.fail("tries again")
     )
-    cluster._train_on_worker({"errors": errors, "stage": "plant", "copies": None})
+    cluster._train_on_worker({"attempt": errors, "stage": "plant", "copies": None})
     found = errors.first_error()
     assert isinstance(found, DataError)
 

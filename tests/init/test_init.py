@@ -630,6 +630,7 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         label_counts=Counter(dict.fromkeys(map(str, range(labels)), 5)),
         labels_per_document=5 * labels / (documents + documents // 10),
         bare=0,
+        unjudged=0,
         rejected=0,
         repeated=0,
         relabelled=0.0,

@@ -46,7 +46,7 @@ def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
     ("content", "words"),
     [
         (None, "train.jsonl"),
-        ("{\n", "no document with text"),
+        ("{\n", r"train\.jsonl: malformed JSON"),
         ('{"text": "", "labels": ["a"]}\n', "no document with text"),
     ],
     ids=["missing", "damaged", "without text"],

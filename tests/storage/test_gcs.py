@@ -154,7 +154,7 @@ def test_a_lost_server_ends_the_run_and_another_machine_resumes_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, "log", log_and_stop)
-        with pytest.raises(StorageError, match="checkpoints/step_00000009/"):
+        with pytest.raises(StorageError, match=r"checkpoints/step_0000000[69]/"):
             train_run(tiny_runs.load(config))
     server.start()
     run = train_run(tiny_runs.load(config, f"storage.cache={tmp_path}"))

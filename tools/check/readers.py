@@ -91,10 +91,13 @@ TYPES: dict[str, Callable[[str, int, random.Random], Made]] = {
     "booleans": lambda word, number, draw: (number % 2 == 0, str(number % 2 == 0)),
     "classes": lambda word, number, draw: (number % 9, f"class {number % 9}"),
     "vectors": lambda word, number, draw: (number, None),
-    "objects": lambda word, number, draw: ({"label": word}, None),
+    "objects": lambda word, number, draw: (
+        {"label": word},
+        unicodedata.normalize("NFC", word),
+    ),
 }
-"""Each makes a value and its label from a word of the script and a number. The last two are no labels."""
-REFUSED = ("vectors", "objects")
+"""Each makes a value and its label from a word of the script and a number. The last but one is no label."""
+REFUSED = ("vectors",)
 SHAPES = ("one", "list")
 NONSENSE = (("vectors", "one"), ("booleans", "list"))
 
@@ -235,7 +238,7 @@ def _json(case: Case) -> bytes:
 def _texts_of_lists(case: Case, write: Callable[[list[Any]], str]) -> pd.DataFrame:
     _only(
         case.shape == "list"
-        and case.kind not in ("classes", "bytes", "decimals", "dates")
+        and case.kind not in ("classes", "bytes", "decimals", "dates", "objects")
     )
     return pd.DataFrame(
         {
@@ -259,7 +262,7 @@ def _only(holds: bool) -> None:
 
 def _csv(delimiter: str) -> Callable[[Case, Path], dict[str, Any]]:
     def write(case: Case, path: Path) -> dict[str, Any]:
-        _only(case.kind not in ("classes", "bytes", "decimals", *REFUSED))
+        _only(case.kind not in ("classes", "bytes", "decimals", "objects", *REFUSED))
         data = pd.DataFrame({"title": case.titles, "text": case.texts})
         if case.shape == "one":
             data["labels"] = pd.Series(case.cells)

@@ -171,18 +171,20 @@ def saved_dataset(case: Case, folder: Path) -> Path:
 
 
 def sparse_features(case: Case, folder: Path) -> Path:
-    """svmlight: numbers instead of texts. Nothing can be read from these, and that has to be said."""
+    """svmlight: numbers of features instead of texts, read as the words f1, f2, …"""
     lines = []
+    case.expected = {}
     for document in case.documents:
-        labels = ",".join(str(case.pool.index(label)) for label in document.labels)
-        features = " ".join(
-            f"{index}:{case.draw.random():.3f}"
-            for index in sorted(case.draw.sample(range(500), 9))
+        numbers = [str(case.pool.index(label)) for label in document.labels]
+        features = sorted(case.draw.sample(range(500), 9))
+        pairs = " ".join(
+            f"{index}:{case.draw.uniform(0.1, 1):.3f}" for index in features
         )
-        lines.append(f"{labels} {features}\n")
+        lines.append(f"{','.join(numbers)} {pairs}\n")
+        text = " ".join(f"f{index}" for index in features)
+        case.expected[text] = frozenset(numbers)
     if case.draw.random() < 0.5:
         lines.insert(0, f"{len(case.documents)} 500 {len(case.pool)}\n")
     path = folder / case.draw.choice(["train.txt", "train.svm", "data.libsvm"])
     path.write_text("".join(lines))
-    case.must_refuse = True
     return path
