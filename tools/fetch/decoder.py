@@ -58,8 +58,14 @@ def dequantise(gguf: Path, folder: Path) -> None:
             "reading GGUF files needs the package gguf: pip install gguf, and run the same command again"
         )
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.quantization_config import GgufConfig
 
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # Without this, the folder's config.json would call its float32 weights quantised, and nothing trained from them
+    # could be saved.
+    quantisation = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, quantization_config=quantisation
+    )
     model.model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(
         folder
