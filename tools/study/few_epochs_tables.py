@@ -249,7 +249,8 @@ def draw(all_results: dict[str, Results], path: Path) -> None:
                 means = [
                     results.means(arm_of(start, count), "head")[key] for count in epochs
                 ]
-                axis.plot(epochs, means, style, color=colour, label=start)
+                if epochs:
+                    axis.plot(epochs, means, style, color=colour, label=start)
             axis.set_ylabel(METRICS[key])
             axis.set_xscale("log", base=2)
             axis.set_xticks(EPOCHS, [str(count) for count in EPOCHS])
