@@ -21,7 +21,7 @@ from format_cases.made import make_case
 )
 def test_a_format_is_read_or_refused_as_it_should_be(name: str) -> None:
     ends = [end for end, _ in formats.run(2, seed=1, names=[name])[name]]
-    assert set(ends) <= {"right", "advised", "refused"}
+    assert set(ends) <= {"right", "advised"}
 
 
 def test_other_labels_and_missing_documents_are_noticed() -> None:
@@ -55,4 +55,4 @@ def test_every_format_writes_something(tmp_path: Path) -> None:
             random.Random(name), phrases=made_by.phrases, single=made_by.single
         )
         assert made_by.write(case, folder).exists(), name
-        assert case.must_refuse or len(case.expected) > 30, name
+        assert len(case.expected) > 30, name

@@ -7,7 +7,6 @@ readers. `xmtc init PATH` runs as a user types it. A case ends in one of these w
 
     right      the configuration that init wrote reads exactly the texts and labels that were written
     advised    init refused in one line; its advice, followed, gave the right texts and labels
-    refused    init refused in one line what holds nothing to read
     silent     other texts or labels, with exit status 0
     weak       a refusal whose advice does not lead to the right labels, or a message of several lines
     traceback  an exception that is no answer
@@ -36,11 +35,9 @@ import numpy as np
 
 from format_cases import exports, folders, tables
 from format_cases.made import Case, Write, make_case
+from readers import documents_of
 from xmtc.config.load import load_config
-from xmtc.data.selection import select
-from xmtc.data.spool import Spool
 from xmtc.run.config import RunConfig
-from xmtc.track.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -150,20 +147,7 @@ def labels_by_text(config_file: Path, scratch: Path) -> dict[str, frozenset[str]
     os.chdir(config_file.parent)
     try:
         config = load_config(RunConfig, config_file).data
-        reader = config.source.build()
-        spool = Spool(scratch, len(reader.fields()))
-        rows = list(
-            reader.read(
-                lambda function, items: map(function, items), Progress(enabled=False)
-            )
-        )
-        spool.fill(
-            rows,
-            reader.label_info(),
-            config=config,
-            task=Progress(enabled=False).task("read"),
-        )
-        chosen = select(spool, reader.label_info(), reader.provides(), config)
+        spool, chosen = documents_of(config, scratch)
     finally:
         os.chdir(old_folder)
     read: dict[str, frozenset[str]] = {}
@@ -218,13 +202,11 @@ def outcome(case: Case, path: Path, scratch: Path) -> tuple[str, str]:
     """Run a case: how it ended, and what was said."""
     folder = scratch / "work"
     folder.mkdir()
-    said = run_init(folder, [str(path), *case.arguments])
+    said = run_init(folder, [str(path)])
     if said.fault is not None or "Traceback" in said.output:
         return "traceback", said.fault or said.output
     if said.status != 0:
         return _after_refusal(case, path, scratch, said)
-    if case.must_refuse:
-        return "silent", "read what holds no text"
     return _compare(case, folder, scratch / "spool", "right")
 
 
@@ -234,8 +216,6 @@ def _after_refusal(
     """Follow the advice of a refusal."""
     if len([line for line in said.output.splitlines() if line.strip()]) > 12:
         return "weak", said.output
-    if case.must_refuse:
-        return "refused", said.output
     for number, options in enumerate(advice(said.output)):
         folder = scratch / f"followed{number}"
         folder.mkdir()
@@ -278,7 +258,7 @@ def run(variants: int, seed: int, names: list[str]) -> dict[str, list[tuple[str,
     return results
 
 
-ENDS = ("right", "advised", "refused", "silent", "weak", "traceback")
+ENDS = ("right", "advised", "silent", "weak", "traceback")
 
 
 def table_of(results: dict[str, list[tuple[str, str]]]) -> str:

@@ -35,7 +35,7 @@ import zstandard
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.labels import LabelTable
-from xmtc.data.selection import select
+from xmtc.data.selection import Selection, select
 from xmtc.data.spool import Spool
 from xmtc.desk.annotate.annotations import AnnotatedDocument, Annotations
 from xmtc.errors import XmtcError
@@ -417,6 +417,24 @@ CONTAINERS: dict[str, Callable[[Case, Path], dict[str, Any]]] = {
 }
 
 
+def documents_of(config: DataConfig, scratch: Path) -> tuple[Spool, Selection]:
+    """Read a source as `prepare` does: its texts, and the rows and labels that it selects."""
+    reader = config.source.build()
+    spool = Spool(scratch, len(reader.fields()))
+    rows = list(
+        reader.read(
+            lambda function, items: map(function, items), Progress(enabled=False)
+        )
+    )
+    spool.fill(
+        rows,
+        reader.label_info(),
+        config=config,
+        task=Progress(enabled=False).task("read"),
+    )
+    return spool, select(spool, reader.label_info(), reader.provides(), config)
+
+
 def read(case: Case, folder: Path) -> tuple[list[str], list[frozenset[str]]]:
     """Write a case, and return the texts and labels of the corpus that it becomes."""
     path = folder / "train.data"
@@ -435,20 +453,7 @@ def read(case: Case, folder: Path) -> tuple[list[str], list[frozenset[str]]]:
         "duplicates": "keep",
     }
     config: DataConfig = adapter(DataConfig).validate_json(json.dumps(settings))
-    reader = config.source.build()
-    spool = Spool(folder / "spool", len(reader.fields()))
-    rows = list(
-        reader.read(
-            lambda function, items: map(function, items), Progress(enabled=False)
-        )
-    )
-    spool.fill(
-        rows,
-        reader.label_info(),
-        config=config,
-        task=Progress(enabled=False).task("read"),
-    )
-    chosen = select(spool, reader.label_info(), reader.provides(), config)
+    spool, chosen = documents_of(config, folder / "spool")
     matrix = chosen.label_matrix[chosen.rows["train"]]
     labels = [
         frozenset(chosen.labels.labels[int(i)] for i in ids)

@@ -133,8 +133,6 @@ class Case:
         draw: source of chance for the format's own choices.
         expected: labels by text of every document that must be in the corpus; formats remove or change entries.
         optional: texts of documents that may be read or left out, such as some that nobody annotated.
-        arguments: what a user types after the path, such as `--labels topics`.
-        must_refuse: whether there is nothing to read, so that only a refusal is right.
     """
 
     documents: list[Document]
@@ -142,8 +140,6 @@ class Case:
     draw: random.Random
     expected: dict[str, frozenset[str]] = field(default_factory=dict)
     optional: set[str] = field(default_factory=set)
-    arguments: list[str] = field(default_factory=list)
-    must_refuse: bool = False
 
     def leave_out(self, document: Document) -> None:
         """Say that a document must not be in the corpus."""
