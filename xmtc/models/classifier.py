@@ -66,7 +66,8 @@ class Classifier(nn.Module):
     def encode(self, batch: Batch) -> Tensor:
         """Compute hidden states (B, T, D) of the tokens, zero on padding, or read them from the batch's cache.
 
-        A frozen encoder runs without gradient and dropout, so a cache of its states gives the same result.
+        A frozen encoder runs without gradient and dropout, so a cache of its states gives the same result. Outside
+        autocast the states are float32 as the head's weights are, also where the encoder's weights are bfloat16.
         """
         if batch.hidden_BTD is not None:
             return batch.hidden_BTD.float()
@@ -75,7 +76,10 @@ class Classifier(nn.Module):
             self.encoder.eval()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden_WUD = self.encoder(batch.input_ids_WU, batch.attention_mask_WU)
-        return gather_documents(hidden_WUD, batch)
+        hidden_BTD = gather_documents(hidden_WUD, batch)
+        if torch.is_autocast_enabled(hidden_BTD.device.type):
+            return hidden_BTD
+        return hidden_BTD.float()
 
     def contributions(self, batch: Batch, labels_S: Tensor) -> tuple[Tensor, Tensor]:
         """Split logits into contributions of tokens (B, S, T) and a part without tokens (S,); these sum to them.
