@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -27,6 +28,7 @@ from xmtc.data.overview import (
 )
 from xmtc.data.prepare import prepare
 from xmtc.data.readers.base import quoted_cell
+from xmtc.data.separators import separator_of
 from xmtc.errors import DataError
 
 
@@ -61,7 +63,7 @@ def test_the_overview_counts_what_is_there(tmp_path):
 
 
 names = st.lists(
-    st.from_regex(r"[A-Za-z][a-z0-9]{1,7}", fullmatch=True),
+    st.from_regex(r"[A-Za-z][a-z0-9. -]{0,6}[a-z0-9]", fullmatch=True),
     min_size=3,
     max_size=7,
     unique=True,
@@ -323,3 +325,40 @@ def test_languages_that_are_no_percent_are_not_listed(tmp_path):
     )
     corpus.manifest = replace(corpus.manifest, languages={"en": 995, "de": 6, "pcm": 5})
     assert overview(corpus)[2].startswith("texts: en 99%, de 1%; in train, ")
+
+
+CLASSES = {
+    "answers": ["very negative", "negative", "neutral", "positive", "very positive"],
+    "fields of law": [
+        "Real Estate",
+        "Estate Planning",
+        "Criminal Law",
+        "Law School",
+        "Tax Law",
+        "Tax Planning",
+        "Family Law",
+        "Planning Law",
+    ],
+    "languages": ["C", "C++", "C#", "Visual C++", "Visual Basic", "Basic", "Turbo C++"],
+    "genres": ["R&B/Soul", "Soul", "Hip-Hop/Rap", "Rap", "Rock & Roll", "Rock/Pop"],
+    "places": ["New York", "York", "New Orleans", "San Jose", "San Juan", "Jose"],
+    "versions": ["Python 2", "Python 3", "Python", "Java 8", "Java 11", "Java"],
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("seed", range(3))
+def test_names_of_few_classes_are_not_split(name, seed):
+    """Each document has one of them, so that the cells repeat as often as their words do."""
+    drawn = Random(seed).choices(CLASSES[name], k=600)
+    assert separator_of(Counter(drawn)) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_tags_between_blanks_are_split(seed):
+    random = Random(seed)
+    tags = ["red", "green", "blue", "black"]
+    cells = [" ".join(random.sample(tags, random.randint(1, 3))) for _ in range(600)]
+    found = separator_of(Counter(cells))
+    assert found is not None
+    assert (found.text, found.sure, found.parts) == (" ", True, 4)

@@ -37,6 +37,9 @@ _MOBILE = 0.3
 """Least mobility of parts, where 1 is that of labels in random order, and about 0 that of the parts of names."""
 _MOBILE_WORDS = 0.6
 """The same for a sign that stands within names, too."""
+_CLASSES = 0.5
+"""From this share of documents on whose cell another has, too, cells look like names of classes: `very negative`. A
+sign that stands within names must then leave at most half as many parts as there are cells."""
 _SORTED = 0.98
 """From this share of cells with sorted parts on, they are lists that somebody sorted; names are not."""
 _TWICE = 0.3
@@ -226,6 +229,8 @@ class _Trial:
         recombined = self.distinct < self.cells or self.repeated > self.whole + more
         is_sorted = self.ordered >= _SORTED and self.joined >= _FEW_CELLS
         mobility = _MOBILE_WORDS if self.within and not is_sorted else _MOBILE
+        if self.within and self.whole >= _CLASSES and 2 * self.distinct > self.cells:
+            return False
         return (
             recombined
             and self.repeated > self.whole
