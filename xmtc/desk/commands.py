@@ -225,6 +225,42 @@ def annotations_export(
         )
 
 
+@annotations_app.command("import")
+def annotations_import(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE", help="JSON exports of Label Studio, or Argilla's records."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="File to write, for xmtc serve --annotations."
+        ),
+    ],
+    queue: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write with the documents that nobody has judged, for xmtc serve --queue."
+        ),
+    ] = None,
+) -> None:
+    """Go on with annotations of another tool: write them as xmtc serve --annotations does."""
+    from xmtc.desk.annotate.importing import import_annotations
+
+    imported = import_annotations(files, output, queue)
+    print(
+        f"{output}: {imported.lines:,} annotations of {imported.documents:,} documents"
+    )
+    if queue is not None:
+        print(f"{queue}: {imported.unjudged:,} documents that nobody has judged")
+    elif imported.unjudged:
+        print(
+            f"{imported.unjudged:,} documents that nobody has judged were left out; --queue FILE keeps them"
+        )
+
+
 @command(panel="Desk")
 def diff(
     old: ModelDir,

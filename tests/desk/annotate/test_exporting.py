@@ -6,47 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from annotation_lines import LINES
 from commands import xmtc
-
-LINES = (
-    {
-        "id": "d1",
-        "title": "On cod",
-        "body": "Cod is a fish.",
-        "type": ["a", "b"],
-        "labels": ["fish"],
-        "model": {"name": "sea", "version": "3"},
-        "by": "ann",
-        "at": "2026-01-01T00:00:00+00:00",
-        "suggested": [
-            {
-                "label": "fish",
-                "name": "Fish",
-                "score": 0.9,
-                "predicted": True,
-                "words": [],
-            },
-            {
-                "label": "law & order",
-                "name": "Law",
-                "score": 0.1,
-                "predicted": False,
-                "words": [],
-            },
-        ],
-        "seconds": 4.5,
-    },
-    {
-        "id": "d1~2",
-        "document": "d1",
-        "title": "On cod",
-        "body": "Cod is a fish.",
-        "type": [],
-        "labels": [],
-        "by": "bo",
-    },
-    {"id": "d2", "text": "Steel.", "labels": ["steel", "law & order"], "by": None},
-)
 
 __all__ = ["xmtc"]
 
@@ -77,6 +38,7 @@ def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
         "id": "d1",
         "title": "On cod",
         "body": "Cod is a fish.",
+        "type": ["a", "b"],
         "text": "On cod\nCod is a fish.",
     }
     given = [one["result"][0]["value"]["choices"] for one in first["annotations"]]
@@ -112,7 +74,7 @@ def test_argilla(xmtc, annotations: Path, tmp_path: Path) -> None:
         "d1",
         {"title": "On cod", "body": "Cod is a fish."},
     )
-    assert first["metadata"] == {"type": ["a", "b"]}
+    assert first["metadata"] == {"type": ["a", "b"], "annotators": ["ann", "bo"]}
     assert [one["value"] for one in first["responses"]["labels"]] == [["fish"], []]
     assert len({one["user_id"] for one in first["responses"]["labels"]}) == 2
     assert first["suggestions"]["labels"] == {

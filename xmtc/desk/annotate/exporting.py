@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.sax.saxutils import quoteattr
 
 from xmtc.desk.annotate.annotations import KEYS, annotation_lines, document_of
@@ -18,10 +18,12 @@ from xmtc.files import write_text
 Format = Literal["label-studio", "argilla"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _QUESTION = "labels"
-_NOBODY = "unknown"
+NOBODY = "unknown"
 """Stands for a person whom the annotations do not name."""
-_JOINED = "text"
+JOINED = "text"
 """Of a document with several fields, Label Studio shows this one: all fields, joined."""
+PEOPLE = "annotators"
+"""Metadata of a record of Argilla: the names of its people, in the order of their responses."""
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,16 @@ def export_annotations(paths: Sequence[Path], format_name: Format, output: Path)
 
 def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
     """Describe a document as a task of Label Studio, with its annotations and predictions."""
-    data = {
-        column: value
-        for column, value in document.cells.items()
-        if isinstance(value, str)
-    }
-    if _JOINED not in data:
-        data[_JOINED] = "\n".join(data.values())
+    data = dict(document.cells)
+    if JOINED not in data:
+        texts = (value for value in data.values() if isinstance(value, str))
+        data[JOINED] = "\n".join(texts)
     task: dict[str, Any] = {
         "data": {"id": document.id, **data},
         "annotations": [
             {
                 "result": [_choices(line["labels"])],
-                "completed_by": {"email": line.get("by") or _NOBODY},
+                "completed_by": {"email": line.get("by") or NOBODY},
                 "created_at": line.get("at"),
                 "lead_time": line.get("seconds"),
             }
@@ -132,21 +131,23 @@ def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
     }
     if document.suggestions:
         labels = [suggestion["label"] for suggestion in document.suggestions]
-        score = min(suggestion["score"] for suggestion in document.suggestions)
-        task["predictions"] = [
-            {
-                "model_version": document.model,
-                "score": score,
-                "result": [_choices(labels)],
-            }
+        scores = [
+            suggestion["score"]
+            for suggestion in document.suggestions
+            if "score" in suggestion
         ]
+        prediction = {
+            "model_version": document.model,
+            "result": [_choices(labels)],
+        }
+        task["predictions"] = [prediction | ({"score": min(scores)} if scores else {})]
     return task
 
 
 def _choices(labels: Sequence[str]) -> dict[str, Any]:
     return {
         "from_name": _QUESTION,
-        "to_name": _JOINED,
+        "to_name": JOINED,
         "type": "choices",
         "value": {"choices": list(labels)},
     }
@@ -168,8 +169,8 @@ def labelling_interface(documents: Sequence[ReviewedDocument]) -> str:
     )
     return (
         "<View>\n"
-        f'  <Text name="{_JOINED}" value="${_JOINED}"/>\n'
-        f'  <Choices name="{_QUESTION}" toName="{_JOINED}" choice="multiple" showInline="true">\n'
+        f'  <Text name="{JOINED}" value="${JOINED}"/>\n'
+        f'  <Choices name="{_QUESTION}" toName="{JOINED}" choice="multiple" showInline="true">\n'
         f"{choices}\n"
         "  </Choices>\n"
         "</View>\n"
@@ -177,10 +178,7 @@ def labelling_interface(documents: Sequence[ReviewedDocument]) -> str:
 
 
 def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
-    """Describe a document as a record of Argilla, with its responses and suggestions.
-
-    Argilla knows people by UUIDs; a name always gets the same one.
-    """
+    """Describe a document as a record of Argilla, with its responses and suggestions."""
     texts = {
         column: value
         for column, value in document.cells.items()
@@ -191,16 +189,17 @@ def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
         for column, value in document.cells.items()
         if not isinstance(value, str)
     }
+    people = [line["by"] for line in document.lines if line.get("by")]
     record: dict[str, Any] = {
         "id": document.id,
         "fields": texts,
-        "metadata": metadata,
+        "metadata": metadata | ({PEOPLE: people} if people else {}),
         "vectors": {},
         "responses": {
             _QUESTION: [
                 {
                     "value": line["labels"],
-                    "user_id": str(uuid5(NAMESPACE_URL, line.get("by") or _NOBODY)),
+                    "user_id": person_id(line.get("by")),
                 }
                 for line in document.lines
             ]
@@ -210,10 +209,18 @@ def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
     if document.suggestions:
         record["suggestions"][_QUESTION] = {
             "value": [suggestion["label"] for suggestion in document.suggestions],
-            "score": [suggestion["score"] for suggestion in document.suggestions],
+            "score": [suggestion.get("score") for suggestion in document.suggestions],
             "agent": document.model,
         }
     return record
+
+
+def person_id(name: str | None) -> str:
+    """Return the UUID by which Argilla knows a person: always the same one for a name; a UUID is its own."""
+    try:
+        return str(UUID(name))
+    except (TypeError, ValueError):
+        return str(uuid5(NAMESPACE_URL, name or NOBODY))
 
 
 _ENTRIES: Mapping[Format, Callable[[ReviewedDocument], dict[str, Any]]] = {

@@ -36,7 +36,7 @@ class Argilla(JsonExport):
         cells = dict(item.get("fields") or item.get("inputs") or _plain_columns(item))
         if item.get(ID) is not None:
             cells[ID] = str(item[ID])
-        values = list(_values(item))
+        values = [value for _, value in submitted_values(item)]
         if not values:
             raise UnjudgedError("a record without a submitted response")
         labels: dict[str, None] = {}
@@ -68,26 +68,28 @@ def _plain_columns(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _values(item: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the value of each submitted response."""
+def submitted_values(item: Mapping[str, Any]) -> Iterator[tuple[str | None, Any]]:
+    """Yield the person, if it is known, and the value of each submitted response."""
     if "annotation" in item:
         if item["annotation"] is not None and item.get("status") == "Validated":
-            yield item["annotation"]
+            yield item.get("annotation_agent"), item["annotation"]
         return
     responses = item.get("responses")
     if isinstance(responses, Mapping):
         for answers in responses.values():
             yield from (
-                answer["value"]
+                (answer.get("user_id"), answer["value"])
                 for answer in answers
                 if answer.get("status", "submitted") == "submitted"
             )
     for key, answers in item.items():
         if key.endswith(_RESPONSES) and answers:
             statuses = item.get(f"{key}.status") or ["submitted"] * len(answers)
-            pairs = zip(answers, statuses, strict=True)
+            people = item.get(f"{key}.users") or [None] * len(answers)
             yield from (
-                answer
-                for answer, status in pairs
+                (person, answer)
+                for person, answer, status in zip(
+                    people, answers, statuses, strict=True
+                )
                 if status == "submitted" and answer is not None
             )

@@ -28,7 +28,7 @@ class LabelStudio(JsonExport):
     def document(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
         annotations = item.get("annotations") or item.get("completions") or []
         judged = [
-            annotation for annotation in annotations if not _is_cancelled(annotation)
+            annotation for annotation in annotations if not is_cancelled(annotation)
         ]
         if not judged:
             raise UnjudgedError("a task that nobody has annotated")
@@ -38,15 +38,16 @@ class LabelStudio(JsonExport):
         cells = dict(item["data"])
         if "id" in item:
             cells[ID] = str(item["id"])
-        cells[LABELS] = list(_choices(latest))
+        cells[LABELS] = list(choices_of(latest))
         return cells
 
 
-def _is_cancelled(annotation: Any) -> bool:
+def is_cancelled(annotation: Any) -> bool:
+    """Whether somebody skipped the task."""
     return not isinstance(annotation, Mapping) or bool(annotation.get("was_cancelled"))
 
 
-def _choices(annotation: Mapping[str, Any]) -> Iterator[str]:
+def choices_of(annotation: Mapping[str, Any]) -> Iterator[str]:
     """Yield the labels of a document in an annotation; a path of a taxonomy is its last part."""
     for result in annotation.get("result") or ():
         value = result.get("value") or {}
