@@ -1,5 +1,6 @@
 """`xmtc.train`: trains on texts and labels in memory, as `xmtc init` and `xmtc train` do on files."""
 
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -28,13 +29,18 @@ from xmtc.init.plan import make_plan
 from xmtc.init.roles import Answers
 from xmtc.init.summary import summary
 from xmtc.pipeline import train_run
+from xmtc.predict.arguments import as_count
 from xmtc.predict.predictor import Model
+from xmtc.run.config import RUN_NAME
 from xmtc.track.console import print_line
 
 _TEXT = "text"
 """Column with the text, unless the user names others."""
 _LABELS = "labels"
 """Column with the labels, unless the user names another."""
+_SEEDS = 2**32
+_DOCUMENTS = "documents.parquet"
+"""File of the run's folder with the documents."""
 
 
 def train(
@@ -46,24 +52,29 @@ def train(
     text: str | int | Sequence[str | int] = _TEXT,
     label_column: str | int = _LABELS,
     task: Task | None = None,
+    seed: int | None = None,
 ) -> Model:
     """Train the best known recipe that fits a time budget on this machine.
 
     Args:
-        texts: a list, a Series or a column of texts; or, without `labels`, a table with both: a DataFrame, an Arrow
-            table, a Hugging Face `Dataset`, a mapping of columns.
+        texts: a list, a Series or a column of texts; or a table: a DataFrame, an Arrow table, a Hugging Face `Dataset`,
+            a mapping of columns. Without `labels`, the table has them as well.
         labels: one label or a list of labels for each text; an empty list where no label fits.
         budget: time that the run may take, such as `10m`.
-        directory: folder for corpus, run and report; if absent, a temporary folder whose name is printed.
+        directory: folder of the run, new or empty, with model, report and corpus in it; a run of the same documents
+            that is there is continued. If absent, a temporary folder whose name is printed.
         text: text column or columns of a table; pandas counts columns that have no names.
         label_column: label column of a table.
         task: `multi_label` or `single_label`; inferred from the labels if absent.
+        seed: fixes initialisation, the order of documents and every sampled choice; if absent, the default of `seed` in
+            a configuration.
 
     Returns:
         The model; its report is in the directory.
 
     Raises:
-        ConfigError: there is no such task, the budget is no time, or the directory no path.
+        ConfigError: there is no such task, the budget is no time, the seed is none, or the directory is no path, has a
+            name that a run cannot have, or holds other files.
         DataError: texts and labels do not match, nothing can be learnt from them, or the directory holds
             other documents.
         StorageError: nothing can be written there.
@@ -83,15 +94,12 @@ def train(
         raise ConfigError(
             f"directory={directory!r}: give the path of a folder, or leave it out"
         )
+    if seed is not None and as_count(seed, "seed", 0) >= _SEEDS:
+        raise ConfigError(f"seed={seed}: give a whole number below {_SEEDS:,}")
     table = documents_table(texts, labels, text_columns, label_column)
-    root = (
-        Path(directory)
-        if directory is not None
-        else Path(tempfile.mkdtemp(prefix="xmtc-"))
-    )
-    with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
-    path = root / "documents.parquet"
+    root = Path(directory or tempfile.mkdtemp(prefix="xmtc-")).absolute()
+    path = root / _DOCUMENTS
+    _make_folder(root)
     was_there = path.exists()
     _write(table, path)
     try:
@@ -99,7 +107,7 @@ def train(
             str(path),
             Answers(text=text_columns, labels=label_column, task=task),
             budget_s,
-            "model",
+            root.name,
         )
     except DataError:
         if not was_there:
@@ -107,11 +115,36 @@ def train(
         raise
     print_line("\n".join(summary(plan)))
     config = plan.config
-    data = replace(config.data, corpus=str(root / "corpus"))
-    track = replace(config.track, directory=str(root / "runs"))
-    run = train_run(replace(config, data=data, track=track))
+    config = replace(
+        config,
+        seed=config.seed if seed is None else seed,
+        data=replace(config.data, corpus=str(root / "corpus")),
+        track=replace(config.track, directory=str(root.parent)),
+    )
+    run = train_run(config)
     print_line(f"everything is in {root}")
-    return Model.from_pretrained(run / "model")
+    return Model.from_pretrained(run)
+
+
+def _make_folder(root: Path) -> None:
+    """Make the folder of a run; one that is there is empty, or holds a run of documents in memory.
+
+    Raises:
+        ConfigError: it holds other files, or its name is not a run's.
+        StorageError: it cannot be made.
+    """
+    if not re.fullmatch(RUN_NAME, root.name):
+        raise ConfigError(
+            f"directory={str(root)!r}: a run's folder has letters, digits, '_', '-', and '.' after the first, in its "
+            "name; change it"
+        )
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in root.iterdir()}
+    if names and _DOCUMENTS not in names:
+        raise ConfigError(
+            f"{root}: holds other files, such as {min(names)}; give a new folder"
+        )
 
 
 def _names_of(text: str | int | Sequence[str | int]) -> list[str]:
@@ -141,14 +174,18 @@ def documents_table(
     """Convert text and label columns to Arrow: strings, and lists of strings.
 
     Args:
-        texts: texts, or a table with all columns if `labels` is None.
-        labels: labels of each text.
+        texts: texts, or a table with the text columns, and with the label column if `labels` is None.
+        labels: labels of each text, or None.
         text_columns: names of the text columns.
         label_column: name of the label column.
 
     Raises:
         DataError: texts and labels do not match, a column is missing, or a cell holds something else.
     """
+    if label_column in text_columns:
+        raise DataError(
+            f"the column {label_column!r} cannot hold both text and labels; name another one"
+        )
     if labels is None and not column_names(texts):
         raise DataError(
             "labels: none given, and texts is not a table with columns; give both, or a table"
@@ -157,9 +194,12 @@ def documents_table(
         columns = {
             name: column_of(texts, name) for name in (*text_columns, label_column)
         }
+    elif column_names(texts):
+        columns = {name: column_of(texts, name) for name in text_columns}
+        columns[label_column] = values_of(labels, "labels")
     elif list(text_columns) != [_TEXT]:
         raise DataError(
-            "text names columns of a table; leave it out where texts and labels are given apart"
+            f"text={list(text_columns)} names columns, and texts is not a table; leave it out"
         )
     else:
         columns = {

@@ -127,26 +127,28 @@ def test_the_configuration_of_other_data_of_the_same_name_is_not_used(
 
 def test_texts_in_memory_become_a_model(tmp_path):
     texts, labels = [row["text"] for row in ROWS], [row["labels"] for row in ROWS]
-    model = xmtc.train(texts, labels, budget="1s", directory=tmp_path)
+    directory = tmp_path / "news"
+    model = xmtc.train(texts, labels, budget="1s", directory=directory)
     best = model.predict([f"{texts[0]} lawery lawing"], top_k=2)[0]
     assert best[0].label in {"law", "fish", "heart", "trade", "school", "steel"}
-    assert (tmp_path / "runs/model/eval/dev/report.html").is_file()
+    assert (directory / "eval/dev/report.html").is_file()
+    assert model.info.name == "news"
     with pytest.raises(
         DataError, match=r"one length; there are 3 in text, 2 in labels"
     ):
-        xmtc.train(["a", "b", "c"], [["x"], ["y"]], directory=tmp_path)
+        xmtc.train(["a", "b", "c"], [["x"], ["y"]], directory=directory)
     with pytest.raises(DataError, match="texts is not a table with columns"):
-        xmtc.train(["a", "b"], directory=tmp_path)
+        xmtc.train(["a", "b"], directory=directory)
     for wrong in ({"task": "single"}, {"budget": 600}):
         with pytest.raises(
             ConfigError,
             match=r"task='single': give multi_label or single_label|^budget 600: give .*10m",
         ):
             xmtc.train(texts, labels, directory=tmp_path, **wrong)
-    before = (tmp_path / "documents.parquet").read_bytes()
+    before = (directory / "documents.parquet").read_bytes()
     with pytest.raises(DataError, match="holds other documents"):
-        xmtc.train(["a", "b"], ["x", "y"], directory=tmp_path)
-    assert (tmp_path / "documents.parquet").read_bytes() == before
+        xmtc.train(["a", "b"], ["x", "y"], directory=directory)
+    assert (directory / "documents.parquet").read_bytes() == before
 
 
 def test_documents_from_which_nothing_can_be_learnt_do_not_keep_others_away(tmp_path):
@@ -164,6 +166,19 @@ def test_documents_from_which_nothing_can_be_learnt_do_not_keep_others_away(tmp_
 def test_a_directory_that_is_no_path_is_refused_before_anything_is_read(directory):
     with pytest.raises(ConfigError, match=r"directory=.*give the path of a folder"):
         xmtc.train(iter([]), iter([]), directory=directory)
+
+
+def test_a_directory_with_other_files_is_refused_and_left_as_it_is(tmp_path):
+    (tmp_path / "config.yaml").write_text("mine")
+    with pytest.raises(ConfigError, match=r"holds other files, such as config\.yaml"):
+        xmtc.train(["a"], ["x"], directory=tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_directory_whose_name_a_run_cannot_have_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"my news.*letters, digits"):
+        xmtc.train(["a"], ["x"], directory=tmp_path / "my news")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_directory_that_is_a_file_is_refused(tmp_path):
@@ -192,6 +207,15 @@ def test_tables_of_every_kind_are_the_same_table():
     assert documents_table(frame["text"], frame["labels"], ["text"], "labels").equals(
         expected
     )
+    assert documents_table(frame, labels, ["text"], "labels").equals(expected)
+    two_fields = {"title": ["a", "c", "e"], "body": ["b", "d", "f"], "year": [1, 2, 3]}
+    assert documents_table(two_fields, labels, ["title", "body"], "labels").equals(
+        pa.table({**two_fields, "labels": expected["labels"]}).drop_columns(["year"])
+    )
+    with pytest.raises(DataError, match=r"text=\['title'\] names columns"):
+        documents_table(texts, labels, ["title"], "labels")
+    with pytest.raises(DataError, match="cannot hold both text and labels"):
+        documents_table(frame, None, ["labels"], "labels")
     one = documents_table(
         pd.Series(texts), pd.Series(["x", None, "y"]), ["text"], "labels"
     )
