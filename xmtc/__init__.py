@@ -8,6 +8,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from xmtc.classifier import Classifier
     from xmtc.data.corpus import Corpus
     from xmtc.errors import XmtcError
     from xmtc.own_data import train
@@ -17,6 +18,7 @@ if _TYPE_CHECKING:
     from xmtc.report.runs import evaluate_files
 
 __all__ = [
+    "Classifier",
     "Corpus",
     "Evidence",
     "Explanation",
@@ -32,6 +34,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 _MODULES = {
+    "Classifier": "xmtc.classifier",
     "Corpus": "xmtc.data.corpus",
     "Evidence": "xmtc.predict.evidence",
     "Explanation": "xmtc.predict.evidence",

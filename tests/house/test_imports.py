@@ -37,6 +37,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("xmtc.cluster", "xmtc.init"),
     ("xmtc.pipeline",),
     ("xmtc.sweep", "xmtc.own_data", "xmtc.desk"),
+    ("xmtc.classifier",),
     ("xmtc.commands",),
     ("xmtc.cli",),
     ("xmtc.__main__",),

@@ -1,9 +1,11 @@
 """The console that progress and step lines share, and the step line itself. Results go to stdout, these to stderr."""
 
 import functools
+import io
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 
 from rich.console import Console
 from rich.table import Table
@@ -35,6 +37,19 @@ _OBEYED = re.compile(f"[{_OBEYED_CHARACTERS}]")
 def shared_console() -> Console:
     """Return the only console of this process, on stderr: its lines appear above a live progress bar."""
     return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show neither progress nor results of this process inside the context. Logged warnings are still shown."""
+    console = shared_console()
+    quiet_before = console.quiet
+    console.quiet = True
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        console.quiet = quiet_before
 
 
 def printable(text: str) -> str:
