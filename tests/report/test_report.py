@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -190,9 +191,22 @@ def test_few_labels_are_shared_between_the_best_and_the_worst(
     support_L = np.where(np.arange(len(run.per_label)) < ranked, 9, 4)
     write_report([with_support(run, support_L)], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert ("Fewer than two labels have 5 or more documents" in page) == (in_each == 0)
+    assert ("Fewer than two labels of training have 5" in page) == (in_each == 0)
     if in_each:
         assert [len(labels) for labels in ranked_labels(tmp_path)] == [in_each, in_each]
+
+
+def test_labels_that_training_did_not_have_are_not_ranked(runs, tmp_path):
+    run = RunResults.load(runs[0])
+    column = run.per_label.column_names.index("train_count")
+    train_L = np.where(np.arange(len(run.per_label)) < 6, 3, 0)
+    counts = run.per_label.set_column(column, "train_count", pa.array(train_L))
+    run = with_support(replace(run, per_label=counts), np.full(len(train_L), 9))
+    write_report([run], tmp_path / "report.html")
+    best, worst = ranked_labels(tmp_path)
+    assert set(best["train"]) == set(worst["train"]) == {3}
+    page = (tmp_path / "report.html").read_text()
+    assert "The 3 labels of lowest F1, of the 6 labels of training with 5" in page
 
 
 def test_the_page_opens_with_three_numbers_in_words_and_a_picture_and_folds_its_tables(
@@ -215,7 +229,12 @@ def test_the_page_opens_with_three_numbers_in_words_and_a_picture_and_folds_its_
         f"Of 100 labels that documents have, about {100 * run.metrics['micro_recall']:.0f} are predicted"
         in opening
     )
-    assert "labels with &gt;50" in opening
+    groups = run.metrics["bins"]
+    frequent = groups[">50"]
+    assert (
+        f"over the {frequent['labels']:,} labels with more than 50 training documents, it is "
+        f"{100 * frequent['macro_f1']:.0f}. " in opening
+    )
     assert page.count('<details class="folded">') == page.count('<div class="scroll"')
 
 
@@ -431,6 +450,14 @@ def test_charts_hold_constant_and_extreme_values(value):
     )
     assert "&lt;g&gt;" in bars
     assert "<g>" not in bars
+
+
+@pytest.mark.parametrize(("highest", "last"), [(0.687, 80), (0.8, 80), (0.012, 1.25)])
+def test_bars_end_below_the_last_tick(highest, last):
+    bars = Bars("a", [highest / 2], intervals=[[0.0, highest]])
+    chart = bar_chart(["g"], [bars], "x", Axis("y", percent=True), "a chart")
+    ticks = re.findall(r'<text class="tick y"[^>]*>([\d.]+)</text>', chart)
+    assert float(ticks[-1]) == last
 
 
 def test_numbers_are_short():

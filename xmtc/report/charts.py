@@ -102,9 +102,7 @@ class Scale:
                 10.0**power
                 for power in range(lowest_power, highest_power + 1, powers_apart)
             ]
-        least_step = (self._high - self._low) / _TICKS
-        power = 10.0 ** math.floor(math.log10(least_step))
-        step = next(factor * power for factor in _STEPS if factor * power >= least_step)
+        step = _step(self._high - self._low)
         first = math.ceil(self._low / step - 1e-9)
         last = math.floor(self._high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
@@ -112,6 +110,13 @@ class Scale:
     def label(self, value: float) -> str:
         """Format a tick."""
         return number(100 * value) if self.axis.percent else number(value)
+
+
+def _step(span: float) -> float:
+    """Return the distance of ticks on an axis of this length."""
+    least_step = span / _TICKS
+    power = 10.0 ** math.floor(math.log10(least_step))
+    return next(factor * power for factor in _STEPS if factor * power >= least_step)
 
 
 def number(value: float) -> str:
@@ -207,7 +212,8 @@ def bar_chart(
         y: y axis; it begins at 0.
         label: what the chart shows, for those who cannot see it.
     """
-    up = Scale(replace(y, low=y.low or 0), _tops(bars), HEIGHT - _BOTTOM, _TOP)
+    axis = replace(y, low=y.low or 0, high=y.high or _round_top(_tops(bars)))
+    up = Scale(axis, [], HEIGHT - _BOTTOM, _TOP)
     slot = (WIDTH - _LEFT - _RIGHT) / max(len(groups), 1)
     width = min(0.8 * slot / max(len(bars), 1), _WIDEST_BAR)
     middles = [_LEFT + slot * (group + 0.5) for group in range(len(groups))]
@@ -231,6 +237,15 @@ def _tops(bars: Sequence[Bars]) -> list[float]:
             interval[1] for interval in bars_of_run.intervals if interval is not None
         ]
     return tops
+
+
+def _round_top(tops: Sequence[float]) -> float | None:
+    """Return the first tick that nothing rises above, where the axis ends; None if no bar has a height."""
+    highest = max(tops, default=0.0)
+    if highest <= 0:
+        return None
+    step = _step(highest)
+    return step * math.ceil(highest / step - 1e-9)
 
 
 def _bar(bars: Bars, group: int, name: str, left: float, up: Scale) -> dict[str, Any]:

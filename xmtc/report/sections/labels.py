@@ -61,14 +61,18 @@ class LabelsSection(Section):
 
 
 def _best_and_worst(run: RunResults) -> list[Part]:
-    """Tabulate the labels of highest and of lowest F1 among those with enough documents; no label is in both."""
+    """Tabulate the labels of highest and of lowest F1 among those with enough documents; no label is in both.
+
+    Labels without training documents are left out: the table of groups says how they fare.
+    """
     labels = run.per_label.to_pandas()
-    ranked = labels.loc[labels["support"] >= _MIN_SUPPORT]
+    has_enough = labels["support"] >= _MIN_SUPPORT
+    ranked = labels.loc[has_enough & (labels["train_count"] > 0)]
     count = min(_EXTREMES, len(ranked) // 2)
     if count == 0:
         text = (
-            f"Fewer than two labels have {_MIN_SUPPORT} or more documents here: too few to say which labels fare best "
-            "and worst."
+            f"Fewer than two labels of training have {_MIN_SUPPORT} or more documents here: too few to say which fare "
+            "best and worst."
         )
         return [Paragraph(text, "note")]
     best = ranked.sort_values(
@@ -78,10 +82,11 @@ def _best_and_worst(run: RunResults) -> list[Part]:
     worst = rest.sort_values(["f1", "support"], ascending=[True, False], kind="stable")[
         :count
     ]
-    which = f"F1, of the {len(ranked):,} labels with {_MIN_SUPPORT} or more documents"
+    which = f"F1, of the {len(ranked):,} labels of training with {_MIN_SUPPORT} or more documents here"
+    labels_of = "label of" if count == 1 else f"{count} labels of"
     return [
-        _label_table("best_labels", best, f"The {count} labels of highest {which}"),
-        _label_table("worst_labels", worst, f"The {count} labels of lowest {which}"),
+        _label_table("best_labels", best, f"The {labels_of} highest {which}"),
+        _label_table("worst_labels", worst, f"The {labels_of} lowest {which}"),
     ]
 
 

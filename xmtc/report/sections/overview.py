@@ -72,7 +72,7 @@ def _by_threshold(run: RunResults) -> str:
 def _mean_over_classes(page: Page) -> KeyFigure:
     """Say how classes fare on average."""
     sentence = (
-        "F1 is 100 where a class is given to exactly the documents that have it. This is its mean over classes, where "
+        "F1 is 100 for a class that is given to exactly the documents that have it. This is its mean over classes: "
         "a small class counts as much as a large one."
     )
     return _key_figure(page, "F1 of a class, on average", "macro_f1", sentence)
@@ -116,10 +116,22 @@ def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> s
         )
     rare, frequent = (run.metrics["bins"][name] for name in ends)
     return (
-        "F1 is 100 where a label is given to exactly the documents that have it. Its mean over the "
-        f"{rare['labels']:,} labels with {ends[0]} training documents, against the {frequent['labels']:,} labels with "
-        f"{ends[1]}. {_verdict(rare, frequent)}"
+        "F1 is 100 for a label that is given to exactly the documents that have it. Over "
+        f"{_labels_with(rare, ends[0])}, its mean is {_whole(rare)}; over {_labels_with(frequent, ends[1])}, it is "
+        f"{_whole(frequent)}. {_verdict(rare, frequent)}"
     )
+
+
+def _labels_with(group: Mapping[str, Any], name: str) -> str:
+    """Say how many labels are in a group, and how often they occur in training."""
+    count = group["labels"]
+    labels = "the only label" if count == 1 else f"the {count:,} labels"
+    documents = name.replace(">", "more than ").replace("-", " to ")
+    return f"{labels} with {documents} training documents"
+
+
+def _whole(group: Mapping[str, Any]) -> str:
+    return f"{_TO_A_WHOLE_PERCENT * group['macro_f1']:.0f}"
 
 
 def _verdict(rare: Mapping[str, Any], frequent: Mapping[str, Any]) -> str:
