@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from transformers import AutoConfig
 
@@ -26,6 +28,16 @@ def test_pretrained_is_not_cut_or_padded():
         len(tokenizer("word " * 3000, add_special_tokens=False)["input_ids"]) == 3000
     )  # its file says 128
     assert identity(tokenizer, MINILM) == identity(load_pretrained(MINILM), MINILM)
+
+
+@pytest.mark.parametrize("stated", ["", "x", {}, 3, None])
+def test_what_a_tokenizers_file_says_of_lengths_has_no_effect(tmp_path, stated):
+    load_pretrained(MINILM).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"model_max_length": stated}))
+    tokenizer = load_pretrained(str(tmp_path))
+    assert len(tokenizer("word " * 3000, add_special_tokens=False)["input_ids"]) == 3000
 
 
 def test_unknown_names_say_so(tmp_path):

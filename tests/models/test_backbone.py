@@ -397,6 +397,13 @@ def test_impossible_combinations_are_refused(settings, message):
         HuggingFaceConfig(**settings)
 
 
+@pytest.mark.parametrize("layers", [10**9, 10**30])
+def test_more_layers_than_any_model_has_are_refused(layers):
+    shape = tiny("llama") | {"num_hidden_layers": layers}
+    with pytest.raises(ConfigError, match=r"num_hidden_layers is 1000.* up to 1,000"):
+        HuggingFaceConfig(from_config=shape).build(VOCAB)
+
+
 def test_recomputed_layers_keep_little_of_a_long_document():
     batch = whole_documents([48] * 12)
 

@@ -15,6 +15,7 @@ from tokenizers import (
     trainers,
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from xmtc.data.manifest import TokenizerIdentity
 from xmtc.data.pretrained import pretrained_source
@@ -60,7 +61,8 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
 
 
 def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """Switch off what a tokenizer's file says of lengths: all-MiniLM's says "truncate to 128", but we cut ourselves."""
+    """Switch off what a tokenizer's files say of lengths: all-MiniLM's says "truncate to 128", but we cut ourselves."""
+    tokenizer.model_max_length = VERY_LARGE_INTEGER
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer

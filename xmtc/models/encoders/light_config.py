@@ -7,7 +7,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
-from xmtc.models.encoders.settings import EncoderSettings
+from xmtc.models.encoders.settings import MOST_LAYERS, EncoderSettings
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.cnn import CNNEncoder
@@ -52,7 +52,7 @@ class _Transformer(_Light):
 
     window: Annotated[int, Field(ge=8)] = 512
     """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
-    layers: Annotated[int, Field(ge=1)] = 2
+    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Transformer layers."""
     width: Annotated[int, Field(ge=1)] = 128
     """Width of the hidden states."""
@@ -142,7 +142,7 @@ class BiGRUConfig(_Light):
     """Which encoder."""
     hidden: Annotated[int, Field(ge=1)] = 128
     """Width of the state per direction; hidden states are twice as wide."""
-    layers: Annotated[int, Field(ge=1)] = 1
+    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1
     """GRU layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout between layers and on the hidden states."""

@@ -22,6 +22,7 @@ from xmtc.errors import ConfigError
 from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.causality import make_bidirectional
 from xmtc.models.encoders.partitioned_loading import fetch_folder, load_partitioned
+from xmtc.models.encoders.settings import MOST_LAYERS
 from xmtc.models.encoders.transformers_calls import load_quietly, quiet
 
 # A window of a decoder with 128k positions would make attention over the window the whole cost: longer documents
@@ -124,6 +125,12 @@ def _transformer_config(
     if not hasattr(loaded, "vocab_size"):
         raise ConfigError(
             f"model.encoder: {loaded.model_type} is not a model of text alone; use one that is"
+        )
+    layers = getattr(loaded, "num_hidden_layers", 0)
+    if not isinstance(layers, int) or layers > MOST_LAYERS:
+        raise ConfigError(
+            f"model.encoder: num_hidden_layers is {layers!r}, and must be a number up to {MOST_LAYERS:,}: copy the "
+            f"config.json of {settings.name} again"
         )
     if vocab_size > loaded.vocab_size:
         raise ConfigError(

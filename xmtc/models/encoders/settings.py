@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from xmtc.models.heads.config import HeadSettings
 
 
+MOST_LAYERS = 1_000
+"""Maximum number of layers; a model that names more is damaged, and would be built for hours."""
+
+
 class EncoderSettings(Protocol):
     """Settings of an encoder. What it inherits answers for encoders that start from scratch and refuse nothing."""
 
