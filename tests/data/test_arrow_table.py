@@ -6,10 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from xmtc.data.fields import categories_of
-from xmtc.data.readers.arrow_table import ArrowTable
+from xmtc.data.readers.arrow_table import ArrowTable, ParquetTable
+from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import ArrowConfig
 from xmtc.errors import DataError
 from xmtc.init.data_files import find_files
@@ -139,3 +142,37 @@ def test_class_labels_of_a_dataset_in_memory_are_named() -> None:
             ("one=law",),
             (),
         ]
+
+
+_FAR = {
+    "seconds": pa.array([253402300800, None], pa.timestamp("s")),
+    "microseconds": pa.array([10**18, None], pa.timestamp("us")),
+    "days": pa.array([2932897, None], pa.int32()).view(pa.date32()),
+    "before Christ": pa.array([-(10**12), None], pa.timestamp("s", tz="UTC")),
+    "durations": pa.array([2**62, None], pa.duration("s")),
+}
+
+
+@pytest.mark.parametrize("name", _FAR)
+def test_dates_that_python_lacks_are_read_as_text(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"until": _FAR[name], "text": ["a", "b"]}), path)
+    first, second = ParquetTable().rows(path, None)
+    assert isinstance(first, Row)
+    assert isinstance(second, Row)
+    assert isinstance(first.cells["until"], str)
+    assert (first.cells["text"], second.cells["until"]) == ("a", None)
+
+
+def test_nested_values_that_python_lacks_are_refused_with_their_column(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.parquet"
+    nested = pa.StructArray.from_arrays([_FAR["days"]], ["until"])
+    labels = [["law"], ["fish"]]
+    table = pa.table({"text": ["a", "b"], "labels": labels, "about": nested})
+    pq.write_table(table, path)
+    with pytest.raises(DataError, match=r"rows 1 to 2: column 'about' .* without"):
+        list(ParquetTable().rows(path, None))
+    rows = ParquetTable().rows(path, ColumnsConfig())
+    assert [row.cells["text"] for row in rows if isinstance(row, Row)] == ["a", "b"]

@@ -173,14 +173,37 @@ def _columns_to_read(
 
 
 def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any]]:
-    """Convert a batch to rows; `before` rows of the file precede it."""
+    """Convert a batch to rows; `before` rows of the file precede it.
+
+    Raises:
+        DataError: a column has bytes that are no text, or nested values that Python cannot represent.
+    """
+    rows = f"among rows {before + 1} to {before + batch.num_rows}"
+    values_by_column: dict[str, list[Any]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            values_by_column[name] = _values(column)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: {rows}: column {name!r} is not UTF-8 text ({error.reason}); write the file again"
+            ) from None
+        except (OverflowError, ValueError, pa.ArrowException) as error:
+            raise DataError(
+                f"{path}: {rows}: column {name!r} ({column.type}) cannot be read ({error}); write the file again "
+                "without this column, or with text in it"
+            ) from None
+    return [
+        {name: values[row] for name, values in values_by_column.items()}
+        for row in range(batch.num_rows)
+    ]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Convert a column to Python's values; dates that Python lacks, such as those after the year 9999, to text."""
     try:
-        return batch.to_pylist()
-    except UnicodeDecodeError as error:
-        rows = f"among rows {before + 1} to {before + batch.num_rows}"
-        raise DataError(
-            f"{path}: {rows}: not UTF-8 text ({error.reason}); write the file again"
-        ) from None
+        return column.to_pylist()
+    except OverflowError:
+        return pc.cast(column, pa.string()).to_pylist()
 
 
 def _row(
