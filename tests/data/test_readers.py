@@ -305,8 +305,9 @@ def test_files_that_cannot_be_read(tmp_path):
         "not UTF-8": (lines("c.jsonl", '{"text": "é"}'.encode("latin-1")),),
         "perhaps UTF-16": [
             lines(f"{form}.jsonl", row.decode().encode(form))
-            for form in ("utf-16", "utf-16-le")
+            for form in ("utf-16-le", "utf-16-be", "utf-32")
         ],
+        "not UTF-16 text": (lines("e.jsonl", row.decode().encode("utf-16")[:-1]),),
     }
     for message, paths in cases.items():
         for path in paths:
@@ -314,6 +315,19 @@ def test_files_that_cannot_be_read(tmp_path):
                 read(kind="jsonl", files={"train": path})
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read(kind="parquet", files={"train": lines("d.parquet", b"PAR1 nonsense")})
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
+def test_a_byte_order_mark_says_the_encoding(tmp_path, mark, encoding):
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"{mark}text,labels\r\nÜber Fisch,recht\r\n".encode(encoding))
+    if encoding != "utf-8" and not mark:
+        with pytest.raises(DataError, match="convert the file"):
+            read(kind="csv", files={"train": str(path)})
+        return
+    (document,) = read(kind="csv", files={"train": str(path)})
+    assert (document.text, document.labels) == ("Über Fisch", ("recht",))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Files of a source: their content, their lines, compressed or not, and the words for what is wrong with them."""
 
+import codecs
 import io
 import json
 import lzma
@@ -21,6 +22,11 @@ _BLOCK = 1 << 20
 """Bytes that are read at once."""
 _HEAD = 1 << 10
 """Bytes from which UTF-16 is told, whose every second byte is often zero."""
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How files in UTF-16 begin, as Excel and PowerShell write them."""
+_UTF32_MARK = codecs.BOM_UTF32_LE
+"""How files in UTF-32 begin, which begin like UTF-16 too."""
+_UTF16 = "utf-16"
 _UNDECODED = re.compile("[\udc80-\udcff]")
 """What Python puts in the place of bytes that are not UTF-8."""
 
@@ -70,34 +76,52 @@ def content_hash(paths: Sequence[Path]) -> str:
 def open_text(
     path: Path, newline: Literal["", "\n"] = ""
 ) -> Iterator[io.TextIOWrapper]:
-    """Open the text of a plain, .gz, .zst, .bz2 or .xz file: UTF-8, without a byte-order mark.
+    """Open the text of a plain, .gz, .zst, .bz2 or .xz file, without a byte-order mark.
+
+    It is UTF-8, or UTF-16 if the file begins with its mark.
 
     Args:
         path: the file.
         newline: the line feed: a lone carriage return ends no line then.
 
     Raises:
-        DataError: missing, empty, truncated or damaged file, or bytes that are not UTF-8.
+        DataError: missing, empty, truncated or damaged file, or bytes that are not text of its encoding.
     """
     check_file(path)
     with reading(path, fix="the file is damaged or cut short"):
-        with _open_bytes(path) as data:
-            head = data.read(_HEAD)
-        if head.count(0) > len(head) / 4:
-            raise DataError(
-                f"{path}: not UTF-8 text, but perhaps UTF-16; convert the file"
-            )
+        encoding = _encoding_of(path)
         try:
             with (
                 _open_bytes(path) as data,
-                io.TextIOWrapper(data, encoding="utf-8-sig", newline=newline) as text,
+                io.TextIOWrapper(data, encoding=encoding, newline=newline) as text,
             ):
                 yield text
         except UnicodeDecodeError as error:
+            if encoding == _UTF16:
+                raise DataError(
+                    f"{path}: not UTF-16 text ({error.reason}), though it begins like it; write the file again as UTF-8"
+                ) from None
             line = _first_undecodable(path)
             raise DataError(
                 f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file"
             ) from None
+
+
+def _encoding_of(path: Path) -> str:
+    """Return the encoding of a text.
+
+    Raises:
+        DataError: it looks like UTF-16 without a mark, of which nobody knows the order of bytes.
+    """
+    with _open_bytes(path) as data:
+        head = data.read(_HEAD)
+    if head.startswith(_UTF16_MARKS) and not head.startswith(_UTF32_MARK):
+        return _UTF16
+    if head.count(0) > len(head) / 4:
+        raise DataError(
+            f"{path}: not UTF-8 text, but perhaps UTF-16 without its mark, or UTF-32; convert the file"
+        )
+    return "utf-8-sig"
 
 
 def bounded_lines(text: io.TextIOWrapper, most: int) -> Iterator[str | None]:
