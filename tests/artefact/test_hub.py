@@ -113,6 +113,15 @@ def test_what_a_local_path_may_mean_is_never_asked_of_the_hub(hub, model):
     assert locate_model(model) == model
 
 
+@pytest.mark.parametrize("name", ["runs/news", "models/laws", "runs/news@main"])
+def test_a_folder_that_is_not_here_is_no_repository(hub, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    said = message(CheckpointError, name)
+    assert "no such folder" in said
+    assert str(tmp_path) in said
+    assert not hub.asked
+
+
 def test_mistakes_are_reported_in_one_line(hub, model):
     assert "no such repository" in message(CheckpointError)
     hub.repositories[NAME] = {"config.json": b'{"model_type": "bert"}'}

@@ -19,6 +19,8 @@ _PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REPOSITORY = re.compile(rf"({_PART}/{_PART})(?:@(\S+))?")
 _ALWAYS_THERE = frozenset({".gitattributes", "README.md"})
 _CONFIG = "config.json"
+_LOCAL = frozenset({"runs", "models", "outputs", "checkpoints"})
+"""Usual folders of runs and models; as an owner on the Hub, nobody means them."""
 
 
 def locate_model(model: str | Path) -> Path:
@@ -30,7 +32,8 @@ def locate_model(model: str | Path) -> Path:
         model: a model's folder or a run's, or `owner/name`, or `owner/name@revision`.
 
     Raises:
-        CheckpointError: the repository does not exist, or has no model of xmtc.
+        CheckpointError: the repository does not exist, or has no model of xmtc; or this names a folder of runs or
+            models, such as `runs/news`, and there is no such folder here.
         ConfigError: this is no name.
         StorageError: the Hub does not answer, and its cache lacks the model.
     """
@@ -41,6 +44,11 @@ def locate_model(model: str | Path) -> Path:
     name = _REPOSITORY.fullmatch(model) if isinstance(model, str) else None
     if name is None or Path(name[1]).parent.exists():
         return model_of_run(Path(model))
+    if Path(name[1]).parent.name in _LOCAL:
+        raise CheckpointError(
+            f"{model}: no such folder in {Path.cwd()}; start xmtc in the folder that holds "
+            f"{Path(name[1]).parent}/, or give the path of the model"
+        )
     return _pulled(name[1], name[2])
 
 
