@@ -294,6 +294,35 @@ def test_texts_of_paragraphs(tmp_path):
     }
 
 
+def test_texts_of_a_heading_and_paragraphs(tmp_path):
+    """Headings are as short as labels, and half of the items; the words stand in paragraphs."""
+    made = documents()
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        _json(made, lambda i, t, ls: {"body": [f"Part {i}", t], "labels": ls})
+    )
+    assert read(path) == {
+        f"Part {i}\n{t}": frozenset(ls) for i, (t, ls) in enumerate(made)
+    }
+
+
+def test_lists_of_long_labels_are_no_text(tmp_path):
+    made = documents()
+    long = {t: f"{t} and all that concerns the regulation of it" for t in TOPICS}
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        _json(made, lambda i, t, ls: {"text": t, "topics": [long[x] for x in ls]})
+    )
+    assert read(path) == {t: frozenset(long[x] for x in ls) for t, ls in made}
+
+
+def test_a_row_for_each_annotator_repeats_the_text(tmp_path):
+    made = [row for row in documents() for _ in range(3)]
+    path = tmp_path / "a.csv"
+    path.write_text(_csv([["sentence", "topic"], *([t, ls[0]] for t, ls in made)]))
+    assert read(path) == {t: frozenset(ls[:1]) for t, ls in made}
+
+
 def test_refused_answers_and_documents_that_nobody_judged_are_left_out(tmp_path):
     made = documents()
     path = tmp_path / "a.jsonl"

@@ -35,6 +35,8 @@ _DATE = re.compile(
 )
 _PARAGRAPH_WORDS = 8
 """Words from which on an item of a list may be a paragraph; labels have fewer."""
+_DIFFERENT = 0.5
+"""More than this share of paragraphs differ; labels repeat."""
 _MOST_WORDS = 50
 """Cells with more words on average are texts: a search for labels in them would take seconds."""
 
@@ -91,14 +93,28 @@ class ColumnFacts:
 
     @cached_property
     def is_paragraphs(self) -> bool:
-        """Whether cells are lists of paragraphs: their items are long and do not repeat."""
+        """Whether cells are lists of paragraphs: most have a long item, and long items hold most words and differ."""
         if self.kind != "list" or not all(
             isinstance(item, str) for cell in self.cells for item in cell
         ):
             return False
-        items = [item for cell in self.cells for item in cell]
-        long = sum(len(item.split()) > _PARAGRAPH_WORDS for item in items)
-        return long > len(items) / 2 and len(set(items)) > len(items) / 2
+        words_by_item = [[(item, _words(item)) for item in cell] for cell in self.cells]
+        long = [
+            (item, words)
+            for cell in words_by_item
+            for item, words in cell
+            if words > _PARAGRAPH_WORDS
+        ]
+        with_long = sum(
+            any(words > _PARAGRAPH_WORDS for _, words in cell) for cell in words_by_item
+        )
+        all_words = sum(words for cell in words_by_item for _, words in cell)
+        different = {item for item, _ in long}
+        return (
+            with_long > len(self.cells) / 2
+            and sum(words for _, words in long) > all_words / 2
+            and len(different) > _DIFFERENT * len(long)
+        )
 
     @property
     def is_split(self) -> bool:

@@ -31,6 +31,8 @@ _TITLE_WORDS = 1.2
 """Least mean number of words of a title; codes are one word each."""
 _TEXT_WORDS = 3
 """Least mean number of words of a text."""
+_REPEATED_WORDS = 12
+"""Least mean number of words of a text that several rows have; names of labels, which repeat too, have fewer."""
 _LABELS = (
     *(
         "labels",
@@ -458,6 +460,12 @@ def _text(
     ]
     titles += [column for column in candidates if column.is_paragraphs]
     texts = [column for column in titles if column.words >= _TEXT_WORDS]
+    if not texts:  # a row for each label, or for each annotator, repeats its text
+        texts = [
+            column
+            for column in candidates
+            if column.words >= _REPEATED_WORDS and not column.is_lists
+        ]
     if not texts:
         raise DataError(
             f"{place}: no column looks like text; name it with --text. {describe(columns)}"
