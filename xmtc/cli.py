@@ -92,22 +92,25 @@ class CommandGroup(TyperGroup):
                 signal.signal(number, end)
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            message = "run the same command again to continue"
+            where = ""
             if isinstance(interrupt, Interrupted):
                 ended_by = signal.Signals(interrupt.number)
-                message = f"{interrupt}; continue with: {_command()}"
-            print(f"interrupted: {message}", file=sys.stderr)
+                where = f"{interrupt}; "
+            print(f"interrupted: {where}{_how_to_continue()}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED + ended_by) from interrupt
         finally:
             for number in handled:
                 signal.signal(number, signal.SIG_DFL)
 
 
-def _command() -> str:
-    """Return what was typed, to be typed again, without credentials."""
+def _how_to_continue() -> str:
+    """Say what to type again, without credentials; only that it is to be typed again if it holds a document."""
     from xmtc.config.plain import redacted
 
-    return shlex.join(["xmtc", *redacted(sys.argv[1:])])
+    arguments = sys.argv[1:]
+    if any(argument.startswith(_TEXT_OPTIONS) for argument in arguments):
+        return "run the same command again to continue"
+    return f"continue with: {shlex.join(['xmtc', *redacted(arguments)])}"
 
 
 def _no_options() -> None:

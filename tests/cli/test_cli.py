@@ -410,7 +410,7 @@ def test_ctrl_c_in_every_stage_and_resume(xmtc, tiny, trained, monkeypatch):
         assert outcome.code == 130, outcome.err
         assert (
             outcome.err.splitlines()[-1]
-            == "interrupted: run the same command again to continue"
+            == f"interrupted: continue with: xmtc train {tiny}"
         )
         assert left_over(tiny.parent) == []
         assert re.search(

@@ -85,7 +85,7 @@ def unfinished(folder: Path) -> list[str]:
 def test_preparation_leaves_no_text(tmp_path: Path, command: str, number: int) -> None:
     config = tiny_runs.write_config(tmp_path)
     said = stopped("xmtc.data.prepare.choose_words", number, command, config)
-    assert "interrupted: run the same command again to continue" in said
+    assert f"interrupted: continue with: xmtc {command} {config}" in said
     assert unfinished(tmp_path) == []
 
 
