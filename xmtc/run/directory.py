@@ -83,6 +83,11 @@ class RunDirectory:
         return self.checkpoints_of(stage) / "best.safetensors"
 
     @property
+    def flight_recorder(self) -> Path:
+        """What each rank had exchanged with others when an exchange failed."""
+        return self.root / "flight_recorder"
+
+    @property
     def model(self) -> Path:
         """The exported model."""
         return self.root / "model"
