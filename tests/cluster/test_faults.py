@@ -4,11 +4,13 @@ Each row of the table in docs/how-to/resume.md is a test here or names its own. 
 which has short forms of the others elsewhere.
 """
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -89,45 +91,97 @@ def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbe
     )  # workers that nobody watches may reach the end
 
 
+NO_REGULAR_CHECKPOINT = (*SHORT, "track.checkpoint_every_steps=null")
+ZERO_3 = "{kind: deepspeed, stage: 3}"
+
+
+def wait_for_step(job: Job, step: int) -> None:
+    while job.process.poll() is None and job.steps("finetune") < step:
+        time.sleep(0.01)
+    assert job.process.poll() is None, job.log.read_text()[-5000:]
+
+
+def assert_stopped(code: int, log: str, number: signal.Signals, words: str) -> None:
+    """One line with the command that goes on, and no trace."""
+    assert code == 128 + number, log[-5000:]
+    since = log[log.index("told to stop") :]  # Ray may have started workers twice
+    assert "Traceback" not in since
+    assert "*** SIG" not in since
+    lines = [line for line in log.splitlines() if line.startswith("interrupted:")]
+    assert len(lines) == 1, log[-5000:]
+    assert re.search(words, lines[0])
+    assert "; continue with: xmtc train " in lines[0]
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("name", "number", "code"),
+    ("target", "number", "strategy"),
     [
-        ("driver", signal.SIGTERM, 143),
-        ("driver", signal.SIGINT, 130),
-        ("worker", signal.SIGTERM, 143),
+        ("driver", signal.SIGTERM, "{kind: ddp}"),
+        ("driver", signal.SIGINT, "{kind: deepspeed, stage: 2}"),
+        ("worker", signal.SIGHUP, ZERO_3),
     ],
-    ids=["SIGTERM at the driver", "Ctrl-C", "SIGTERM at a worker"],
+    ids=["SIGTERM at the driver", "Ctrl-C", "SIGHUP at a worker"],
 )
 def test_a_signal_stops_all_workers_after_a_checkpoint(
-    folder, undisturbed, name, number, code
+    folder, undisturbed, target, number, strategy
 ):
-    job = Job(
-        folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null"
-    )
-    while job.steps("finetune") < 3:
-        time.sleep(0.01)
+    settings = (*NO_REGULAR_CHECKPOINT, f"distributed.strategy={strategy}")
+    name = f"stopped-{number.name}"
+    job = Job(folder, name, *settings)
+    wait_for_step(job, 3)
     family = psutil.Process(job.process.pid).children(recursive=True)
-    target = job.process if name == "driver" else job.workers()[1]
-    target.send_signal(number)
-    ended, log = job.finish(120)
-    assert ended == code, log[-5000:]
-    assert "Traceback" not in log
-    stopped = re.search(
-        r"interrupted: finetune stopped after step (\d+), checkpoint written; continue with: ",
-        log,
-    )
+    receiver = job.process if target == "driver" else job.workers()[1]
+    receiver.send_signal(number)
+    code, log = job.finish(120)
+    stopped = re.search(r"finetune stopped after step (\d+), checkpoint written", log)
     assert stopped is not None, log[-5000:]
+    assert_stopped(code, log, number, stopped[0])
     assert_gone(family)
-    (checkpoint,) = (job.run / "checkpoints").glob(f"step_{int(stopped[1]):08d}")
-    assert checkpoint.is_dir()
-    again = Job(
-        folder, f"stopped-{name}-{code}", *SHORT, "track.checkpoint_every_steps=null"
-    )
+    assert (job.run / "checkpoints" / f"step_{int(stopped[1]):08d}").is_dir()
+    assert job.steps("finetune") <= int(stopped[1]) + 1
+    again = Job(folder, name, *settings)
     code_again, log_again = again.finish()
     assert code_again == 0, log_again[-5000:]
     assert f"finetune: resuming after step {stopped[1]}/{STEPS}" in log_again
     assert_same(again.run, undisturbed)
+
+
+def evaluates(run: Path) -> bool:
+    record = run / "run.json"
+    if not record.exists():
+        return False
+    stages = json.loads(record.read_text())["stages"]
+    return stages.get("evaluate", {}).get("state") == "running"
+
+
+@pytest.mark.faults
+def test_a_second_signal_ends_at_once_and_one_while_evaluating_soon(
+    folder, undisturbed
+):
+    job = Job(folder, "twice", *NO_REGULAR_CHECKPOINT)
+    wait_for_step(job, 3)
+    job.process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    job.process.send_signal(signal.SIGTERM)
+    code, log = job.finish(120)
+    words = "stopped at once|stopped after step"  # the workers may have been quicker
+    assert_stopped(code, log, signal.SIGTERM, words)
+
+    long = (*NO_REGULAR_CHECKPOINT, "evaluate.resamples=100000")
+    job = Job(folder, "twice", *long)
+    while job.process.poll() is None and not evaluates(job.run):
+        time.sleep(0.01)
+    job.process.send_signal(signal.SIGTERM)
+    code, log = job.finish(120)
+    assert_stopped(code, log, signal.SIGTERM, "evaluate stopped between two results")
+    assert not (job.run / "model" / "config.json").exists()
+    assert not list(job.run.rglob("*.tmp"))
+
+    code, log = Job(folder, "twice", *NO_REGULAR_CHECKPOINT).finish()
+    assert code == 0, log[-5000:]
+    assert "finetune: already done, skipped" in log
+    assert_same(job.run, undisturbed)
 
 
 @pytest.mark.faults
@@ -169,6 +223,36 @@ def test_a_lost_node_is_replaced_and_the_run_resumes(folder, undisturbed, cluste
     code, log = job.finish()
     assert code == 0, log[-5000:]
     assert_resumed(log)
+    assert_same(job.run, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_drained_node_stops_the_run_after_a_checkpoint(folder, undisturbed, cluster):
+    """As an autoscaler announces that it takes a machine away."""
+    settings = (*NO_REGULAR_CHECKPOINT, f"distributed.address={cluster.address}")
+    job = Job(folder, "drained", *settings)
+    wait_for_step(job, 3)
+    drained = next(iter(cluster.worker_nodes))
+    subprocess.run(
+        [
+            Path(sys.executable).with_name("ray"),
+            "drain-node",
+            f"--address={cluster.address}",
+            f"--node-id={drained.node_id}",
+            "--reason=DRAIN_NODE_REASON_PREEMPTION",
+            "--reason-message=the machine is taken away",
+            "--deadline-remaining-seconds=300",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    code, log = job.finish(120)
+    assert "a node of the run is about to be taken away" in log, log[-5000:]
+    assert_stopped(code, log, signal.SIGTERM, "finetune stopped after step")
+    cluster.add_node(num_cpus=1)
+    code, log = Job(folder, "drained", *settings).finish()
+    assert code == 0, log[-5000:]
+    assert "finetune: resuming after step" in log
     assert_same(job.run, undisturbed)
 
 

@@ -16,10 +16,14 @@ class Asked:
     def __init__(self) -> None:
         self.number: int | None = None
         self.told = threading.Event()
+        self.at_worker: int | None = None
 
     def request_stop(self, number: int) -> None:
         self.number = number
         self.told.set()
+
+    def state(self) -> tuple[int | None, set[str]]:
+        return self.at_worker, set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -58,3 +62,25 @@ def test_errors_of_the_call_are_those_of_the_caller() -> None:
 
     with pytest.raises(ValueError, match="a worker failed"):
         run_until_stopped(fit, Asked())  # pyright: ignore[reportArgumentType]
+
+
+def test_a_signal_at_a_worker_asks_all_of_them() -> None:
+    attempt = Asked()
+    attempt.at_worker = signal.SIGHUP
+    run_until_stopped(lambda: attempt.told.wait(20), attempt)  # pyright: ignore[reportArgumentType]
+    assert attempt.number == signal.SIGHUP
+
+
+def test_a_stage_without_checkpoints_ends_when_patience_does() -> None:
+    attempt = Asked()
+    goes_on = threading.Event()
+
+    def fit() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        goes_on.wait(20)
+
+    with pytest.raises(Interrupted, match="stopped between two results") as caught:
+        run_until_stopped(fit, attempt, patience_s=0.5)  # pyright: ignore[reportArgumentType]
+    goes_on.set()
+    assert caught.value.number == signal.SIGTERM
+    assert attempt.number == signal.SIGTERM

@@ -9,6 +9,7 @@ from xmtc.errors import Interrupted, XmtcError
 
 _TIMEOUT_S = 10.0  # of waiting until every worker has reported its error
 _POLL_S = 0.1
+_ANSWER_S = 2.0
 
 
 class _Board:
@@ -17,6 +18,7 @@ class _Board:
     def __init__(self) -> None:
         self.errors: dict[int, XmtcError] = {}
         self.stop_number: int | None = None
+        self.nodes: set[str] = set()
         self.interruption: Interrupted | None = None
 
     def report(self, error: XmtcError, rank: int) -> int:
@@ -27,10 +29,17 @@ class _Board:
         return self.errors[min(self.errors)] if self.errors else None
 
     def request_stop(self, number: int) -> None:
-        self.stop_number = number
+        if self.stop_number is None:
+            self.stop_number = number
 
     def requested_stop(self) -> int | None:
         return self.stop_number
+
+    def join(self, node: str) -> None:
+        self.nodes.add(node)
+
+    def state(self) -> tuple[int | None, set[str]]:
+        return self.stop_number, self.nodes
 
     def report_stopped(self, interruption: Interrupted) -> None:
         self.interruption = interruption
@@ -75,12 +84,24 @@ class Attempt:
         return ray.get(self._board.first_error.remote())
 
     def request_stop(self, number: int) -> None:
-        """Ask all workers to stop after their step, because of this signal. Does not wait."""
+        """Ask all workers to stop after their step, because of this signal. The first signal counts. Does not wait."""
         self._board.request_stop.remote(number)
 
     def requested_stop(self) -> int | None:
         """Return the signal because of which workers shall stop, if there was one."""
         return ray.get(self._board.requested_stop.remote())
+
+    def join(self, node: str) -> None:
+        """Say that a worker is on this node."""
+        self._board.join.remote(node)
+
+    def state(self) -> tuple[int | None, set[str]]:
+        """Return the signal because of which workers shall stop, if there was one, and the nodes that they are on.
+
+        Raises:
+            GetTimeoutError: the actor has not answered in time, as on a busy machine.
+        """
+        return ray.get(self._board.state.remote(), timeout=_ANSWER_S)
 
     def report_stopped(self, interruption: Interrupted) -> None:
         """Say that the workers have stopped, and where."""

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -43,7 +45,7 @@ def join(address: str | None) -> bool:
         (Path.home() / ".ray" / "auth_token").exists(),
     )
     try:
-        with _on_loopback() if local else nullcontext():
+        with _on_loopback() if local else nullcontext(), _handler_kept(signal.SIGTERM):
             ray.init(
                 address=address,
                 logging_level=logging.WARNING,
@@ -63,6 +65,19 @@ def join(address: str | None) -> bool:
     if not known and token.exists():
         token.chmod(0o600)  # Ray has just made it readable for everyone
     return True
+
+
+@contextmanager
+def _handler_kept(number: int) -> Iterator[None]:
+    """Handle a signal afterwards as before: Ray ends the process with the signal's number as its exit code."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
 
 
 @contextmanager

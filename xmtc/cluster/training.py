@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -13,18 +14,22 @@ from ray.train import RunConfig as RayRunConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
+from xmtc.cluster import flight_recorder
 from xmtc.cluster.attempt import Attempt
 from xmtc.cluster.connection import join
-from xmtc.cluster.stopping import SignalHandlingConfig, run_until_stopped, stopping_with
+from xmtc.cluster.stopping import WorkerConfig, run_until_stopped, stopping_with
 from xmtc.distributed.collectives import run_collectively
 from xmtc.errors import Interrupted, TrainingError, XmtcError
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import Stage
+from xmtc.stages.table import entry_of
 from xmtc.track.console import print_line
 from xmtc.training.interruption import STOP
 
 _RESIZE_INTERVAL_S = 600.0
 """Seconds between checks for room for more workers. Adding workers repeats the steps since the newest checkpoint."""
+_PATIENCE_S = 5.0
+"""How long a stage that begins again anyway may take to keep what it has, such as hidden states."""
 
 
 def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
@@ -40,7 +45,8 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     Raises:
         TrainingError: training failed more often than `distributed.max_failures` allows.
         XmtcError: a worker's error.
-        Interrupted: a signal or the cluster has asked the run to stop, and the workers have, after a checkpoint.
+        Interrupted: a signal or the cluster has asked the run to stop, and the workers have, after a checkpoint, or
+            with a stage that has none.
     """
     config = copies.config
     settings = config.distributed
@@ -54,12 +60,20 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
     name = f"{stage}-{time.time_ns()}"
     storage = copies.paths.root / ".ray"
     attempt = Attempt()
+    began = time.time()
+    traces = copies.paths.flight_recorder
     trainer = TorchTrainer(
         _train_on_worker,
-        train_loop_config={"stage": stage, "copies": copies, "attempt": attempt},
-        torch_config=SignalHandlingConfig(
+        train_loop_config={
+            "stage": stage,
+            "copies": copies,
+            "attempt": attempt,
+            "began": began,
+        },
+        torch_config=WorkerConfig(
             backend="nccl" if settings.gpus_per_worker else "gloo",
             timeout_s=int(settings.timeout_s),
+            traces=traces,
         ),
         scaling_config=ScalingConfig(
             num_workers=settings.workers,
@@ -74,12 +88,16 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         ),
     )
     try:
-        run_until_stopped(trainer.fit, attempt)
+        patience_s = None if entry_of(stage).keeps_its_place else _PATIENCE_S
+        run_until_stopped(trainer.fit, attempt, patience_s=patience_s)
+    except Interrupted as interruption:
+        raise Interrupted(f"{stage} {interruption}", interruption.number) from None
     except TrainingFailedError as failure:
         with suppress(RayError):  # the cluster may be gone
             error = attempt.stopped() or attempt.first_error()
             if error is not None:
                 raise error from failure
+        _name_traces(traces, began)
         raise _explain(failure) from failure
     else:
         error = attempt.stopped() or attempt.first_error()
@@ -111,6 +129,9 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
         return
     context = get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
+    traces = copies.paths.flight_recorder
+    if rank == 0:
+        _name_traces(traces, settings["began"])
     STOP.clear()
     try:
         with stopping_with(attempt):
@@ -126,8 +147,18 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
     except RuntimeError as error:
         message = explain_failed_collective(error, copies.config.distributed.timeout_s)
         if message is not None:
-            print_line(f"{stage}: {message}")
+            print_line(
+                f"{stage}: {message}. What this worker waited for: {flight_recorder.write(traces, rank)}"
+            )
         raise  # Ray starts the workers again
+
+
+def _name_traces(folder: Path, began: float) -> None:
+    """Name the records of exchanges that have failed since the attempt began, also those that NCCL wrote itself."""
+    if flight_recorder.since(folder, began):
+        print_line(
+            f"which exchange between workers failed: {flight_recorder.how_to_read(folder)}"
+        )
 
 
 def _explain(failure: TrainingFailedError) -> TrainingError:

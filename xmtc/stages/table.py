@@ -32,6 +32,7 @@ class StageEntry:
         fingerprint: what its result depends on.
         seconds: its time on an idle machine; None for one that takes no time beside its neighbours.
         load_work: imports what a worker does, which needs PyTorch; None if no worker is needed.
+        keeps_its_place: whether its workers stop when they are asked to, after what the next start needs is saved.
     """
 
     stage: Stage
@@ -39,6 +40,7 @@ class StageEntry:
     fingerprint: Callable[[Fingerprints], str]
     seconds: Callable[[StageSeconds], float] | None
     load_work: Callable[[], Work] | None = None
+    keeps_its_place: bool = False
 
 
 def _always(_config: RunConfig) -> bool:
@@ -121,6 +123,7 @@ STAGES: Sequence[StageEntry] = (
         fingerprint=Fingerprints.plant,
         seconds=StageSeconds.plant,
         load_work=_load_plant,
+        keeps_its_place=True,
     ),
     StageEntry(
         stage=Stage.FINETUNE,
@@ -128,6 +131,7 @@ STAGES: Sequence[StageEntry] = (
         fingerprint=Fingerprints.finetune,
         seconds=StageSeconds.finetune,
         load_work=_load_finetune,
+        keeps_its_place=True,
     ),
     StageEntry(
         stage=Stage.REFIT,
