@@ -1,9 +1,15 @@
 """Take the machines of runs away, and see that nothing is lost: `python tools/check/taken_away.py FOLDER`.
 
-Each trial trains the smoke configuration on Ray, sends a signal to the driver or to a worker at a random step, and runs
-the same command again. It must end within 30 seconds with exit code 143 (130 for SIGINT, 129 for SIGHUP), without a
-traceback, with a checkpoint; the losses of every step must be those of an undisturbed run to the last bit; and at most
-one step may be trained twice. One line of JSON a trial, and exit code 1 if one failed.
+For each number of workers and strategy, the smoke configuration trains on Ray and gets a signal at random steps, at the
+driver or at a worker; after each, the same command goes on, until all signals have been sent and the run ends. Each
+signal must end the run within 30 seconds with exit code 143 (130 for SIGINT, 129 for SIGHUP), with one line that holds
+the command that goes on, without a traceback, and with a checkpoint; at most one step may be trained twice. The losses
+of every step must be those of an undisturbed run to the last bit.
+
+A second signal, half a second after the first, must end the run within ten seconds; it may cost steps. In a stage that
+has no checkpoints, such as `evaluate`, a signal must end the run in the same way, and the stage begins again.
+
+One line of JSON a signal, and exit code 1 if one failed. With `--record`, runs that the file has are not repeated.
 """
 
 import argparse
@@ -14,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -23,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "smoke_llama.yaml"
 STEPS = 24
 END_S = 30.0
+SECOND_END_S = 10.0
+LAST_STAGE = STEPS + 1
 STRATEGIES = {
     "ddp": "{kind: ddp}",
     "zero2": "{kind: deepspeed, stage: 2}",
@@ -32,14 +40,15 @@ STRATEGIES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One run that is disturbed.
+    """One signal, or two.
 
     Attributes:
         workers: number of Ray workers.
         strategy: name in `STRATEGIES`.
-        step: the signal is sent once this step has been logged.
+        step: the signal is sent once this step has been logged; `LAST_STAGE` for while the run is evaluated.
         signal: its name.
         target: `driver` or `worker`.
+        twice: whether the driver gets a second one, soon after.
     """
 
     workers: int
@@ -47,39 +56,38 @@ class Trial:
     step: int
     signal: str
     target: str
+    twice: bool = False
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a trial showed.
+class Ending:
+    """How the run ended after a signal.
 
     Attributes:
-        code: exit code after the signal.
+        code: exit code.
         seconds: from the signal to the exit.
-        stopped_after: step of the checkpoint.
-        repeated: number of steps that were trained twice.
-        same_losses: whether all losses are those of the undisturbed run, to the last bit.
-        traceback: whether one was printed.
+        stopped_after: step of the newest checkpoint; 0 without one.
+        repeated: number of steps that were trained before the signal and are trained again.
+        advice: whether exactly one line says which command goes on.
+        traceback: whether one was printed, by Python or C++.
     """
 
     code: int
     seconds: float
     stopped_after: int
     repeated: int
-    same_losses: bool
+    advice: bool
     traceback: bool
 
     def holds(self, trial: Trial) -> bool:
         """Whether it is what the pages promise."""
-        expected = 128 + signal.Signals[trial.signal]
-        in_time = self.seconds <= END_S
-        return (
-            self.code == expected
-            and in_time
-            and self.repeated <= 1
-            and self.same_losses
-            and not self.traceback
-        )
+        clean = self.advice and not self.traceback
+        if self.code != 128 + signal.Signals[trial.signal] or not clean:
+            return False
+        if trial.twice:
+            return self.seconds <= SECOND_END_S
+        kept = self.stopped_after > 0 and self.repeated <= 1
+        return self.seconds <= END_S and kept
 
 
 def command(folder: Path, name: str, workers: int, strategy: str) -> list[str]:
@@ -93,6 +101,7 @@ def command(folder: Path, name: str, workers: int, strategy: str) -> list[str]:
         f"distributed.strategy={STRATEGIES[strategy]}",
         "track.checkpoint_every_steps=null",
         "plant.parts=[]",
+        "evaluate.resamples=3000",
     ]
     return [
         sys.executable,
@@ -131,81 +140,122 @@ def target_of(process: subprocess.Popen[bytes], target: str) -> psutil.Process:
     driver = psutil.Process(process.pid)
     if target == "driver":
         return driver
-    children = driver.children(recursive=True)
-    return next(
-        child for child in children if "RayTrainWorker" in " ".join(child.cmdline())
+    return random.choice(
+        [
+            child
+            for child in driver.children(recursive=True)
+            if "RayTrainWorker" in " ".join(child.cmdline())
+        ]
     )
 
 
-def disturb(folder: Path, name: str, trial: Trial) -> tuple[int, float, str]:
-    """Start the run and send the signal. Return the exit code, the seconds until then, and what was printed."""
-    log = folder / f"{name}.log"
+def has_come_to(run: Path, step: int) -> bool:
+    """Whether the run has logged a step, or evaluates."""
+    if step == LAST_STAGE:
+        record = run / "run.json"
+        stages = json.loads(record.read_text())["stages"] if record.exists() else {}
+        return stages.get("evaluate", {}).get("state") == "running"
+    return max((logged for logged, _ in losses(run)), default=0) >= step
+
+
+def wait_until(process: subprocess.Popen[bytes], run: Path, step: int) -> None:
+    """Wait until the run has come to a step."""
+    while not has_come_to(run, step):
+        if process.poll() is not None:
+            raise SystemExit(f"{run}: ended with {process.returncode} before {step}")
+        time.sleep(0.01)
+    if step == LAST_STAGE:
+        time.sleep(random.uniform(0, 3))  # the workers' start is part of it
+
+
+def disturb(folder: Path, name: str, trial: Trial) -> Ending:
+    """Start or continue the run, and send the signal."""
+    run = folder / "runs" / name
+    log = folder / f"{name}-{trial.step}.log"
+    number = signal.Signals[trial.signal]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command(folder, name, trial.workers, trial.strategy),
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        while process.poll() is None:
-            logged = losses(folder / "runs" / name)
-            if logged and logged[-1][0] >= trial.step:
-                break
-            time.sleep(0.01)
-        target_of(process, trial.target).send_signal(signal.Signals[trial.signal])
-        began = time.monotonic()
         try:
+            wait_until(process, run, trial.step)
+            before = log.stat().st_size  # Ray may have started workers twice
+            target_of(process, trial.target).send_signal(number)
+            if trial.twice:
+                time.sleep(0.5)
+                process.send_signal(number)
+            began = time.monotonic()
             code = process.wait(10 * END_S)
         finally:
             process.kill()
-    return code, time.monotonic() - began, log.read_text(errors="replace")
-
-
-def attempt(folder: Path, number: int, trial: Trial) -> Outcome:
-    """Run one trial."""
-    expected = undisturbed(folder, trial.workers, trial.strategy)
-    name = f"taken-{number}-{time.time_ns()}"
-    run = folder / "runs" / name
-    code, seconds, printed = disturb(folder, name, trial)
+    seconds = time.monotonic() - began
+    printed = log.read_bytes()[before:].decode(errors="replace")
+    advice = [line for line in printed.splitlines() if "; continue with: xmtc" in line]
     checkpoints = sorted(run.glob("checkpoints/step_*"))
     stopped_after = (
         int(checkpoints[-1].name.removeprefix("step_")) if checkpoints else 0
     )
     trained = max((step for step, _ in losses(run)), default=0)
-    subprocess.run(
-        command(folder, name, trial.workers, trial.strategy),
-        check=True,
-        capture_output=True,
-    )
-    logged = losses(run)
-    return Outcome(
+    return Ending(
         code=code,
         seconds=round(seconds, 1),
         stopped_after=stopped_after,
         repeated=trained - stopped_after,
-        same_losses=len(dict(logged)) == STEPS
-        and all(expected[step] == loss for step, loss in logged),
+        advice=len(advice) == 1,
         traceback="Traceback" in printed or "*** SIG" in printed,
     )
 
 
-def draw(seed: int, count: int, workers: Sequence[int]) -> list[Trial]:
-    """Draw trials: every number of workers and strategy in turn, the rest at random."""
+def take_away(folder: Path, trials: Sequence[Trial]) -> list[dict[str, object]]:
+    """Send the signals of trials that are alike in workers and strategy to one run, and let it end."""
+    workers, strategy = trials[0].workers, trials[0].strategy
+    expected = undisturbed(folder, workers, strategy)
+    name = f"taken-{workers}-{strategy}-{time.time_ns()}"
+    endings = [disturb(folder, name, trial) for trial in trials]
+    subprocess.run(
+        command(folder, name, workers, strategy), check=True, capture_output=True
+    )
+    logged = losses(folder / "runs" / name)
+    same = len(dict(logged)) == STEPS and all(
+        expected[step] == loss for step, loss in logged
+    )
+    return [
+        {
+            **asdict(trial),
+            **asdict(ending),
+            "same_losses": same,
+            "holds": same and ending.holds(trial),
+        }
+        for trial, ending in zip(trials, endings, strict=True)
+    ]
+
+
+def draw(seed: int, count: int, workers: Sequence[int]) -> list[list[Trial]]:
+    """Draw signals, for every number of workers and strategy in turn, in the order in which a run gets them.
+
+    One run also gets a signal while it is evaluated, and one gets two signals in a row.
+    """
     generator = random.Random(seed)
-    kinds = [(number, strategy) for number in workers for strategy in STRATEGIES]
+    kinds = [(number, strategy) for strategy in STRATEGIES for number in workers]
     generator.shuffle(kinds)
-    trials = []
-    for index in range(count):
-        number, strategy = kinds[index % len(kinds)]
-        target = generator.choice(["driver", "worker"])
-        name = (
-            "SIGTERM"
-            if target == "worker"
-            else generator.choice(["SIGTERM", "SIGINT", "SIGHUP"])
-        )
-        trials.append(
-            Trial(number, strategy, generator.randint(1, STEPS - 2), name, target)
-        )
-    return trials
+    groups: list[list[Trial]] = []
+    for index, (number, strategy) in enumerate(kinds):
+        own = count // len(kinds) + (index < count % len(kinds))
+        steps = sorted(generator.sample(range(1, STEPS - 1), own))
+        group = []
+        for step in steps:
+            name = generator.choice(["SIGTERM", "SIGINT", "SIGHUP"])
+            target = generator.choice(["driver", "worker"])
+            group.append(Trial(number, strategy, step, name, target))
+        if index == 0:
+            group.append(Trial(number, strategy, LAST_STAGE, "SIGTERM", "driver"))
+        if index == 1 and group:
+            twice = replace(group[-1], target="driver", twice=True)
+            group[-1] = twice
+        groups.append(group)
+    return groups
 
 
 def main() -> None:
@@ -217,21 +267,30 @@ def main() -> None:
         type=Path,
         help="of corpus and runs; undisturbed runs in it are used again",
     )
-    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--signals", type=int, default=20, help="at random steps")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, help="file to add the lines to")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for number, trial in enumerate(
-        draw(arguments.seed, arguments.trials, arguments.workers)
-    ):
-        outcome = attempt(arguments.folder.absolute(), number, trial)
-        holds = outcome.holds(trial)
-        failed += not holds
-        print(
-            json.dumps({**asdict(trial), **asdict(outcome), "holds": holds}), flush=True
-        )
+    record: Path | None = arguments.record
+    known = (
+        [json.loads(line) for line in record.read_text().splitlines()]
+        if record is not None and record.exists()
+        else []
+    )
+    failed = sum(not line["holds"] for line in known)
+    for trials in draw(arguments.seed, arguments.signals, arguments.workers):
+        names = asdict(trials[0]).keys() if trials else []
+        have = [{name: line[name] for name in names} for line in known]
+        if all(asdict(trial) in have for trial in trials):
+            continue
+        for line in take_away(arguments.folder.absolute(), trials):
+            failed += not line["holds"]
+            print(json.dumps(line), flush=True)
+            if record is not None:
+                with record.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
     sys.exit(failed > 0)
 
 
