@@ -45,7 +45,7 @@ def join(address: str | None) -> bool:
         (Path.home() / ".ray" / "auth_token").exists(),
     )
     try:
-        with _on_loopback() if local else nullcontext(), _handler_kept(signal.SIGTERM):
+        with _on_loopback() if local else nullcontext(), _signals_kept():
             ray.init(
                 address=address,
                 logging_level=logging.WARNING,
@@ -68,16 +68,24 @@ def join(address: str | None) -> bool:
 
 
 @contextmanager
-def _handler_kept(number: int) -> Iterator[None]:
-    """Handle a signal afterwards as before: Ray ends the process with the signal's number as its exit code."""
+def _signals_kept() -> Iterator[None]:
+    """Handle signals afterwards as before, and start Ray's processes such that they ignore SIGHUP.
+
+    At SIGTERM, Ray would end this process with the signal's number as its exit code. A closed terminal sends SIGHUP to
+    Ray's processes too, which workers need until they have written a checkpoint.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = signal.getsignal(number)
+    handlers = {
+        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(number, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

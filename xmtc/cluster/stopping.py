@@ -63,10 +63,15 @@ def _backend_with_handlers(torch_backend: type[Any]) -> type[Any]:
 
 
 def _handle_signals() -> None:
-    """Ask this worker to stop at a signal; end it at a second one."""
+    """Ask this worker to stop at a signal; end it at a second one.
+
+    A request of the driver does not count as the first: both may get the same signal, as from a closed terminal.
+    """
+    numbers: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        if STOP.requested:
+        numbers.append(number)
+        if len(numbers) > 1:
             os._exit(128 + number)
         STOP.request(number)
 
