@@ -107,6 +107,19 @@ def test_pods_mount_what_they_declare_and_ask_for_gpus_in_limits(name: str) -> N
         )
 
 
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_pod_that_is_taken_has_time_for_a_checkpoint(name: str) -> None:
+    """Ray waits for the run until its own limit, which must lie before Kubernetes' one."""
+    spec = cluster_spec(name)
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        variables = {
+            entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]
+        }
+        waits_s = int(variables["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
+        assert 30 <= waits_s < pod["terminationGracePeriodSeconds"]
+
+
 def test_the_jobs_fields_are_the_operators() -> None:
     spec = manifest("launch/k8s/rayjob.yaml")["spec"]
     assert {name: type(value) for name, value in spec.items()} == JOB_FIELDS
