@@ -28,6 +28,7 @@ from xmtc.training.interruption import STOP
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.5
+_HEAD_RESOURCE = "node:__internal_head__"  # what Ray gives a head, and no other node
 _BOARD_POLLS = 2  # polls of signals for each look at workers and nodes
 
 
@@ -179,7 +180,7 @@ def _notice(attempt: Attempt, polls: int) -> int | None:
         if number is not None:
             print_line("a worker has been told to stop")
             return number
-        if _draining_nodes() & nodes:
+        if _draining_nodes() & (nodes | _own_and_head_node()):
             print_line("a node of the run is about to be taken away")
             return signal.SIGTERM
     return None
@@ -200,6 +201,14 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
     finally:
         for number, earlier in previous.items():
             signal.signal(number, earlier)
+
+
+def _own_and_head_node() -> set[str]:
+    """Identify the nodes without which a run ends, whether workers are on them or not."""
+    head = {
+        node["NodeID"] for node in ray.nodes() if _HEAD_RESOURCE in node["Resources"]
+    }
+    return head | {ray.get_runtime_context().get_node_id()}
 
 
 def _draining_nodes() -> set[str]:
