@@ -1,8 +1,6 @@
+import json
 import os
-import pickle
 import shlex
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,31 +84,22 @@ def test_a_failed_collective_is_explained(tmp_path, gone, words):
         run_gloo(late_or_gone, 2, tmp_path, gone, tmp_path / "traces", timeout_s=2)
     said = torch.load(tmp_path / "rank0.pt", weights_only=False)
     assert words in said
-    (record,) = flight_recorder.since(tmp_path / "traces", 0)
-    recorded = pickle.loads(record.read_bytes())
+    recorded = json.loads((tmp_path / "traces" / "rank_0.json").read_bytes())
     assert [entry["input_sizes"] for entry in recorded["entries"]] == [[[2]], [[1]]]
-    (status,) = recorded["pg_status"].values()
-    assert status["last_enqueued_collective"] == 2
-    # gloo counts an exchange whose peer is gone as completed, with an error
-    assert status["last_completed_collective"] == (2 if gone else 1)
+    last = recorded["entries"][-1]
+    assert last["profiling_name"] == "gloo:all_reduce"
+    assert last["collective_seq_id"] == 2
 
 
-def test_the_records_of_all_ranks_are_read_with_pytorchs_command(tmp_path):
-    run_gloo(exchange_and_write, 2, tmp_path, tmp_path / "traces of a run")
-    command = shlex.split(flight_recorder.how_to_read(tmp_path / "traces of a run"))
-    command[0] = str(Path(sys.executable).with_name(command[0]))
-    read = subprocess.run(
-        [*command, "--just_print_entries"], capture_output=True, text=True, timeout=200
-    )
-    assert read.returncode == 0, read.stderr
-    assert "allreduce" in (read.stdout + read.stderr).lower()
-
-
-def exchange_and_write(traces: Path) -> None:
-    """One exchange, and each rank writes what it has recorded."""
-    rank, _ = rank_and_world_size()
-    all_reduce_sum_floats([1.0])
-    flight_recorder.write(traces, rank)
+def test_only_records_of_nccl_since_the_attempt_began_are_named(tmp_path):
+    """Those of gloo are JSON, and named by the worker that wrote them."""
+    for name in ("rank_0", "rank_1.json", "rank_2"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "rank_2", (1, 1))
+    assert flight_recorder.since(tmp_path, 10) == [tmp_path / "rank_0"]
+    command = shlex.split(flight_recorder.how_to_read(tmp_path / "a b"))
+    assert command[0] == "torchfrtrace"
+    assert command[-1] == str(tmp_path / "a b")
 
 
 def test_other_errors_are_not_explained():

@@ -1,7 +1,7 @@
 """PyTorch's flight recorder: the last exchanges between ranks, as each rank saw them, for when one does not end.
 
 NCCL's watchdog writes the record of a rank itself when an exchange takes too long, and then ends the process. gloo only
-raises, so `write` does it there. `torchfrtrace` compares the records of all ranks.
+raises, so `write` does it there, as JSON: `torchfrtrace`, which compares the records of NCCL, reads none of gloo.
 """
 
 import os
@@ -32,22 +32,22 @@ def switch_on(folder: Path) -> None:
 def write(folder: Path, rank: int) -> Path:
     """Write what this rank has recorded. Return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_PREFIX}{rank}"
-    path.write_bytes(_distributed_c10d._dump_fr_trace())  # pyright: ignore  # PyTorch's only way to it from Python
+    path = folder / f"{_PREFIX}{rank}.json"
+    path.write_bytes(_distributed_c10d._dump_fr_trace_json())  # pyright: ignore  # PyTorch's only way to it from Python
     return path
 
 
 def since(folder: Path, time_s: float) -> list[Path]:
-    """List the records that were written after a point of time, in seconds since the epoch."""
+    """List the records that NCCL wrote after a point of time, in seconds since the epoch."""
     return [
         path
         for path in sorted(folder.glob(f"{_PREFIX}*"))
-        if path.stat().st_mtime > time_s
+        if not path.suffix and path.stat().st_mtime > time_s
     ]
 
 
 def how_to_read(folder: Path) -> str:
-    """Return the command that compares the records of all ranks."""
+    """Return the command that compares the records that NCCL wrote for all ranks."""
     return shlex.join(
         ["torchfrtrace", "--prefix", _PREFIX, "--allow-incomplete-ranks", str(folder)]
     )

@@ -154,7 +154,7 @@ def _train_on_worker(settings: dict[str, Any]) -> None:
 
 
 def _name_traces(folder: Path, began: float) -> None:
-    """Name the records of exchanges that have failed since the attempt began, also those that NCCL wrote itself."""
+    """Name the records that NCCL wrote, of exchanges that have failed since the attempt began."""
     if flight_recorder.since(folder, began):
         print_line(
             f"which exchange between workers failed: {flight_recorder.how_to_read(folder)}"
