@@ -154,12 +154,54 @@ def test_wrong_documents_are_refused() -> None:
         xmtc.Classifier().fit({"text": TEXTS})
 
 
+class Numbers(xmtc.Classifier):
+    """Reads rows of numbers as texts, so that scikit-learn's checks, which have nothing else, can be run."""
+
+    def fit(self, X: Any, y: Any = None) -> "Numbers":
+        super().fit(_texts_of(X), y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return super().predict(_texts_of(X))
+
+    def predict_proba(self, X: Any) -> Any:
+        return super().predict_proba(_texts_of(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        tags.input_tags.one_d_array = tags.input_tags.string = False
+        return tags
+
+
+def _texts_of(rows: Any) -> list[str]:
+    return [
+        " ".join(f"column{place}is{cell:.1f}" for place, cell in enumerate(row))
+        for row in np.asarray(rows)
+    ]
+
+
+NOT_OF_TEXT = {
+    "check_n_features_in_after_fitting": "it fits 15 documents, a run needs 20, and a text has no number of features",
+}
+
+
 def test_checks_of_scikit_learn_for_texts() -> None:
     with warnings.catch_warnings():
         # scikit-learn says that it has no texts for its other checks
         warnings.simplefilter("ignore", SkipTestWarning)
         results = check_estimator(xmtc.Classifier(budget="1s"))
     assert {result["status"] for result in results} <= {"passed", "skipped"}
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1500)
+def test_checks_of_scikit_learn_for_every_estimator() -> None:
+    results = check_estimator(
+        Numbers(budget="1s"), legacy=False, expected_failed_checks=NOT_OF_TEXT
+    )
+    failed = {result["check_name"] for result in results if result["status"] == "xfail"}
+    assert failed == set(NOT_OF_TEXT)
 
 
 @pytest.mark.faults
