@@ -2,6 +2,7 @@
 
 import pytest
 
+from attack_cases.content import content_attacks
 from attack_cases.links import link_attacks
 from attack_cases.meanwhile import meanwhile_attacks
 from attack_cases.served import server_attacks
@@ -30,6 +31,7 @@ def test_a_sample_of_the_attacks_holds(site, tmp_path):
     attacks = [*link_attacks(site), *meanwhile_attacks(site), *signal_attacks(site)]
     server = object()
     assert len(attacks) + sum(1 for _ in server_attacks(site, server, server)) >= 400
+    assert sum(1 for _ in content_attacks(site, server, tmp_path)) >= 80
     for number, wanted in enumerate(SAMPLE):
         attack = next(one for one in attacks if (one.kind, one.boundary) == wanted)
         (tmp_path / str(number)).mkdir()

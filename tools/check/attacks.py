@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attack_cases.attack import Attack, FellError
+from attack_cases.content import content_attacks
 from attack_cases.links import link_attacks
 from attack_cases.meanwhile import meanwhile_attacks
 from attack_cases.served import TOKEN, Server, server_attacks
@@ -29,9 +30,12 @@ from bad_inputs import prepared
 LIMIT_S = 240
 
 
-def all_attacks(site: Site, servers: tuple[Server, Server]) -> Iterator[Attack]:
+def all_attacks(
+    site: Site, servers: tuple[Server, Server], switching: Server, versions: Path
+) -> Iterator[Attack]:
     """Every kind at every boundary."""
     yield from server_attacks(site, *servers)
+    yield from content_attacks(site, switching, versions)
     yield from meanwhile_attacks(site)
     yield from link_attacks(site)
     yield from signal_attacks(site)
@@ -75,8 +79,13 @@ def main() -> None:
             Server(site, folder / "open", None),
             Server(site, folder / "closed", TOKEN),
         )
+        versions = folder / "models" / "tiny"
+        shutil.copytree(site.model, versions / "good")
+        switching = Server(site, folder / "switching", None, folder / "models")
         chosen = [
-            one for one in all_attacks(site, servers) if one.kind.startswith(given.only)
+            attack
+            for attack in all_attacks(site, servers, switching, versions)
+            if attack.kind.startswith(given.only)
         ][:: given.every]
         for number, attack in enumerate(chosen):
             if time.monotonic() > end_s:
@@ -93,7 +102,7 @@ def main() -> None:
                     file=sys.stderr,
                     flush=True,
                 )
-        for server in servers:
+        for server in (*servers, switching):
             server.end()
     print(
         f"{tried.total()} of {len(chosen)} attacks\n\n| kind | tried | held | fell |\n|---|---|---|---|"

@@ -30,9 +30,18 @@ MIB = 1 << 20
 
 
 class Server:
-    """`xmtc serve` in a fork, with annotations and a queue."""
+    """`xmtc serve` in a fork, with annotations and a queue.
 
-    def __init__(self, site: Site, folder: Path, token: str | None) -> None:
+    Args:
+        site: what was trained.
+        folder: for its files.
+        token: that clients must send; None: none.
+        models: folder of models with their versions, which it serves instead of the trained one.
+    """
+
+    def __init__(
+        self, site: Site, folder: Path, token: str | None, models: Path | None = None
+    ) -> None:
         self.folder, self.token, self.log = folder, token, folder / "log"
         folder.mkdir(parents=True)
         self.annotations = folder / "more.jsonl"
@@ -43,7 +52,7 @@ class Server:
             self.port = free.getsockname()[1]
         words: list[object] = [
             "serve",
-            site.model,
+            *((site.model,) if models is None else ("--models", models)),
             "--port",
             self.port,
             "--annotations",
