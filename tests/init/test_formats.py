@@ -12,7 +12,8 @@ import pytest
 from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.readers.base import Document, Rejected
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
+from xmtc.init.command import config_for
 from xmtc.init.data_files import find_files
 from xmtc.init.plan import data_section, roles_of
 from xmtc.init.roles import Answers
@@ -292,6 +293,89 @@ def test_texts_of_paragraphs(tmp_path):
     assert read(path) == {
         f"{t} and the first\n{t} again": frozenset(ls) for t, ls in made
     }
+
+
+def _pack(path: Path, objects: Sequence[Any]) -> None:
+    path.write_bytes(gzip.compress(_lines(objects).encode(), mtime=0))
+
+
+def _lines(objects: Sequence[Any]) -> str:
+    return "".join(json.dumps(item) + "\n" for item in objects)
+
+
+@pytest.mark.parametrize("with_contents", [True, False])
+def test_the_extreme_classification_repository_in_json(tmp_path, with_contents):
+    made = documents()
+    for name, own in (("trn", made[:70]), ("tst", made[70:])):
+        objects = [
+            {
+                "uid": f"{name}{i}",
+                "title": text,
+                "content": "More." if with_contents else "",
+                "target_ind": [TOPICS.index(label) for label in labels],
+                "target_rel": [1.0] * len(labels),
+            }
+            for i, (text, labels) in enumerate(own)
+        ]
+        _pack(tmp_path / f"{name}.json.gz", objects)
+    _pack(
+        tmp_path / "lbl.json.gz",
+        [{"uid": f"B{i}", "title": name} for i, name in enumerate(TOPICS)],
+    )
+    (tmp_path / "filter_labels_train.txt").write_text("0 1\n")
+    (tmp_path / "filter_labels_test.txt").write_text("0 1\n")
+    (tmp_path / "Yf.txt").write_text("".join(f"{name}\n" for name in TOPICS))
+    found = rows(tmp_path)
+    ending = "\nMore." if with_contents else ""
+    assert {
+        row.text: set(row.labels) for row in found if isinstance(row, Document)
+    } == {
+        f"{text}{ending}": {f"B{TOPICS.index(label)}" for label in labels}
+        for text, labels in made
+    }
+    splits = [row.split for row in found if isinstance(row, Document)]
+    assert splits == ["train"] * 70 + ["test"] * 30
+    with pytest.raises(DataError, match="leave out the options that name title"):
+        rows(tmp_path, Answers(text=("title",)))
+
+
+def test_a_configuration_of_a_folder_is_found_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("films", "others"):
+        Path(name).mkdir()
+        Path(name, "train_texts.txt").write_text("a text\nanother text\n")
+        Path(name, "train_labels.txt").write_text("a\nb\n")
+    source = f"{{kind: xc_repository, directory: {tmp_path}/films}}"
+    Path("films.yaml").write_text(
+        f"name: films\ndata: {{source: {source}, corpus: c}}\n"
+    )
+    assert config_for("films") == Path("films.yaml")
+    Path("films.yaml").rename("others.yaml")
+    with pytest.raises(ConfigError, match="reads other data than others"):
+        config_for("others")
+
+
+@pytest.mark.parametrize("form", ["sparse", "texts"])
+def test_the_extreme_classification_repository_in_lines(tmp_path, form):
+    made = documents()
+    texts = "".join(f"{text}\n" for text, _ in made)
+    if form == "sparse":
+        (tmp_path / "train.raw.txt").write_text(texts)
+        matrix = [
+            " ".join(f"{TOPICS.index(label)}:1" for label in labels)
+            for _, labels in made
+        ]
+        header = f"{len(made)} {len(TOPICS)}"
+        (tmp_path / "trn_X_Y.txt").write_text("\n".join([header, *matrix]) + "\n")
+    else:
+        (tmp_path / "train_texts.txt").write_text(texts)
+        lines = [" ".join(labels) for _, labels in made]
+        (tmp_path / "train_labels.txt").write_text("\n".join(lines) + "\n")
+    known = {str(i): name for i, name in enumerate(TOPICS)}
+    assert {
+        text: frozenset(known.get(label, label) for label in labels)
+        for text, labels in read(tmp_path).items()
+    } == expected(made)
 
 
 def test_texts_of_a_heading_and_paragraphs(tmp_path):

@@ -127,7 +127,8 @@ def config_for(data: str, budget: str | None = None) -> Path:
             f"warning: --budget {budget} has no effect: {config} exists; delete it to choose again"
         )
     source = load_config(RunConfig, config).data.source
-    files_read = {resolve_links(path) for _, path in document_files(source)}
+    paths = [path for _, path in document_files(source)] or source.build().files()
+    files_read = {resolve_links(path) for path in paths}
     names = [name for names in find_files(data).by_split.values() for name in names]
     unread = [name for name in names if resolve_links(Path(name)) not in files_read]
     if len(unread) == len(names):

@@ -9,11 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from xmtc.data.readers.base import Rejected, sound
+from xmtc.data.fields import field_parts
+from xmtc.data.readers.base import Reader, Rejected, sound
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.endings import COMPRESSIONS, ending_of
 from xmtc.data.readers.export_config import EXPORT_SETTINGS, ExportSettings
 from xmtc.data.readers.exports import recognised
+from xmtc.data.readers.exports.base import ID, LABELS
 from xmtc.data.readers.files import check_file
 from xmtc.data.readers.formats import format_of
 from xmtc.data.readers.jsonl import JsonLines
@@ -29,11 +31,16 @@ from xmtc.data.readers.table_config import (
     TableSettings,
     table_of,
 )
+from xmtc.data.readers.xc_repository import (
+    XcRepositoryReader,
+    reader_of_folder,
+)
 from xmtc.errors import DataError
 from xmtc.files import read_json, reading
 from xmtc.init.roles import Roles
 from xmtc.storage.config import is_remote
 from xmtc.storage.fetch import fetch
+from xmtc.track.progress import Progress
 
 _SPLITS = {
     "train": ("train", "training", "trn"),
@@ -59,10 +66,11 @@ class DataFiles:
         place: the path or URI that the user gave.
         by_split: files of train, dev and test, as the configuration names them; URIs stay URIs.
         local: the same files on this machine, by the name in the configuration.
-        settings: class of the source's settings.
+        settings: class of the settings of a source that is told files; not used if there is a `folder`.
         labels: a label file, if the folder has one.
         left_out: tables in the folder, or splits of the data set, that are none of these.
         unlabelled: files of the folder with texts, but without the labels that the training documents have.
+        folder: reads the documents if the source is told a folder of known files, and no files; it has the settings.
     """
 
     place: str
@@ -73,19 +81,62 @@ class DataFiles:
     left_out: Sequence[str] = ()
     unlabelled: Sequence[Path] = ()
 
+    folder: XcRepositoryReader | None = None
+
+    @property
+    def kind(self) -> str:
+        """The `kind` of the source."""
+        settings = self.settings if self.folder is None else self.folder.settings
+        return settings.kind
+
+    @property
+    def named_by_line(self) -> bool:
+        """Whether the first line of a file names the columns."""
+        return self.folder is None and self.settings.named_by_line
+
     @property
     def is_export(self) -> bool:
         """Whether another tool wrote the files, in a format that says which columns are the labels."""
-        return self.settings in EXPORT_SETTINGS
+        return self.folder is not None or self.settings in EXPORT_SETTINGS
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The columns of the text, if the source does not let one choose them."""
+        return None if self.folder is None else self.folder.fields()
+
+    def names(self, *, local: bool = False) -> dict[str, Any]:
+        """Return the keys of `data.source` that say what is read.
+
+        Args:
+            local: name what is on this machine, not what the user named.
+        """
+        if self.folder is not None:
+            return {
+                "directory": self.folder.settings.directory if local else self.place
+            }
+        names_by_split = {
+            split: [str(self.local[name]) if local else name for name in names]
+            for split, names in self.by_split.items()
+        }
+        return {
+            "files": {
+                split: names[0] if len(names) == 1 else names
+                for split, names in names_by_split.items()
+            }
+        }
 
     def rows(self) -> Iterator[Row | Rejected]:
         """Read the first file of training documents."""
+        if self.folder is not None:
+            return _rows_of(self.folder)
         format = self.settings(files=SplitFilesConfig(train=self.place)).format()
         first = self.by_split["train"][0]
         return format.rows(self.local[first], None)
 
     def with_labels(self, labels: Sequence[str]) -> "DataFiles":
         """Leave out dev and test files that lack all columns of labels: competitions keep the labels of test."""
+        if self.is_export:
+            return self
         by_split = dict(self.by_split)
         unlabelled: list[Path] = []
         for split in by_split.keys() - {"train"}:
@@ -100,6 +151,21 @@ class DataFiles:
             )
         by_split = {split: names for split, names in by_split.items() if names}
         return replace(self, by_split=by_split, unlabelled=unlabelled)
+
+
+def _rows_of(reader: Reader) -> Iterator[Row | Rejected]:
+    """Write the documents of a source as the rows of a table, with a column for each field."""
+    documents = reader.read(
+        lambda function, items: map(function, items), Progress(enabled=False)
+    )
+    for number, document in enumerate(documents, start=1):
+        if isinstance(document, Rejected):
+            yield document
+            continue
+        texts = field_parts(document.text, len(reader.fields()))
+        cells: dict[str, Any] = dict(zip(reader.fields(), texts, strict=True))
+        cells |= {ID: document.doc_id, LABELS: list(document.labels)}
+        yield Row(cells, document.doc_id, number)
 
 
 def columns_of(path: Path) -> set[str]:
@@ -121,6 +187,9 @@ def find_files(data: str) -> DataFiles:
     """
     local = fetch(data)
     if local.is_dir():
+        known = reader_of_folder(local)
+        if known is not None:
+            return _known_folder(data, known)
         if _format_of_export(local) is not None:
             return DataFiles(
                 data, {"train": (data,)}, {data: local}, _settings_of(local, data)
@@ -128,6 +197,18 @@ def find_files(data: str) -> DataFiles:
         return _in_folder(data, local)
     return DataFiles(
         data, {"train": (data,)}, {data: local}, _settings_of(check_file(local), data)
+    )
+
+
+def _known_folder(data: str, reader: XcRepositoryReader) -> DataFiles:
+    """Name the files of a folder of the Extreme Classification Repository."""
+    paths = {split: reader.split_files(split) for split in reader.provides()}
+    return DataFiles(
+        place=data,
+        by_split={split: tuple(map(str, files)) for split, files in paths.items()},
+        local={str(path): path for files in paths.values() for path in files},
+        settings=JsonlConfig,
+        folder=reader,
     )
 
 

@@ -143,7 +143,9 @@ def roles_of(files: DataFiles, answers: Answers) -> Roles:
         DataError: see `choose_roles`, or the first line of a CSV file is a document.
     """
     columns = read_facts(files.rows(), files.place)
-    if files.settings.named_by_line:
+    if files.fields is not None:
+        answers = _with_fields(answers, files.fields, files.place)
+    if files.named_by_line:
         check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]
@@ -151,6 +153,20 @@ def roles_of(files: DataFiles, answers: Answers) -> Roles:
         export_columns=files.is_export, later_columns=_later_columns(files)
     )
     return choose_roles(columns, answers, files.place, around)
+
+
+def _with_fields(answers: Answers, fields: tuple[str, ...], place: str) -> Answers:
+    """Take the columns of the text from the source.
+
+    Raises:
+        DataError: the user names columns, of which the source has no choice.
+    """
+    if answers.columns():
+        named = ", ".join(answers.columns())
+        raise DataError(
+            f"{place}: the columns of this layout are fixed: leave out the options that name {named}"
+        )
+    return replace(answers, text=fields)
 
 
 def _later_columns(files: DataFiles) -> frozenset[str] | None:
@@ -180,12 +196,13 @@ def data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
         columns["status"] = column
         columns["accepted"] = list(values)
     source: Settings = {
-        "kind": files.settings.kind,
-        "files": {
-            split: _one_or_list(names) for split, names in files.by_split.items()
-        },
-        "columns": {key: value for key, value in columns.items() if value is not None},
+        "kind": files.kind,
+        **files.names(),
     }
+    if files.fields is None:
+        source["columns"] = {
+            key: value for key, value in columns.items() if value is not None
+        }
     if files.labels is not None:
         source["labels"] = {
             "path": files.labels,
@@ -205,10 +222,7 @@ def _one_or_list(names: Sequence[str]) -> str | list[str]:
 def _data_config(files: DataFiles, section: Settings) -> DataConfig:
     """Make a `data` section with local files, for reading."""
     local = json.loads(json.dumps(section))
-    local["source"]["files"] = {
-        split: [str(files.local[name]) for name in names]
-        for split, names in files.by_split.items()
-    }
+    local["source"] |= files.names(local=True)
     if files.labels is not None:
         local["source"]["labels"]["path"] = str(files.local[files.labels])
     return adapter(DataConfig).validate_json(json.dumps(local))
@@ -274,7 +288,7 @@ def _task(source: Settings, name: str, roles: Roles, found: Survey) -> Task:
         encoder=encoder_for(found.languages),
         fields=roles.text,
         categories=roles.categories,
-        own_dev=roles.split is not None or "dev" in source["source"]["files"],
+        own_dev=roles.split is not None or "dev" in source["source"].get("files", {}),
     )
 
 

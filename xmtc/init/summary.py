@@ -44,7 +44,7 @@ def _data(plan: Plan) -> list[str]:
     lines = [
         f"{plan.files.place}: {about}{found.total:,} documents ({splits}), {found.part}{found.labels:,} labels, "
         f"{found.labels_per_document:.1f} per document",
-        f"read as {plan.files.settings.kind}; text: {texts} ({roles.why['text']}); "
+        f"read as {plan.files.kind}; text: {texts} ({roles.why['text']}); "
         f"labels: {labels} ({roles.why['labels']})",
     ]
     label_file = label_source(plan.config.data.source)

@@ -88,7 +88,7 @@ class XcRepositoryReader(Reader):
     """
 
     def __init__(self, settings: "XcRepositoryConfig") -> None:
-        self._settings = settings
+        self.settings = settings
         self._root = Path(settings.directory)
 
     @override
@@ -104,11 +104,19 @@ class XcRepositoryReader(Reader):
         """
         files: list[Path] = []
         for split in sorted(self.provides()):
-            files += self._split_files(split)
+            files += self.split_files(split)
         names = self._names_file()
         if names is not None:
             files.append(names)
         return files
+
+    def split_files(self, split: str) -> list[Path]:
+        """List the files of a split: labels, then texts; one file where it holds both.
+
+        Raises:
+            DataError: one is missing.
+        """
+        return [self._need(names) for names in _FILES[self._form()][split]]
 
     @override
     def provides(self) -> frozenset[str]:
@@ -162,7 +170,7 @@ class XcRepositoryReader(Reader):
     def _read_json(
         self, split: str, labels: list[str], longest: int
     ) -> Iterator[Document | Rejected]:
-        for row in JsonLines().rows(self._split_files(split)[0], None, longest):
+        for row in JsonLines().rows(self.split_files(split)[0], None, longest):
             yield (
                 row
                 if isinstance(row, Rejected)
@@ -189,7 +197,7 @@ class XcRepositoryReader(Reader):
         return _JSON.document(cells, row.where, f"{split}:{row.number}", split)
 
     def _read_lines(self, split: str, longest: int) -> Iterator[Document | Rejected]:
-        labels_path, texts_path = self._split_files(split)
+        labels_path, texts_path = self.split_files(split)
         with (
             open_text(labels_path, newline="\n") as label_lines,
             open_text(texts_path, newline="\n") as text_lines,
@@ -227,8 +235,8 @@ class XcRepositoryReader(Reader):
             )
 
     def _form(self) -> XcForm:
-        if self._settings.form is not None:
-            return self._settings.form
+        if self.settings.form is not None:
+            return self.settings.form
         first_files: dict[XcForm, tuple[str, ...]] = {
             form: files["train"][0] for form, files in _FILES.items()
         }
@@ -247,9 +255,6 @@ class XcRepositoryReader(Reader):
         raise DataError(
             f"{self._root}: holds none of {names} (plain or compressed); give the folder with one of these files"
         )
-
-    def _split_files(self, split: str) -> list[Path]:
-        return [self._need(names) for names in _FILES[self._form()][split]]
 
     def _names_file(self) -> Path | None:
         return (
@@ -271,6 +276,18 @@ class XcRepositoryReader(Reader):
                 f"{self._root}: no {' or '.join(names)} (plain or compressed); copy the file to this folder"
             )
         return path
+
+
+def reader_of_folder(folder: Path) -> XcRepositoryReader | None:
+    """Return the reader of a folder that has the files of one layout, with texts; None if it has not."""
+    from xmtc.data.readers.config import XcRepositoryConfig
+
+    reader = XcRepositoryReader(XcRepositoryConfig(directory=str(folder)))
+    try:
+        reader.files()
+    except DataError:
+        return None
+    return reader
 
 
 def _matrix_row(line: str) -> list[str]:
