@@ -18,7 +18,7 @@ from xmtc.models.encoders.config import HuggingFaceConfig
 PAGE = (Path(__file__).parents[2] / "docs/how-to/migrate.md").read_text(
     encoding="utf-8"
 )
-ANNIF, PECOS, SKLEARN = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+PECOS, SKLEARN = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 CONCEPTS = {
     label: f"http://example.org/{number}" for number, label in enumerate(LABELS)
 }
@@ -40,24 +40,32 @@ def converted() -> list[dict]:
     ]
 
 
-def test_an_annif_project_becomes_a_model_with_the_same_subjects(xmtc):
-    lines = [
-        f"{row['text']}\t{' '.join(f'<{CONCEPTS[label]}>' for label in row['labels'])}\n"
-        for row in ROWS
-    ]
-    Path("annif/train.tsv").write_text("".join(lines), encoding="utf-8")
+@pytest.mark.parametrize("form", ["lines", "folders"])
+def test_an_annif_project_becomes_a_model_with_the_same_subjects(xmtc, form):
+    if form == "lines":
+        lines = [
+            f"{row['text']}\t{' '.join(f'<{CONCEPTS[label]}>' for label in row['labels'])}\n"
+            for row in ROWS
+        ]
+        Path("annif/train.tsv").write_text("".join(lines), encoding="utf-8")
+    else:
+        Path("annif/train").mkdir()
+        for number, row in enumerate(ROWS):
+            subjects = [f"<{CONCEPTS[label]}>\t{label}\n" for label in row["labels"]]
+            text_file = Path(f"annif/train/doc{number}.txt")
+            text_file.write_text(row["text"], encoding="utf-8")
+            text_file.with_suffix(".tsv").write_text("".join(subjects))
     prefix = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
     turtle = [
         f'<{uri}> a skos:Concept ; skos:prefLabel "{label}"@en .\n'
         for label, uri in CONCEPTS.items()
     ]
     Path("annif/vocabulary.ttl").write_text(prefix + "".join(turtle), encoding="utf-8")
-    exec(ANNIF, {})
-    for command in (("init", "moved", "--budget", "1s"), ("train", "moved.yaml")):
+    for command in (("init", "annif", "--budget", "1s"), ("train", "annif.yaml")):
         outcome = xmtc(*command)
         assert outcome.code == 0, outcome.err
     (best, *_) = json.loads(
-        xmtc("predict", "runs/moved/model", "--text", "fishery and fishing").out
+        xmtc("predict", "runs/annif/model", "--text", "fishery and fishing").out
     )["labels"]
     assert (best["label"], best["name"]) == (CONCEPTS["fish"], "fish")
 

@@ -261,7 +261,14 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
     }
     if "train" in splits and _format_of_export(splits["train"]) is not None:
         by_split = {split: [part] for split, part in splits.items()}
-        return _named(data, folder, by_split, _settings_of(splits["train"], data))
+        beside = sorted(path for path in folder.iterdir() if path.is_file())
+        return _named(
+            data,
+            folder,
+            by_split,
+            _settings_of(splits["train"], data),
+            _vocabularies(beside)[:1],
+        )
     parts = [
         path
         for path in sorted(folder.iterdir())
