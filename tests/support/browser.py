@@ -119,7 +119,8 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme, motion])
         self.call("Page.navigate", url=address)
         self.wait(
-            f"document.readyState === 'complete' && location.href === '{address}'"
+            "document.readyState === 'complete' && "
+            f"location.href === new URL('{address}').href"
         )
 
     def back(self) -> None:
