@@ -362,3 +362,41 @@ def test_few_tags_between_blanks_are_split(seed):
     found = separator_of(Counter(cells))
     assert found is not None
     assert (found.text, found.sure, found.parts) == (" ", True, 4)
+
+
+HEADINGS = [
+    f"{first} {second}"
+    for first in ("law", "history", "system", "theory", "history of", "public")
+    for second in (
+        "design",
+        "network",
+        "economy",
+        "Europe",
+        "software",
+        "trade",
+        "health",
+    )
+]
+
+
+@pytest.mark.parametrize("separator", ["; ", ", ", " | ", " / ", ";", "; \n"])
+@pytest.mark.parametrize("documents", [150, 1500])
+def test_headings_of_several_words_are_not_split_at_their_blanks(separator, documents):
+    random = Random(documents)
+    rare = [f"{random.choice(HEADINGS)} {number}" for number in range(2 * documents)]
+    cells = [
+        separator.join(random.sample([*HEADINGS, *rare], random.randint(1, 5)))
+        for _ in range(documents)
+    ]
+    found = separator_of(Counter(cells))
+    assert found is not None
+    assert (found.text.strip(), found.sure) == (separator.strip(), True)
+
+
+def test_tags_with_signs_inside_are_split_at_blanks():
+    random = Random(0)
+    tags = [f"{kind}:{name}" for kind in ("lang", "os", "area") for name in "abcdef"]
+    cells = [" ".join(random.sample(tags, random.randint(1, 4))) for _ in range(600)]
+    found = separator_of(Counter(cells))
+    assert found is not None
+    assert (found.text, found.sure, found.parts) == (" ", True, len(tags))

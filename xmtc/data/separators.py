@@ -5,6 +5,7 @@ the cells do, and a part stands now first, now later, now alone. The parts of a 
 `Trade, domestic`, `Trade` always comes first. This holds for any character, so that there is no list of separators.
 """
 
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -46,6 +47,8 @@ _TWICE = 0.3
 """From this share of cells with a part that occurs twice on, cells are texts: labels do not repeat in a document."""
 _LONGER = 0.9
 """A longer separator is taken if its parts repeat at least so much, compared with those of the best."""
+_NEARLY_ALL = 0.9
+"""From this share of its places on that have a blank beside them, a sign is what separates, and not the blanks."""
 _LEAST_CELLS = 2
 """Cells of several parts, below which nothing is inferred."""
 _FEW_CELLS = 20
@@ -92,6 +95,8 @@ def separator_of(cells: Mapping[str, int]) -> Separator | None:
     likely = [trial for trial in trials if trial is not None and trial.is_likely]
     if not likely:
         return None
+    if any(_leaves_blanks_to_words(cells, trial.sign) for trial in likely):
+        likely = [trial for trial in likely if trial.sign != " "]
     best = max(likely, key=lambda trial: (trial.repeated, len(trial.sign)))
     for trial in likely:  # `::` before `:`, if labels contain the latter
         if (
@@ -115,6 +120,23 @@ def parts_of(cell: str, separator: str) -> list[str]:
         for part in parts
     )
     return parts if balanced else [cell]
+
+
+def _leaves_blanks_to_words(cells: Iterable[str], sign: str) -> bool:
+    """Whether blanks part words, because another sign separates: it has a blank beside it, as in `law; trade`.
+
+    Tabs and line breaks are never within a label, so they separate if anything does.
+    """
+    if sign.isspace():
+        return sign != " "
+    number = 0
+    beside = 0
+    for cell in cells:
+        pieces = cell.split(sign)
+        number += len(pieces) - 1
+        for before, after in itertools.pairwise(pieces):
+            beside += before.endswith(" ") or after.startswith(" ")
+    return beside >= _NEARLY_ALL * number
 
 
 def _signs(cells: Iterable[str]) -> list[str]:
