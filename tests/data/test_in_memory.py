@@ -83,29 +83,33 @@ def test_a_query_of_polars_is_no_table_yet() -> None:
         documents_table(LazyFrame(), None, ["text"], "labels")
 
 
+TABLES = [
+    {"a": 1, "b": 0},
+    pd.DataFrame({"a": [1, 0], "b": [0, 1]}),
+    pa.table({"a": [1], "b": [0]}),
+]
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [
-        *(
-            {"b", "a"},
-            {"a": 1, "b": 0},
-            pd.DataFrame({"a": [1, 0], "b": [0, 1]}),
-            pa.table({"a": [1], "b": [0]}),
-        ),
-        *("ab", np.array("ab"), np.array(1)),
-    ],
+    [{"b", "a"}, *TABLES, "ab", np.array("ab"), np.array(1)],
     ids=lambda wrong: type(wrong).__name__,
 )
 def test_what_is_no_column_is_refused(wrong: Any) -> None:
-    for texts, labels, name in (
-        (["a", "b"], wrong, "labels"),
-        (wrong, ["a", "b"], "texts"),
-    ):
-        with pytest.raises(
-            DataError,
-            match=f"{name}: a {type(wrong).__name__} is not an ordered list of texts or labels",
-        ):
-            documents_table(texts, labels, ["text"], "labels")
+    message = "a {} is not an ordered list of texts or labels"
+    kind = type(wrong).__name__
+    with pytest.raises(DataError, match="labels: " + message.format(kind)):
+        documents_table(["a", "b"], wrong, ["text"], "labels")
+    if any(wrong is table for table in TABLES):
+        return
+    with pytest.raises(DataError, match="texts: " + message.format(kind)):
+        documents_table(wrong, ["a", "b"], ["text"], "labels")
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: type(table).__name__)
+def test_a_table_without_the_text_column_says_which_it_has(table: Any) -> None:
+    with pytest.raises(DataError, match="no column 'text'; there are: a, b"):
+        documents_table(table, ["a", "b"], ["text"], "labels")
 
 
 def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:
