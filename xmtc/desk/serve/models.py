@@ -292,7 +292,6 @@ class Models:
         if beside is not None:
             _check_memory(f"{name}/{version}", stamp[1], beside.model.scorer.device)
         try_native_files(folder)
-        try_native_files(folder)
         model = self._load(folder)
         check_answers(model, folder)
         return Service(
