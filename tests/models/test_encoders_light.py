@@ -268,3 +268,11 @@ def test_token_dropout_leaves_whole_tokens_out():
     assert 0.3 < left_out.float().mean() < 0.7
     torch.testing.assert_close(embedded[~left_out], embedding.tokens(ids)[~left_out])
     assert (embedding.eval()(ids, mask) != 0).any(2).all()
+
+
+@pytest.mark.parametrize("key", ["window", "width", "heads", "feed_forward", "layers"])
+def test_sizes_that_no_machine_holds_are_refused(key):
+    with pytest.raises(ValueError, match="less than or equal to"):
+        TypeAdapter(EncoderConfig).validate_json(
+            f'{{"kind": "self_attention", "{key}": {2**70}}}'
+        )

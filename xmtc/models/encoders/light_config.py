@@ -7,7 +7,12 @@ from pydantic import Field
 from typing_extensions import override
 
 from xmtc.config.base import config
-from xmtc.models.encoders.settings import MOST_LAYERS, EncoderSettings
+from xmtc.models.encoders.settings import (
+    MOST_LAYERS,
+    MOST_TOKENS,
+    MOST_WIDTH,
+    EncoderSettings,
+)
 
 if TYPE_CHECKING:
     from xmtc.models.encoders.cnn import CNNEncoder
@@ -42,7 +47,7 @@ class _Light(EncoderSettings):
 
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Token embedding; transformers project it if its width is not theirs."""
-    window: Annotated[int, Field(ge=8)] = 1024
+    window: Annotated[int, Field(ge=8, le=MOST_TOKENS)] = 1024
     """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
 
 
@@ -50,15 +55,15 @@ class _Light(EncoderSettings):
 class _Transformer(_Light):
     """Pre-LN layers over embedded tokens with learned positions."""
 
-    window: Annotated[int, Field(ge=8)] = 512
+    window: Annotated[int, Field(ge=8, le=MOST_TOKENS)] = 512
     """Maximum number of tokens per window; longer documents are cut into overlapping windows."""
     layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Transformer layers."""
-    width: Annotated[int, Field(ge=1)] = 128
+    width: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 128
     """Width of the hidden states."""
-    heads: Annotated[int, Field(ge=1)] = 4
+    heads: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 4
     """Attention heads; must divide the width."""
-    feed_forward: Annotated[int, Field(ge=1)] = 512
+    feed_forward: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 512
     """Width inside the feed-forward layer."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Dropout on the outputs of attention and feed-forward layer."""
@@ -140,7 +145,7 @@ class BiGRUConfig(_Light):
 
     kind: Literal["bigru"] = "bigru"
     """Which encoder."""
-    hidden: Annotated[int, Field(ge=1)] = 128
+    hidden: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 128
     """Width of the state per direction; hidden states are twice as wide."""
     layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1
     """GRU layers."""

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 MOST_LAYERS = 1_000
 """Maximum number of layers; a model that names more is damaged, and would be built for hours."""
+MOST_WIDTH = 1_000_000
+"""Maximum width of a layer."""
+MOST_TOKENS = 1_000_000
+"""Maximum number of tokens of a window."""
 
 
 class EncoderSettings(Protocol):
