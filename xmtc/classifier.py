@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from xmtc.artefact.output import model_of_run
 from xmtc.data.readers.in_memory import column_names, column_of
 from xmtc.data.targets import Targets
 from xmtc.errors import DataError
@@ -24,11 +25,11 @@ from xmtc.files import writing
 from xmtc.own_data import train
 from xmtc.predict.predictor import Model
 from xmtc.predict.request import Request
+from xmtc.run.config import SEEDS
 from xmtc.track.console import quiet
 
 _LABELS = "labels"
 """Column of a table with the labels, if they are not given apart."""
-_SEEDS = 2**32
 
 
 class Classifier(ClassifierMixin, BaseEstimator):
@@ -110,7 +111,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 seed=self._seed(),
                 **columns,
             )
-        self.run_, self._model, self._targets = folder, model, targets
+        self.run_ = folder
+        self._model: Model | None = model
+        self._folder = model_of_run(folder)
+        self._targets = targets
         self.classes_ = np.array(list(targets.classes.values()))
         self.__dict__.pop("feature_names_in_", None)
         if fields is not None:
@@ -221,7 +225,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _seed(self) -> int | None:
         """Return the seed of the run."""
         if isinstance(self.random_state, np.random.RandomState):
-            return int(self.random_state.randint(_SEEDS, dtype=np.int64))
+            return int(self.random_state.randint(SEEDS, dtype=np.int64))
         return self.random_state
 
     def _fields_of(self, table: Any, *, labels_within: bool) -> list[str] | None:
@@ -254,8 +258,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the files of the model instead of the model, which may be on a GPU."""
         state: dict[str, Any] = dict(vars(self))
-        model: Model | None = state.pop("_model", None)
-        folder: Path | None = state.pop("_folder", model and model.folder)
+        state.pop("_model", None)
+        folder: Path | None = state.pop("_folder", None)
         if folder is not None:
             state["_files"] = {
                 path.relative_to(folder).as_posix(): path.read_bytes()
@@ -276,7 +280,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        self._folder, self._model = folder, None
+        self._folder = folder
+        self._model = None
 
     def __sklearn_tags__(self) -> Tags:
         """Say what X and y may be."""

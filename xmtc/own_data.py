@@ -31,14 +31,13 @@ from xmtc.init.summary import summary
 from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_count
 from xmtc.predict.predictor import Model
-from xmtc.run.config import RUN_NAME
+from xmtc.run.config import RUN_NAME, SEEDS
 from xmtc.track.console import print_line
 
 _TEXT = "text"
 """Column with the text, unless the user names others."""
 _LABELS = "labels"
 """Column with the labels, unless the user names another."""
-_SEEDS = 2**32
 _DOCUMENTS = "documents.parquet"
 """File of the run's folder with the documents."""
 
@@ -94,8 +93,8 @@ def train(
         raise ConfigError(
             f"directory={directory!r}: give the path of a folder, or leave it out"
         )
-    if seed is not None and as_count(seed, "seed", 0) >= _SEEDS:
-        raise ConfigError(f"seed={seed}: give a whole number below {_SEEDS:,}")
+    if seed is not None and as_count(seed, "seed", 0) >= SEEDS:
+        raise ConfigError(f"seed={seed}: give a whole number below {SEEDS:,}")
     table = documents_table(texts, labels, text_columns, label_column)
     root = Path(directory or tempfile.mkdtemp(prefix="xmtc-")).absolute()
     path = root / _DOCUMENTS

@@ -77,6 +77,15 @@ def test_a_pickled_classifier_is_the_same(of_lists, tmp_path: Path) -> None:
     assert saved.predict(TEXTS[:2]) == of_lists.model_.predict(TEXTS[:2])
 
 
+def test_a_classifier_that_was_pickled_and_fitted_again_pickles_its_new_model(
+    of_lists,
+) -> None:
+    copy = pickle.loads(pickle.dumps(of_lists)).fit(TEXTS, INDICATOR)
+    again = pickle.loads(pickle.dumps(copy))
+    assert np.array_equal(again.predict(TEXTS[:5]), copy.predict(TEXTS[:5]))
+    assert again.model_.labels.labels == copy.model_.labels.labels
+
+
 def test_temporary_files_go_with_the_classifier(of_lists) -> None:
     copy = pickle.loads(pickle.dumps(of_lists))
     folder = copy.model_.folder

@@ -26,7 +26,9 @@ from xmtc.training.config import FinetuneConfig
 
 RUN_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """A folder's name, on every file system."""
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+SEEDS = 2**32
+"""Seeds are smaller than this number, as NumPy and PyTorch ask."""
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 
 
 @config
