@@ -42,12 +42,15 @@ def locate_model(model: str | Path) -> Path:
             f"a {type(model).__name__} is no model: give its folder, or owner/name on the Hub"
         )
     name = _REPOSITORY.fullmatch(model) if isinstance(model, str) else None
-    if name is None or Path(name[1]).parent.exists():
+    if name is None:
         return model_of_run(Path(model))
-    if Path(name[1]).parent.name in _LOCAL:
+    owner = Path(name[1]).parent
+    if owner.exists():
+        return model_of_run(Path(model))
+    if owner.name in _LOCAL:
         raise CheckpointError(
-            f"{model}: no such folder in {Path.cwd()}; start xmtc in the folder that holds "
-            f"{Path(name[1]).parent}/, or give the path of the model"
+            f"{model}: no such folder in {Path.cwd()}; start xmtc in the folder that holds {owner}/, or give the path "
+            "of the model"
         )
     return _pulled(name[1], name[2])
 
