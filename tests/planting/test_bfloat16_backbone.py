@@ -1,5 +1,6 @@
 """A backbone whose weights are stored in bfloat16, as language models are: planting, training and prediction."""
 
+import numpy as np
 import pytest
 
 from tiny_runs import load, metrics, write_config
@@ -40,9 +41,10 @@ def test_heads_are_planted_over_a_backbone_in_bfloat16(tmp_path, case, precision
     train_run(config)
     run = tmp_path / "runs" / "tiny"
     losses = [line["train/loss"] for line in metrics(run) if "train/loss" in line]
-    assert losses
+    assert np.isfinite(losses).all()
     model = Model.from_pretrained(run / "model", bfloat16=False)
     (prediction,) = model.predict(["the lawery of fishing"], top_k=6)
+    assert all(0 <= label.score <= 1 for label in prediction)
     assert {label.label for label in prediction} == {
         "law",
         "fish",
