@@ -143,11 +143,16 @@ def _serve(log: Path, words: list[object]) -> None:
 def server_attacks(site: Site, open_: Server, closed: Server) -> Iterator[Attack]:
     """Every kind of request at every path, of both servers."""
     for (shape, path), server in zip(
-        itertools.product(shapes(), (PREDICT, ANNOTATE, LEARN, BATCH)),
+        itertools.product(SHAPES, (PREDICT, ANNOTATE, LEARN, BATCH)),
         itertools.cycle((open_, closed)),
         strict=False,
     ):
-        yield Attack(f"bodies: {shape}", path, partial(_body, server, path, shape))
+        headers = {"Content_Encoding": "gzip"} if shape == "gzip" else {}
+        yield Attack(
+            f"bodies: {shape}",
+            path,
+            partial(send_large, server, path, SHAPES[shape], headers),
+        )
     for name in RAW:
         yield Attack(f"bytes: {name}", "connection", partial(_raw, open_, RAW[name]))
     for name in (
@@ -226,7 +231,7 @@ def shapes() -> dict[str, Any]:
     }
 
 
-_SHAPES = shapes()
+SHAPES = shapes()
 _HOST = b"Host: localhost\r\n"
 _POST = b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\n" + _HOST
 RAW = {
@@ -276,11 +281,13 @@ SITES = {
 }
 
 
-def _body(server: Server, path: str, shape: str, _folder: Path) -> None:
+def send_large(
+    server: Server, path: str, body: bytes, headers: dict[str, str], _folder: Path
+) -> None:
+    """A body that is small to send and large to check is refused soon, in little memory."""
     before, started_s = server.memory(), time.monotonic()
-    headers = {"Content_Encoding": "gzip"} if shape == "gzip" else {}
     try:
-        status, said = server.ask("POST", path, _SHAPES[shape], **headers)
+        status, said = server.ask("POST", path, body, **headers)
         expect(400 <= status < 500, f"status {status}: {said[:200]}")
     except (BrokenPipeError, ConnectionResetError):  # refused before it was read
         server.check()
