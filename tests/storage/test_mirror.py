@@ -116,6 +116,20 @@ def test_where_both_sides_changed_the_other_machine_wins(uri, tmp_path):
     assert not one.changed_elsewhere("run.json")
 
 
+def test_a_file_that_continues_the_remote_one_stays_and_travels_again(uri, tmp_path):
+    """An upload whose answer was lost leaves an older copy there that no record knows."""
+    mirror = Mirror(fill(tmp_path / "run", **{"metrics.jsonl": "1\n"}), Remote(uri))
+    mirror.push()
+    Remote(uri).upload(
+        fill(tmp_path / "sent", lines="1\n2\n") / "lines", "metrics.jsonl"
+    )
+    fill(mirror.local, **{"metrics.jsonl": "1\n2\n3\n"})
+    mirror.pull()
+    assert (mirror.local / "metrics.jsonl").read_text() == "1\n2\n3\n"
+    mirror.push()
+    assert Remote(uri).read("metrics.jsonl") == b"1\n2\n3\n"
+
+
 def test_files_deleted_remotely_are_published_again(uri, tmp_path):
     mirror = Mirror(fill(tmp_path / "run", a="1"), Remote(uri))
     mirror.push()

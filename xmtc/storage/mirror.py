@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path, PurePosixPath
+from shutil import copyfile
 from typing import TypeVar
 
 from xmtc.errors import StorageError
@@ -25,6 +26,8 @@ _MANIFESTS = ("manifest.json", "_manifest.json", "run.json")
 _PARALLEL_COPIES = 8
 _DOWNLOAD_ATTEMPTS = 3
 """How often a file is downloaded that arrives damaged."""
+_PIECE_BYTES = 1 << 20
+"""How much of two files is compared at a time."""
 
 T = TypeVar("T")
 Choose = Callable[[str], bool]
@@ -90,7 +93,9 @@ class Mirror:
     ) -> None:
         """Copy what changed there since the last push or pull, and what is missing here.
 
-        Where both sides changed, the remote one wins: another machine has continued the run.
+        Where both sides changed, the remote one wins, because another machine has continued the run. A local file that
+        begins with the whole remote one stays: the remote one is an older copy of it, whose upload succeeded although
+        the answer was lost.
 
         Args:
             folder: copy only what is below it. Default: everything.
@@ -186,6 +191,11 @@ class Mirror:
         return self.remote.upload(path, name) if path.is_file() else None
 
     def _download(self, name: str, sha256: str | None) -> Stamp:
+        """Download a file.
+
+        Returns:
+            the stamp of the local file of which the remote one is a copy.
+        """
         assert self.remote is not None
         path = self.local / name
         with replacing_file(path) as partial:
@@ -198,6 +208,10 @@ class Mirror:
                     f"{self.remote.uri}/{name}: damaged there: its SHA-256 is not the manifest's; delete it and write "
                     "it again"
                 )
+            if sha256 is None and path.is_file() and _begins_with(path, partial):
+                downloaded = _local_stamp(partial)
+                copyfile(path, partial)
+                return downloaded
         return _local_stamp(path)
 
     def _names(self, folder: str) -> list[str]:
@@ -249,6 +263,15 @@ def _order(name: str) -> tuple[int, str]:
 
 def _below(name: str, folder: str) -> bool:
     return not folder or name == folder or name.startswith(f"{folder}/")
+
+
+def _begins_with(path: Path, beginning: Path) -> bool:
+    """Whether the bytes of `path` begin with those of another file."""
+    with path.open("rb") as whole, beginning.open("rb") as part:
+        while piece := part.read(_PIECE_BYTES):
+            if whole.read(len(piece)) != piece:
+                return False
+    return True
 
 
 def _private(name: str) -> bool:
