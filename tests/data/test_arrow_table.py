@@ -1,6 +1,8 @@
 """Arrow files as Hugging Face `datasets` saves them: streams, files, names of classes, and folders in `init`."""
 
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,9 @@ import pytest
 
 from xmtc.data.fields import categories_of
 from xmtc.data.readers.arrow_table import ArrowTable, ParquetTable
+from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.columns import ColumnsConfig
+from xmtc.data.readers.formats import FORMATS
 from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import ArrowConfig
 from xmtc.errors import DataError
@@ -48,7 +52,7 @@ def _save(path: Path, *, stream: bool = True) -> Path:
 
 
 def _rows(path: Path) -> list[Any]:
-    return [row.cells for row in ArrowTable().rows(path, None)]
+    return [row.cells for row in _sound(ArrowTable().rows(path, None))]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -164,15 +168,37 @@ def test_dates_that_python_lacks_are_read_as_text(tmp_path: Path, name: str) -> 
     assert (first.cells["text"], second.cells["until"]) == ("a", None)
 
 
-def test_nested_values_that_python_lacks_are_refused_with_their_column(
-    tmp_path: Path,
+def _nested_dates() -> pa.Array:
+    return pa.StructArray.from_arrays([_FAR["days"]], ["until"])
+
+
+def _no_text() -> pa.Array:
+    letters = pa.array([b"caf\xe9", b"tea"], pa.binary())
+    return pa.Array.from_buffers(pa.string(), 2, letters.buffers())
+
+
+@pytest.mark.parametrize("column", [_nested_dates, _no_text])
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_a_column_that_cannot_be_read_is_left_out_unless_it_is_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, column: Any, ending: str
 ) -> None:
-    path = tmp_path / "a.parquet"
-    nested = pa.StructArray.from_arrays([_FAR["days"]], ["until"])
+    path = tmp_path / f"a{ending}"
     labels = [["law"], ["fish"]]
-    table = pa.table({"text": ["a", "b"], "labels": labels, "about": nested})
-    pq.write_table(table, path)
-    with pytest.raises(DataError, match=r"rows 1 to 2: column 'about' .* without"):
-        list(ParquetTable().rows(path, None))
-    rows = ParquetTable().rows(path, ColumnsConfig())
-    assert [row.cells["text"] for row in rows if isinstance(row, Row)] == ["a", "b"]
+    table = pa.table({"text": ["a", "b"], "labels": labels, "about": column()})
+    if ending == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as out:
+            out.write_table(table)
+    format = FORMATS[ending]()
+    expected = [{"text": "a", "labels": ["law"]}, {"text": "b", "labels": ["fish"]}]
+    assert [row.cells for row in _sound(format.rows(path, None))] == expected
+    assert re.search(r"rows 1 to 2: column 'about' .*; it is left out", caplog.text)
+    rows = format.rows(path, ColumnsConfig())
+    assert [row.cells["text"] for row in _sound(rows)] == ["a", "b"]
+    with pytest.raises(DataError, match=r"rows 1 to 2: column 'about' .* with text"):
+        list(format.rows(path, ColumnsConfig(text="about")))
+
+
+def _sound(rows: Iterable[Row | Rejected]) -> list[Row]:
+    return [row for row in rows if isinstance(row, Row)]

@@ -1,6 +1,7 @@
 """Parquet files, and Arrow IPC files (streams or files) such as Hugging Face `datasets` writes with `save_to_disk`."""
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from xmtc.data.readers.files import check_columns, check_file
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
 from xmtc.files import reading
+
+logger = logging.getLogger(__name__)
 
 _ROWS = 1024
 """Rows of a batch of a Parquet file."""
@@ -45,6 +48,7 @@ class ArrowTable(TableFormat):
         with self._opened(path) as (schema, batches):
             names = _columns_to_read(path, schema, columns)
             names_of_classes = class_names(schema)
+            values = _Values(path, needed=columns is not None)
             number = 0
             for batch in batches(names):
                 for part in _parts(batch, longest_row(longest)):
@@ -52,7 +56,7 @@ class ArrowTable(TableFormat):
                         number += 1
                         yield row_too_long(f"{path}: row {number}", longest)
                         continue
-                    for cells in _cells(path, part, number):
+                    for cells in values.rows(part, number):
                         number += 1
                         yield _row(
                             cells, names_of_classes, f"{path}: row {number}", number
@@ -172,30 +176,54 @@ def _columns_to_read(
     return [name for name in schema.names if name in readable]
 
 
-def _cells(path: Path, batch: pa.RecordBatch, before: int) -> list[dict[str, Any]]:
-    """Convert a batch to rows; `before` rows of the file precede it.
+class _Values:
+    """Converts the batches of a file to rows.
 
-    Raises:
-        DataError: a column has bytes that are no text, or nested values that Python cannot represent.
+    Args:
+        path: the file.
+        needed: whether all columns are; others are left out with a warning if they cannot be converted.
     """
-    rows = f"among rows {before + 1} to {before + batch.num_rows}"
-    values_by_column: dict[str, list[Any]] = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            values_by_column[name] = _values(column)
-        except UnicodeDecodeError as error:
+
+    def __init__(self, path: Path, *, needed: bool) -> None:
+        self._path = path
+        self._needed = needed
+        self._left_out: set[str] = set()
+
+    def rows(self, batch: pa.RecordBatch, before: int) -> list[dict[str, Any]]:
+        """Convert a batch to rows; `before` rows of the file precede it.
+
+        Raises:
+            DataError: a column that is needed has bytes that are no text, or nested values that Python cannot
+                represent.
+        """
+        values_by_column: dict[str, list[Any]] = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name in self._left_out:
+                continue
+            try:
+                values_by_column[name] = _values(column)
+            except (OverflowError, ValueError, pa.ArrowException) as error:
+                rows = f"among rows {before + 1} to {before + batch.num_rows}"
+                self._leave_out(name, f"{rows}: column {name!r} {_why(column, error)}")
+        return [
+            {name: values[row] for name, values in values_by_column.items()}
+            for row in range(batch.num_rows)
+        ]
+
+    def _leave_out(self, name: str, problem: str) -> None:
+        if self._needed:
             raise DataError(
-                f"{path}: {rows}: column {name!r} is not UTF-8 text ({error.reason}); write the file again"
+                f"{self._path}: {problem}; write the file again with text in this column"
             ) from None
-        except (OverflowError, ValueError, pa.ArrowException) as error:
-            raise DataError(
-                f"{path}: {rows}: column {name!r} ({column.type}) cannot be read ({error}); write the file again "
-                "without this column, or with text in it"
-            ) from None
-    return [
-        {name: values[row] for name, values in values_by_column.items()}
-        for row in range(batch.num_rows)
-    ]
+        logger.warning("%s: %s; it is left out", self._path, problem)
+        self._left_out.add(name)
+
+
+def _why(column: pa.Array, error: Exception) -> str:
+    """Say why a column cannot be converted."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8 text ({error.reason})"
+    return f"({column.type}) cannot be read ({error})"
 
 
 def _values(column: pa.Array) -> list[Any]:
