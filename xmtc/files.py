@@ -11,8 +11,8 @@ import shutil
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import IO, Any
@@ -44,11 +44,13 @@ _LIBRARY_ERRORS = (
 )
 """Errors of libraries that read and write files, by module and class, which are no OSErrors."""
 TEMPORARY = ".tmp"
-"""The suffix of files that are being written. A reader ignores them, and they may be deleted when nobody writes."""
+"""The suffix of files and directories that are being written, which readers ignore. Each is locked while a process
+writes it, so that the next one that writes the same path can remove what a killed process left."""
 _REPLACED = f".old{TEMPORARY}"
 """The suffix of directories that have been replaced."""
 _UNIQUE = 12
 """Characters by which processes tell their temporary names apart."""
+_TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HERE = -100
 """AT_FDCWD: paths are relative to the working directory."""
 _EXCHANGE = 2
@@ -168,16 +170,17 @@ def replacing_file(path: Path) -> Iterator[Path]:
             str(path),
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _beside(path, TEMPORARY)
-    try:
-        partial.touch()
+    with _temporary(path, Path.touch) as partial, ExitStack() as lock:
         mode = stat.S_IMODE(partial.stat().st_mode)
-        yield partial
-        partial.chmod(mode)  # safetensors makes files that only their owner may read
-        flush(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        try:
+            yield partial
+            with suppress(OSError):  # held already, unless a library made another file
+                lock.enter_context(_lock_if_free(partial))
+            partial.chmod(mode)  # safetensors makes one that only its owner may read
+            flush(partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -191,23 +194,23 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
         OSError: something cannot be written; the old directory is unharmed.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = _beside(directory, TEMPORARY)
-    partial.mkdir()
-    try:
-        yield partial
-        for path in partial.rglob("*"):
-            flush(path)
-        publish_directory(partial, directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with _temporary(directory, Path.mkdir) as partial:
+        try:
+            yield partial
+            for path in partial.rglob("*"):
+                flush(path)
+            publish_directory(partial, directory)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def publish_directory(written: Path, directory: Path) -> None:
     """Give a finished directory its place in one step, instead of an older one; both are on the same file system.
 
     A reader, or a process that is killed here, finds the old directory or the new one, and never none: Linux exchanges
-    the two names at once. Where the file system cannot do that, such as NFS, the older directory is first renamed; what
-    is killed in between is finished by `recover_directory`. Files get the rights that the umask gave the directory.
+    the two names at once, and the older directory is removed under the other name. Where the file system cannot do
+    that, such as NFS, the older directory is first renamed; what is killed in between is finished by
+    `recover_directory`. Files get the rights that the umask gave the directory.
 
     Raises:
         OSError: the file system refuses; the older directory stays.
@@ -219,14 +222,10 @@ def publish_directory(written: Path, directory: Path) -> None:
     recover_directory(directory)
     if not directory.exists():
         written.rename(directory)
-    elif exchange(written, directory):
-        written.rename(
-            _beside(directory, _REPLACED)
-        )  # the older one, which the next process removes if this one dies
-    else:
+    elif not exchange(written, directory):
         _replace_in_two_steps(written, directory)
     flush(directory.parent)
-    for replaced in _replaced_directories(directory):
+    for replaced in (written, *_replaced_directories(directory)):
         shutil.rmtree(replaced, ignore_errors=True)
 
 
@@ -283,8 +282,7 @@ def recover_directory(directory: Path) -> None:
 
 def _replaced_directories(directory: Path) -> list[Path]:
     """List the older directories that processes renamed, and did not remove because they were killed."""
-    pattern = f".{escape(directory.name)}.{'?' * _UNIQUE}{_REPLACED}"
-    return list(directory.parent.glob(pattern))
+    return _all_beside(directory, _REPLACED)
 
 
 def lock_of(path: Path) -> Path:
@@ -349,6 +347,66 @@ def take_lock(file: IO[Any], *, alone: bool, wait: bool = False) -> bool:
 def _beside(path: Path, suffix: str) -> Path:
     """Make a name in the same directory that no other process uses."""
     return path.with_name(f".{path.name}.{uuid4().hex[:_UNIQUE]}{suffix}")
+
+
+def _all_beside(path: Path, suffix: str) -> list[Path]:
+    """List everything that has a name of `_beside`."""
+    pattern = f".{escape(path.name)}.{'[0-9a-f]' * _UNIQUE}{suffix}"
+    return list(path.parent.glob(pattern))
+
+
+@contextmanager
+def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Make a file or directory beside a path, and hold its lock; first remove what killed processes left there."""
+    _remove_abandoned(path)
+    descriptor = None
+    while descriptor is None:
+        temporary = _beside(path, TEMPORARY)
+        make(temporary)
+        descriptor = _lock_new(temporary)
+    try:
+        yield temporary
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files and directories of a path that no process holds."""
+    for temporary in _all_beside(path, TEMPORARY):
+        with suppress(OSError), _lock_if_free(temporary):
+            if temporary.is_dir():
+                shutil.rmtree(temporary)
+            else:
+                temporary.unlink()
+
+
+def _lock_new(temporary: Path) -> int | None:
+    """Lock a new file or directory; None if another process took it for abandoned before, and removed it."""
+    try:
+        descriptor = os.open(temporary, _TO_LOCK)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):  # a file system without locks, where nothing is removed
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if temporary.exists():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+@contextmanager
+def _lock_if_free(temporary: Path) -> Iterator[None]:
+    """Hold the lock of a file or directory.
+
+    Raises:
+        OSError: it is held, it cannot be opened, or the file system has no locks.
+    """
+    descriptor = os.open(temporary, _TO_LOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def flush(path: Path) -> None:

@@ -4,7 +4,10 @@ import errno
 import json
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +19,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import tiny_runs
 from bad_input_cases.refused_writes import refused_call
 from xmtc.errors import StorageError, XmtcError
 from xmtc.files import (
     check_page,
+    flush,
     recover_directory,
     replacing_directory,
     replacing_file,
@@ -79,6 +83,54 @@ def test_what_a_killed_process_leaves_beside_a_folder_goes_with_the_next_one(
     assert [path.name[:10] for path in tmp_path.glob(".*")] == [".model.de."]
     write("model.de")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.de"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from xmtc import files
+place = Path(sys.argv[1])
+with files.replacing_directory(place / "model") as model, files.replacing_file(place / "table") as table:
+    (model / "x").write_text("half")
+    table.write_text("half")
+    print(flush=True)
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_temporary_files_are_removed_once_their_writer_is_dead(tmp_path):
+    def write() -> list[str]:
+        with replacing_directory(tmp_path / "model") as partial:
+            (partial / "x").write_text("whole")
+        write_text(tmp_path / "table", "whole")
+        assert (tmp_path / "model" / "x").read_text() == "whole"
+        assert (tmp_path / "table").read_text() == "whole"
+        return sorted(path.name.split(".")[1] for path in tmp_path.glob(".*.tmp"))
+
+    writer = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline()
+    assert write() == ["model", "table"]
+    writer.communicate()
+    assert writer.returncode == -signal.SIGKILL
+    assert write() == []
+
+
+def test_a_file_of_which_a_library_made_another_is_still_locked(tmp_path, monkeypatch):
+    def flush_while_another_writes(path: Path) -> None:
+        monkeypatch.undo()
+        write_text(tmp_path / "x.safetensors", "of another process")
+        flush(path)
+
+    with replacing_file(tmp_path / "x.safetensors") as partial:
+        save_file({"x": np.zeros(3, np.float32)}, partial)
+        monkeypatch.setattr("xmtc.files.flush", flush_while_another_writes)
+    assert load_file(tmp_path / "x.safetensors")["x"].shape == (3,)
 
 
 def test_every_file_of_an_exported_model_may_be_read_by_others(whole):
