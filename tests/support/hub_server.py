@@ -34,6 +34,17 @@ class Hub(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    def commit(self, repository: str, operations: list[dict[str, Any]]) -> None:
+        """Add and delete files; all at once, or none if an operation is wrong."""
+        files = dict(self.repositories[repository])
+        for operation in operations:
+            value = operation["value"]
+            if operation["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif operation["key"] == "deletedFile":
+                del files[value["path"]]
+        self.repositories[repository] = files
+
     def commit_of(self, repository: str) -> str:
         return hashlib.sha1(
             repr(sorted(self.repositories[repository].items())).encode()
@@ -100,11 +111,10 @@ class Requests(BaseHTTPRequestHandler):
             self.answer(200, body, ETag=f'"{sha(body)}"', X_Repo_Commit=commit)
 
     def do_POST(self) -> None:
-        body = (
-            self.rfile.read(int(self.headers["Content-Length"]))
-            if "Content-Length" in self.headers
-            else self.chunks()
-        )
+        body = self.body()
+        if body is None:
+            self.close_connection = True
+            return
         parts = urlsplit(self.path).path.strip("/").split("/")
         if self.server.killing is not None and self.server.killing[0] in parts:
             os.kill(self.server.killing[1], signal.SIGKILL)
@@ -146,13 +156,23 @@ class Requests(BaseHTTPRequestHandler):
                 "/".join(parts[2:4]), [json.loads(line) for line in body.splitlines()]
             )
 
-    def chunks(self) -> bytes:
+    def body(self) -> bytes | None:
+        """What a client has sent; None if it left before it had sent everything."""
+        if "Content-Length" not in self.headers:
+            return self.chunks()
+        size = int(self.headers["Content-Length"])
+        body = self.rfile.read(size)
+        return body if len(body) == size else None
+
+    def chunks(self) -> bytes | None:
         body = b""
-        while size := int(self.rfile.readline(), 16):
+        while line := self.rfile.readline():
+            size = int(line, 16)
             body += self.rfile.read(size)
             self.rfile.readline()
-        self.rfile.readline()
-        return body
+            if size == 0:
+                return body
+        return None
 
     def create(self, asked: dict[str, Any]) -> None:
         name = f"{asked['organization']}/{asked['name']}"
@@ -162,13 +182,7 @@ class Requests(BaseHTTPRequestHandler):
         self.answer_json({"url": f"{self.server.url}/{name}"})
 
     def commit(self, repository: str, operations: list[dict[str, Any]]) -> None:
-        files = self.server.repositories[repository]
-        for operation in operations:
-            value = operation["value"]
-            if operation["key"] == "file":
-                files[value["path"]] = base64.b64decode(value["content"])
-            elif operation["key"] == "deletedFile":
-                del files[value["path"]]
+        self.server.commit(repository, operations)
         self.answer_json(
             {"commitUrl": f"{self.server.url}/{repository}/commit/1", "commitOid": "1"}
         )

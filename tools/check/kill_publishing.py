@@ -1,16 +1,19 @@
 """Kill commands at the system calls by which they publish, and look whether what is there is old or new, and whole.
 
-    python tools/check/kill_publishing.py [--kills N] [--seed S] [--only COMMAND] [--record FILE]
+    PYTHONPATH=tests/support python tools/check/kill_publishing.py [--kills N] [--seed S] [--only COMMAND]
+        [--record FILE]
 
 A small library, compiled with gcc and loaded before all others, counts the calls of the C library that rename, link,
-create or remove folders, unlink and sync. Each command runs in a fork of this process, first without a kill to count
-its calls, then with SIGKILL before one of them, for N calls in all:
+create or remove folders, unlink, sync, connect and send. Each command runs in a fork of this process, first without a
+kill to count its calls, then with SIGKILL before one of them, for N calls in all. The calls are spread over the whole
+of each command: they are divided into as many equal parts as it is killed, and one of each part is chosen by chance.
 
     rename     `xmtc labels rename` over an earlier model
     train      `xmtc train` over the model of an earlier run: checkpoints, corpus, index and export
     init_from  `xmtc train` that continues from a model
     prepare    `xmtc prepare` over an earlier corpus
     decide     `xmtc decide`, which changes one file of a model
+    push       `xmtc push` over an earlier model, to a server with the parts of the Hub's interface that it needs
 
 After each kill, the model is the old one or the new one and answers as its smoke.json says, the corpus is the old one
 or the new one and every file has its checksum, and the same command run again succeeds and leaves no temporary files
@@ -32,13 +35,17 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from bad_input_cases.case import command as run_command
 from bad_input_cases.case import import_all
+from hub_server import Hub
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -46,6 +53,7 @@ SOURCE = r"""
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -71,6 +79,8 @@ int mkdir(const char *a, mode_t b) { NEXT(mkdir) return next(a, b); }
 int rmdir(const char *a) { NEXT(rmdir) return next(a); }
 int fsync(int a) { NEXT(fsync) return next(a); }
 int fdatasync(int a) { NEXT(fdatasync) return next(a); }
+int connect(int a, const struct sockaddr *b, socklen_t c) { NEXT(connect) return next(a, b, c); }
+ssize_t send(int a, const void *b, size_t c, int d) { NEXT(send) return next(a, b, c, d); }
 """
 LIBRARY = "KILL_PUBLISHING_LIBRARY"
 LIMIT_S = 600
@@ -248,17 +258,92 @@ def check_decide(folder: Path) -> None:
     check_model(folder / "model", versions=(set(WORDS),))
 
 
+REPOSITORY = "library/subjects"
+HUB = "hub.json"
+
+
+class KeptHub(Hub):
+    """A Hub with one repository, in a file that is replaced by each commit."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self._place = place
+        self.repositories[REPOSITORY] = kept(place)
+
+    def commit(self, repository: str, operations: list[dict[str, Any]]) -> None:
+        """Commit, and replace the file."""
+        super().commit(repository, operations)
+        keep(self._place, self.repositories[repository])
+
+
+def keep(place: Path, files: dict[str, bytes]) -> None:
+    text = json.dumps({name: b64encode(body).decode() for name, body in files.items()})
+    written = place.with_suffix(".written")
+    written.write_text(text)
+    written.replace(place)
+
+
+def kept(place: Path) -> dict[str, bytes]:
+    texts = json.loads(place.read_text())
+    return {name: b64decode(text) for name, text in texts.items()}
+
+
+def push(folder: Path) -> None:
+    """Push to a Hub in a fork of this process, which ends with this command's process group."""
+    import huggingface_hub.constants as hub_constants
+
+    hub = KeptHub(folder / HUB)
+    server = os.fork()
+    if not server:
+        counter.kill_before(-1)
+        for descriptor in map(int, os.listdir("/dev/fd")):
+            if descriptor > 2 and descriptor != hub.fileno():
+                with contextlib.suppress(OSError):  # that of the listing
+                    os.close(descriptor)
+        hub.serve_forever()
+    hub.socket.close()
+    hub_constants.HF_HUB_OFFLINE = False
+    hub_constants.ENDPOINT = hub.url
+    hub_constants.HUGGINGFACE_CO_URL_TEMPLATE = (
+        hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    hub_constants.HF_HUB_CACHE = str(folder / "cache")
+    hub_constants.HF_TOKEN_PATH = str(folder / "token")
+    os.environ["HF_TOKEN"] = "hf_test"
+    xmtc("push", folder / "model", REPOSITORY)
+    os.kill(server, signal.SIGKILL)
+    os.waitpid(server, 0)
+
+
+def check_push(folder: Path) -> None:
+    there = kept(folder / HUB)
+    del there[".gitattributes"]
+    assert there in (files_of(folder / "model"), files_of(folder / "renamed")), (
+        f"neither model: {sorted(there)}"
+    )
+    check_model(folder / "model", versions=(set(WORDS),))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
 COMMANDS = [
     Command("rename", rename, check_rename),
     Command("train", train, check_train),
     Command("init_from", init_from, check_init_from),
     Command("prepare", prepare, check_prepare),
     Command("decide", decide, check_decide),
+    Command("push", push, check_push),
 ]
 
 
 def make_site(folder: Path) -> list[str]:
-    """A run, its corpus, a copy of its model, and a model with other labels where `labels rename` writes.
+    """A run with its corpus, a copy of its model, and one with other labels where `labels rename` writes and on a Hub.
 
     Returns:
         The modules that all this imports.
@@ -267,6 +352,7 @@ def make_site(folder: Path) -> list[str]:
     shutil.copytree(folder / "runs" / "run" / "model", folder / "model")
     pairs = [f"{word}={word}x" for word in WORDS]
     xmtc("labels", "rename", folder / "model", *pairs, "--output", folder / "renamed")
+    keep(folder / HUB, {".gitattributes": b"", **files_of(folder / "renamed")})
     with contextlib.redirect_stdout(io.StringIO()):
         for command in COMMANDS:
             command.check(folder)
@@ -303,8 +389,26 @@ def forked(work: Callable[[], object], before: int = -1) -> tuple[int, object]:
     return status, json.loads(content) if content else None
 
 
-def left_over(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob(".*.tmp")]
+def check_left_over(folder: Path) -> None:
+    left = [str(path.relative_to(folder)) for path in folder.rglob(".*.tmp")]
+    assert not left, f"left over: {left}"
+
+
+def chosen_calls(total: int, kills: int, rng: random.Random) -> list[int]:
+    """Choose calls by chance, one in each of equal parts of all; each at most once."""
+    borders = [part * total // kills for part in range(kills + 1)]
+    return [
+        rng.randrange(start, end) for start, end in pairwise(borders) if start < end
+    ]
+
+
+def kills_of(totals: dict[str, int], kills: int) -> dict[str, int]:
+    """Divide kills among commands alike, but give none more than it has calls."""
+    shares = {}
+    for place, name in enumerate(sorted(totals, key=lambda name: totals[name])):
+        shares[name] = min(totals[name], -(-kills // (len(totals) - place)))
+        kills -= shares[name]
+    return shares
 
 
 def main() -> int:
@@ -336,10 +440,10 @@ def main() -> int:
                 sys.exit(f"{command.name}: fails without a kill: {said}")
             totals[command.name] = said["calls"]
         print(json.dumps({"calls": totals}), flush=True)
-        share = -(-arguments.kills // len(commands))
+        shares = kills_of(totals, arguments.kills)
         for command in commands:
             total = totals[command.name]
-            for before in sorted(rng.sample(range(total), min(share, total))):
+            for before in chosen_calls(total, shares[command.name], rng):
                 place = place_of(site, Path(name))
                 status, said = forked(
                     lambda place=place, command=command: command.run(place), before
@@ -358,6 +462,7 @@ def main() -> int:
                     ("after the kill", command.check),
                     ("again", command.run),
                     ("then", command.check),
+                    ("at last", check_left_over),
                 ):
                     _, said = forked(lambda place=place, work=work: work(place))
                     if not isinstance(said, dict) or "calls" not in said:
