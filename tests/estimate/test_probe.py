@@ -29,6 +29,7 @@ def test_threads_gain_up_to_the_number_of_cores() -> None:
 def test_times_are_those_of_the_run_s_threads(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(probe, "_best_of", lambda *_: 1.0)
     monkeypatch.setattr(probe, "_encoding", lambda *_: 1.0)
+    monkeypatch.setattr(probe, "_token_seconds", {})
     model = {"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}}
     path = tiny_runs.write_config(tmp_path, model=model)
     one, four = (
@@ -44,3 +45,35 @@ def test_times_are_those_of_the_run_s_threads(tmp_path, monkeypatch) -> None:
         for config in (one, four)
     ]
     assert encoded[0] == pytest.approx(encoded[1] * gain(4))
+
+
+def test_an_encoder_is_measured_once_for_documents_of_a_length(
+    tmp_path, monkeypatch
+) -> None:
+    measured = []
+
+    def encoding(_ids, _encoder, _model, _tokenizer, max_length: int, _tokens) -> float:
+        measured.append(max_length)
+        return 0.5
+
+    monkeypatch.setattr(probe, "_encoding", encoding)
+    monkeypatch.setattr(probe, "_token_seconds", {})
+    model = {"encoder": {"kind": "hugging_face", "name": DEFAULT_BACKBONE}}
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path, model=model))
+
+    def seconds(*lengths: int, documents_of: int, train: bool = False) -> list[float]:
+        ids_N = [np.arange(documents_of, dtype=np.int32)] * 3
+        measured.clear()
+        by_length = encoder_seconds(config, ids_N, lengths, train=train)
+        return [by_length[length] for length in lengths]
+
+    first, second = seconds(64, 32, documents_of=40)
+    assert measured == [64, 32]
+    assert first == pytest.approx(second * 40 / 32), "a document has 40 or 32 tokens"
+    again, _ = seconds(64, 32, documents_of=41)
+    assert measured == []
+    assert again == pytest.approx(first * 41 / 40)
+    seconds(64, documents_of=9)
+    assert measured == [64], "short documents are another case"
+    seconds(64, documents_of=40, train=True)
+    assert measured == [64], "a backward pass is another case"

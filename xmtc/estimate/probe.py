@@ -6,6 +6,8 @@ of a run. On a GPU, it is the time by the clock. The figures therefore assume an
 Suffixes: B documents, T tokens, D width, S labels with logits.
 """
 
+import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +39,35 @@ _SCALING = 0.85
 """Exponent of the number of cores in the speed-up."""
 _HEAD_SHAPE = {"cpu": (8, 96), "cuda": (16, 256)}
 """Documents, and tokens per document, for measuring a head."""
+_LENGTH_CLASSES = 4
+"""Classes of mean lengths of documents in an octave, within which a token takes the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Encoding:
+    """What the time of a token depends on.
+
+    Attributes:
+        encoder: settings of the encoder and of its windows.
+        precision: `distributed.precision`.
+        device: a CPU or a GPU.
+        train: whether there is a backward pass.
+        batch_tokens: tokens of a batch.
+        max_length: `data.max_length`.
+        length_class: class of the mean length of the documents.
+    """
+
+    encoder: str
+    precision: str
+    device: str
+    train: bool
+    batch_tokens: int
+    max_length: int
+    length_class: int
+
+
+_token_seconds: dict[_Encoding, float] = {}
+"""Seconds of a token, measured in this process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +85,9 @@ class HeadSpeed:
     score_s: float
 
 
+@functools.cache
 def core_seconds() -> float:
-    """Measure a fixed piece of work on one core: matrix products and sorting, as much of each."""
+    """Measure a fixed piece of work on one core: matrix products and sorting, as much of each; once in a process."""
     random = np.random.default_rng(0)
     matrix = random.random((1_200, 1_200), np.float32)
     values = random.random((40, 10_000), np.float32)
@@ -84,6 +116,9 @@ def encoder_seconds(
 ) -> dict[int, float]:
     """Measure the encoder of a run, with its weights, on a GPU or on the run's threads.
 
+    What was measured before in this process, with documents of about the same length, is not measured again: a search
+    asks for the same in each of its fits.
+
     Args:
         config: configuration of the run.
         ids_N: token ids of some documents.
@@ -96,26 +131,52 @@ def encoder_seconds(
     Raises:
         ConfigError: the encoder cannot be loaded.
     """
-    model = config.model
+    device, speed_up = _place(config)
+    on_cpu = device.type == "cpu"
+    tokens = _ENCODE_TOKENS if on_cpu else config.finetune.tokens_per_micro_batch
+    lengths_N = np.array([len(ids) for ids in ids_N if len(ids)])
+    mean_tokens = {
+        length: float(np.minimum(lengths_N, length).mean()) for length in lengths
+    }
+    kinds = {
+        length: _Encoding(
+            encoder=repr((config.model.encoder, config.model.overlap)),
+            precision=config.distributed.precision,
+            device=str(device),
+            train=train,
+            batch_tokens=tokens,
+            max_length=length,
+            length_class=round(_LENGTH_CLASSES * math.log2(mean_tokens[length])),
+        )
+        for length in lengths
+    }
+    missing = [length for length in lengths if kinds[length] not in _token_seconds]
+    if missing:
+        encoder, tokenizer = _encoder_of(config.model)
+        encoder.to(device).train(train)
+        with _one_thread(), _autocast(config, device):
+            for length in missing:
+                _token_seconds[kinds[length]] = _encoding(
+                    ids_N, encoder, config.model, tokenizer, length, tokens
+                )
+    return {
+        length: _token_seconds[kinds[length]] * mean_tokens[length] / speed_up
+        for length in lengths
+    }
+
+
+def _encoder_of(model: ModelConfig) -> tuple[Classifier, PreTrainedTokenizerFast]:
+    """Build the encoder of a model, without its head, and load its tokenizer.
+
+    Raises:
+        ConfigError: the encoder cannot be loaded.
+    """
     backbone = model.encoder.backbone
     tokenizer = load_pretrained(DEFAULT_BACKBONE if backbone is None else backbone.name)
-    device, speed_up = _place(config)
     alone = replace(
         model, head=NoHeadConfig(), scorers=(LabelTextConfig(),), label_text=False
     )
-    encoder = alone.build(len(tokenizer), 1).to(device).train(train)
-    tokens = (
-        _ENCODE_TOKENS
-        if device.type == "cpu"
-        else config.finetune.tokens_per_micro_batch
-    )
-    seconds = {}
-    with _one_thread(), _autocast(config, device):
-        for length in lengths:
-            seconds[length] = (
-                _encoding(ids_N, encoder, model, tokenizer, length, tokens) / speed_up
-            )
-    return seconds
+    return alone.build(len(tokenizer), 1), tokenizer
 
 
 def head_seconds(
@@ -219,7 +280,7 @@ def _encoding(
     max_length: int,
     batch_tokens: int,
 ) -> float:
-    """Measure seconds per document of a GPU or of one CPU thread, in batches as in a run, over all lengths.
+    """Measure seconds per token of a GPU or of one CPU thread, in batches as in a run, over all lengths.
 
     In training mode, with a backward pass.
     """
@@ -256,4 +317,4 @@ def _encoding(
             or time.perf_counter() - begun > 6 * _ENCODE_SECONDS
         ):
             break
-    return spent_s / tokens * float(documents.lengths.mean())
+    return spent_s / tokens
