@@ -3,7 +3,6 @@
 Suffixes: N documents, K candidates, L labels, P pairs.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,8 +17,8 @@ from xmtc.fusion.config import FusionConfig
 from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
+from xmtc.track.console import print_line
 
-logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 16
 """Fusions fitted at the same time, each on its copy of the pairs."""
 _EVEN = slice(None, None, 2)
@@ -90,8 +89,8 @@ class CrossFit:
         outcomes = np.unique(part.right(gold_NL)[part.used])
         if len(outcomes) == 2:
             return part, gold_NL
-        logger.warning(
-            "dev is too small to halve: metrics of fused scorers are those of documents they were fitted on"
+        print_line(
+            "warning: dev is too small to halve: metrics of fused scorers are those of documents they were fitted on"
         )
         return pairs, self.gold_NL
 
