@@ -236,7 +236,8 @@ def test_labels_that_look_alike_are_named_and_folded(tmp_path):
     (warning,) = corpus_warnings(
         build(data_config(tmp_path / "corpus", source, split=whole))
     )
-    assert "6 labels differ from others only in case" in warning
+    assert "labels that differ from others only in case" in warning
+    assert "a dot: 6, such as" in warning
     assert "'LAW' and 'Law'" in warning
     labels = build(
         data_config(tmp_path / "folded", source, split=whole, fold_label_case=True)

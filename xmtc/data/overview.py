@@ -154,8 +154,8 @@ def _near_warnings(labels: Iterable[str]) -> list[str]:
         for label, other in pairs[:_COMMONEST]
     )
     return [
-        f"{len(pairs):,} labels differ from others only in case, blanks, leading zeros, a final .0 or a dot, such "
-        f"as {shown}; if they mean the same, make them equal (data.fold_label_case ignores case)"
+        f"labels that differ from others only in case, blanks, leading zeros, a final .0 or a dot: {len(pairs):,}, "
+        f"such as {shown}; if they mean the same, make them equal (data.fold_label_case ignores case)"
     ]
 
 
