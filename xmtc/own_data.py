@@ -24,9 +24,9 @@ from xmtc.data.readers.in_memory import (
 )
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import reading, writing
+from xmtc.init.answers import Answers
 from xmtc.init.command import seconds_of
 from xmtc.init.plan import make_plan
-from xmtc.init.roles import Answers
 from xmtc.init.summary import summary
 from xmtc.pipeline import train_run
 from xmtc.predict.arguments import as_count

@@ -172,6 +172,12 @@ def test_kind_may_be_left_out_where_the_default_has_one(tmp_path: Path) -> None:
     ).head == Attention(heads=7)
 
 
+@pytest.mark.parametrize("sign", [",", "|", "-", ";", "#", "\t", " ", "%", '"'])
+def test_a_sign_as_an_override_is_itself(tmp_path: Path, sign: str) -> None:
+    """The shell takes the quotes that YAML would need."""
+    assert load(tmp_path, "name: a\n", f"name={sign}").name == sign
+
+
 def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
     run = load(
         tmp_path,

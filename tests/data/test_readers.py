@@ -647,7 +647,8 @@ def test_xc_repository_texts_and_labels(tmp_path):
         "test",
         "test",
     ]
-    (tmp_path / "trn.json").write_text("{}\n")
+    for name in ("trn.json", "lbl.json"):
+        (tmp_path / name).write_text("{}\n")
     with pytest.raises(DataError, match=r"json, texts.*data\.source\.form"):
         read(kind="xc_repository", directory=str(tmp_path))
     with pytest.raises(DataError, match="no such folder"):

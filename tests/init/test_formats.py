@@ -13,10 +13,10 @@ from xmtc.config.shape import adapter
 from xmtc.data.config import DataConfig
 from xmtc.data.readers.base import Document, Rejected
 from xmtc.errors import ConfigError, DataError
+from xmtc.init.answers import Answers
 from xmtc.init.command import config_for
 from xmtc.init.data_files import find_files
 from xmtc.init.plan import data_section, roles_of
-from xmtc.init.roles import Answers
 from xmtc.track.progress import Progress
 
 TOPICS = ["politics", "sport", "economy", "art", "science", "health"]

@@ -29,13 +29,14 @@ from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init import plan
+from xmtc.init.answers import Answers
 from xmtc.init.command import config_for, name_of, seconds_of, write_config
 from xmtc.init.commented import commented_yaml, reasons
 from xmtc.init.data_files import find_files, label_columns
 from xmtc.init.facts import read_facts
 from xmtc.init.plan import encoder_for, roles_of
 from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
-from xmtc.init.roles import Answers, choose_roles
+from xmtc.init.roles import choose_roles
 from xmtc.init.summary import label_doubts
 from xmtc.own_data import documents_table
 from xmtc.run.config import RunConfig

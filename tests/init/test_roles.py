@@ -16,12 +16,13 @@ from xmtc.data.readers.base import Rejected
 from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import CsvConfig
 from xmtc.errors import DataError
+from xmtc.init.answers import Answers
 from xmtc.init.commented import commented_yaml
 from xmtc.init.data_files import DataFiles
 from xmtc.init.facts import SAMPLE, ColumnFacts, read_facts
 from xmtc.init.plan import data_section
 from xmtc.init.recipes import Task, candidates
-from xmtc.init.roles import Answers, Roles, check_header, choose_roles
+from xmtc.init.roles import Roles, check_header, choose_roles
 
 WORDS = [  # of a law
     "the",

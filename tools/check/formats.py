@@ -26,7 +26,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -116,8 +116,8 @@ def without_measuring() -> Iterator[None]:
         yield
 
 
-def run_init(folder: Path, arguments: list[str]) -> Said:
-    """Run `xmtc init` in this process, as the command line would."""
+def run_xmtc(folder: Path, arguments: Sequence[str]) -> Said:
+    """Run a command of `xmtc` in this process and this folder, as the command line would."""
     from xmtc.cli import main
 
     captured = io.StringIO()
@@ -126,7 +126,7 @@ def run_init(folder: Path, arguments: list[str]) -> Said:
     try:
         with (
             without_measuring(),
-            mock.patch.object(sys, "argv", ["xmtc", "init", *arguments]),
+            mock.patch.object(sys, "argv", ["xmtc", *arguments]),
             contextlib.redirect_stdout(captured),
             contextlib.redirect_stderr(captured),
         ):
@@ -202,7 +202,7 @@ def outcome(case: Case, path: Path, scratch: Path) -> tuple[str, str]:
     """Run a case: how it ended, and what was said."""
     folder = scratch / "work"
     folder.mkdir()
-    said = run_init(folder, [str(path)])
+    said = run_xmtc(folder, ["init", str(path)])
     if said.fault is not None or "Traceback" in said.output:
         return "traceback", said.fault or said.output
     if said.status != 0:
@@ -219,7 +219,7 @@ def _after_refusal(
     for number, options in enumerate(advice(said.output)):
         folder = scratch / f"followed{number}"
         folder.mkdir()
-        again = run_init(folder, [str(path), *options])
+        again = run_xmtc(folder, ["init", str(path), *options])
         if again.fault is not None:
             return "traceback", again.fault
         if again.status == 0:

@@ -12,6 +12,7 @@ from xmtc.files import check_page, is_yaml
 
 if TYPE_CHECKING:
     from xmtc.data.readers import Document, ReaderConfig, Rejected
+    from xmtc.init.answers import Answers
     from xmtc.run.config import RunConfig
 
 
@@ -46,24 +47,26 @@ def new_page(path: Path | None) -> Path | None:
     return path
 
 
-def config_file(config_or_data: str, budget: str | None = None) -> Path:
+def config_file(config_or_data: str, answers: "Answers", budget: str | None) -> Path:
     """Return the given configuration, or write one for the given data.
 
     Args:
         config_or_data: YAML file, or data.
+        answers: what the options say of data.
         budget: time that training may take, such as `10m`.
 
     Raises:
-        ConfigError: a budget is given for a configuration that is there.
+        ConfigError: a budget, or what is in columns, is given for a configuration that is there.
     """
     if not is_yaml(config_or_data):
         from xmtc.init.command import config_for
 
-        return config_for(config_or_data, budget)
-    if budget is not None:
+        return config_for(config_or_data, answers, budget)
+    unused = [*answers.options(), *(["--budget"] if budget is not None else [])]
+    if unused:
         raise ConfigError(
-            f"--budget {budget}: {config_or_data} says what is trained; give data instead of a configuration, or leave "
-            "--budget out"
+            f"{', '.join(unused)}: {config_or_data} says what is trained; give data instead of a configuration, or "
+            "leave this out"
         )
     return Path(config_or_data)
 

@@ -46,6 +46,55 @@ IdColumn = Annotated[
     ),
 ]
 
+_DATA = "Data"
+"""Heading of the options by which `init` is told what it cannot infer."""
+DataText = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text", help="Text column; repeat to join several.", rich_help_panel=_DATA
+    ),
+]
+DataLabels = Annotated[
+    str | None,
+    typer.Option("--labels", help="Column with the labels.", rich_help_panel=_DATA),
+]
+LabelSeparator = Annotated[
+    str | None,
+    typer.Option(
+        help="Separator of the labels in a cell; '' if a cell holds one label.",
+        rich_help_panel=_DATA,
+    ),
+]
+Accept = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN=VALUE",
+        help="Read only documents with this value, such as answer=accept; or all.",
+        rich_help_panel=_DATA,
+    ),
+]
+DataId = Annotated[
+    str | None,
+    typer.Option("--id", help="Column with identifiers.", rich_help_panel=_DATA),
+]
+SplitColumn = Annotated[
+    str | None,
+    typer.Option(help="Column with train, dev or test.", rich_help_panel=_DATA),
+]
+TaskOption = Annotated[
+    Literal["multi_label", "single_label"] | None,
+    typer.Option("--task", help="multi_label or single_label.", rich_help_panel=_DATA),
+]
+AddedFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add",
+        metavar="FILE",
+        help="More training documents, of any format; repeatable.",
+        rich_help_panel=_DATA,
+    ),
+]
+
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
 Precision = Annotated[
     Literal["auto", "bf16", "fp32"], typer.Option(help="auto, bf16 or fp32.")

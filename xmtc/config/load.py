@@ -20,6 +20,8 @@ T = TypeVar("T")
 COMMAND_LINE = "command line"
 _MAX_DOTS = 20
 """Dots in the key of an override. A deeper key is a mistake."""
+_NULL = "~"
+"""How YAML writes null in one sign."""
 _MAX_SHOWN = 200
 """Characters of an override that a message quotes."""
 
@@ -47,7 +49,8 @@ def load_config(
     Args:
         schema: a `@config` dataclass.
         path: the YAML file.
-        overrides: such as `finetune.batch_size=16` or `model.scorers.0.penalty=0.3`; the values are written in YAML.
+        overrides: such as `finetune.batch_size=16` or `model.scorers.0.penalty=0.3`; the values are written in YAML,
+            but one sign, such as `,` or `|`, is itself.
         values: values by dotted key that come from another file, which errors then name. They count as the last
             overrides.
 
@@ -181,10 +184,18 @@ def _parsed(overrides: Sequence[str], problems: list[str]) -> list[_Override]:
             )
             continue
         place = f"{COMMAND_LINE}: {key}={_shortened(value)}"
-        parsed.append(
-            _Override(keys, yaml_tree.parse(value, place, problems, lines=False))
+        node = (
+            Node(value, Place(place))
+            if _is_sign(value)
+            else yaml_tree.parse(value, place, problems, lines=False)
         )
+        parsed.append(_Override(keys, node))
     return parsed
+
+
+def _is_sign(value: str) -> bool:
+    """Whether a value is one sign, such as a separator: the shell took the quotes that YAML would need."""
+    return len(value) == 1 and not value.isalnum() and value != _NULL
 
 
 def _shortened(text: str) -> str:

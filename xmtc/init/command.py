@@ -9,9 +9,9 @@ from xmtc.config.load import load_config
 from xmtc.data.readers.table_config import document_files
 from xmtc.errors import ConfigError
 from xmtc.files import resolve_links, write_text
-from xmtc.init.data_files import find_files
+from xmtc.init.answers import NO_ANSWERS, Answers
+from xmtc.init.data_files import find_files, no_files_to_add
 from xmtc.init.plan import make_plan
-from xmtc.init.roles import Answers
 from xmtc.init.summary import summary
 from xmtc.run.config import RUN_NAME, RunConfig
 from xmtc.track.console import print_line
@@ -93,11 +93,9 @@ def with_more_files(config: Path, names: Sequence[str]) -> str:
     source = load_config(RunConfig, config).data.source
     files = [str(path) for split, path in document_files(source) if split == "train"]
     if not files:
-        raise ConfigError(
-            f"{config}: --add: a source of the kind {source.kind} has no files to add to; leave it out"
-        )
+        raise no_files_to_add(config, source.kind)
     files += [name for name in names if name not in files]
-    return f"data.source.files.train={json.dumps(files)}"
+    return f"data.source.files.train={json.dumps(files, ensure_ascii=False)}"
 
 
 def _check_free(output: Path) -> None:
@@ -107,24 +105,29 @@ def _check_free(output: Path) -> None:
         )
 
 
-def config_for(data: str, budget: str | None = None) -> Path:
+def config_for(
+    data: str, answers: Answers = NO_ANSWERS, budget: str | None = None
+) -> Path:
     """Find the configuration that `xmtc init` wrote for some data, or write it now.
 
     Args:
         data: a file, a folder, or a URI of either.
+        answers: options of the user, for a new configuration.
         budget: budget of a new configuration, such as `10m`; None: that of `write_config`.
 
     Raises:
         ConfigError: the configuration of this name is for other data.
+        DataError: see `make_plan`.
     """
     config = Path(f"{name_of(data)}.yaml")
     if not config.exists():
         return write_config(
-            data, Answers(), budget=budget or DEFAULT_BUDGET, output=config
+            data, answers, budget=budget or DEFAULT_BUDGET, output=config
         )
-    if budget is not None:
+    unused = [*answers.options(), *(["--budget"] if budget is not None else [])]
+    if unused:
         print_line(
-            f"warning: --budget {budget} has no effect: {config} exists; delete it to choose again"
+            f"warning: {', '.join(unused)}: no effect, because {config} exists; delete it to choose again"
         )
     source = load_config(RunConfig, config).data.source
     paths = [path for _, path in document_files(source)] or source.build().files()

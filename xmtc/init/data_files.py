@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from xmtc.config.load import load_overrides
 from xmtc.data.fields import field_parts
 from xmtc.data.readers.base import Reader, Rejected, sound
 from xmtc.data.readers.cells import labels_of
+from xmtc.data.readers.config import ReaderConfig, XcRepositoryConfig
 from xmtc.data.readers.endings import COMPRESSIONS, ending_of
 from xmtc.data.readers.export_config import EXPORT_SETTINGS, ExportSettings
 from xmtc.data.readers.exports import recognised
@@ -27,7 +29,7 @@ from xmtc.data.readers.table_config import (
     CsvConfig,
     JsonlConfig,
     ParquetConfig,
-    SplitFilesConfig,
+    TableConfig,
     TableSettings,
     table_of,
 )
@@ -35,9 +37,11 @@ from xmtc.data.readers.xc_repository import (
     XcRepositoryReader,
     reader_of_folder,
 )
-from xmtc.errors import DataError
+from xmtc.errors import ConfigError, DataError
 from xmtc.files import read_json, reading
+from xmtc.init.answers import NO_ANSWERS, OF_SOURCE, Answers, settings_of_source
 from xmtc.init.roles import Roles
+from xmtc.run.config import RunConfig
 from xmtc.storage.config import is_remote
 from xmtc.storage.fetch import fetch
 from xmtc.track.progress import Progress
@@ -52,10 +56,16 @@ _VOCABULARIES = ("skos", "vocabulary", "thesaurus", "subjects")
 """Names of SKOS files in a folder of documents, beside those of label files."""
 _LABEL_FILES = ("labels", "label", "label_names", "classes")
 """Names of label files in a folder of documents."""
+_WORDS = re.compile(r"[\W_]+")
+"""What stands between the words of a file's name."""
 _PART = re.compile(r"part-\d+")
 """How the names of files begin that Spark and Hadoop write."""
 _SHOWN = 8
 """Files of a folder that a message names."""
+_SETTINGS: dict[str, TableSettings | ExportSettings] = {
+    settings.kind: settings for settings in (*TABLES.values(), *EXPORT_SETTINGS)
+}
+"""The sources whose columns are inferred, by `kind`."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class DataFiles:
         left_out: tables in the folder, or splits of the data set, that are none of these.
         unlabelled: files of the folder with texts, but without the labels that the training documents have.
         folder: reads the documents if the source is told a folder of known files, and no files; it has the settings.
+        overrides: settings of the source that the user gives.
     """
 
     place: str
@@ -80,8 +91,8 @@ class DataFiles:
     labels: str | None = None
     left_out: Sequence[str] = ()
     unlabelled: Sequence[Path] = ()
-
     folder: XcRepositoryReader | None = None
+    overrides: Sequence[str] = ()
 
     @property
     def kind(self) -> str:
@@ -110,40 +121,55 @@ class DataFiles:
         Args:
             local: name what is on this machine, not what the user named.
         """
+        options = self._options()
         if self.folder is not None:
-            return {
-                "directory": self.folder.settings.directory if local else self.place
-            }
+            directory = self.folder.settings.directory if local else self.place
+            return {"directory": directory, **options}
         names_by_split = {
             split: [str(self.local[name]) if local else name for name in names]
             for split, names in self.by_split.items()
         }
-        return {
-            "files": {
-                split: names[0] if len(names) == 1 else names
-                for split, names in names_by_split.items()
-            }
+        files = {
+            split: names[0] if len(names) == 1 else names
+            for split, names in names_by_split.items()
         }
+        return {"files": files, **options}
+
+    def _options(self) -> dict[str, Any]:
+        """Return what the user says of the source.
+
+        Raises:
+            ConfigError: the source has no such setting.
+        """
+        if not self.overrides:
+            return {}
+        source = _source_of(self.kind, self.overrides)
+        names = [override.partition("=")[0] for override in self.overrides]
+        keys = [name.strip().removeprefix(OF_SOURCE) for name in names]
+        return {key: getattr(source, key) for key in keys if key != "kind"}
+
+    def _source(self) -> TableConfig:
+        """Make the settings of a source of tables with what the user says of it, but without its files."""
+        source = _source_of(self.kind, self.overrides)
+        assert isinstance(source, TableConfig)
+        return source
 
     def rows(self) -> Iterator[Row | Rejected]:
         """Read the first file of training documents."""
         if self.folder is not None:
             return _rows_of(self.folder)
-        format = self.settings(files=SplitFilesConfig(train=self.place)).format()
         first = self.by_split["train"][0]
-        return format.rows(self.local[first], None)
+        return self._source().format().rows(self.local[first], None)
 
     def with_labels(self, labels: Sequence[str]) -> "DataFiles":
-        """Leave out dev and test files that lack all columns of labels: competitions keep the labels of test."""
-        if self.is_export:
+        """Leave out dev and test files without labels: competitions keep the labels of test."""
+        if self.folder is not None:
             return self
         by_split = dict(self.by_split)
         unlabelled: list[Path] = []
         for split in by_split.keys() - {"train"}:
             lacking = [
-                name
-                for name in by_split[split]
-                if columns_of(self.local[name]).isdisjoint(labels)
+                name for name in by_split[split] if not self._has_labels(name, labels)
             ]
             unlabelled += [self.local[name] for name in lacking]
             by_split[split] = tuple(
@@ -151,6 +177,21 @@ class DataFiles:
             )
         by_split = {split: names for split, names in by_split.items() if names}
         return replace(self, by_split=by_split, unlabelled=unlabelled)
+
+    def _has_labels(self, name: str, labels: Sequence[str]) -> bool:
+        columns = self.columns_of(name)
+        if not columns.isdisjoint(labels):
+            return True
+        format = self._source().build().format_of(self.local[name])
+        is_other = not isinstance(format, type(self._source().format()))
+        return is_other and LABELS in columns  # it stands for the source's labels
+
+    def columns_of(self, name: str) -> set[str]:
+        """Return the columns of the first document of a file; none if nobody has judged the first documents."""
+        path = self.local[name]
+        rows = self._source().build().format_of(path).rows(path, None)
+        first = next((row for row in islice(rows, _ROWS) if isinstance(row, Row)), None)
+        return set(first.cells) if first is not None else set()
 
 
 def _rows_of(reader: Reader) -> Iterator[Row | Rejected]:
@@ -168,35 +209,95 @@ def _rows_of(reader: Reader) -> Iterator[Row | Rejected]:
         yield Row(cells, document.doc_id, number)
 
 
-def columns_of(path: Path) -> set[str]:
-    """Return the columns of the first row of a table."""
-    rows = format_of(path, JsonLines()).rows(path, None)
-    first = next((row for row in rows if isinstance(row, Row)), None)
-    return set(first.cells) if first is not None else set()
-
-
-def find_files(data: str) -> DataFiles:
+def find_files(data: str, answers: Answers = NO_ANSWERS) -> DataFiles:
     """Find the files that `data` names.
 
     Args:
         data: a file, a folder, or a URI of either.
+        answers: options of the user.
 
     Raises:
+        ConfigError: the user says of the source what it does not have.
         DataError: there are no readable files; the message says what is there.
         StorageError: a URI cannot be copied to this machine.
     """
+    settings = settings_of_source(answers.overrides)
+    _check_kind(settings.get("kind"))
+    files = replace(
+        _files_at(data, settings.get("kind"), settings.get("form")),
+        overrides=answers.overrides,
+    )
+    return _with_more(files, answers.add) if answers.add else files
+
+
+def _files_at(data: str, kind: str | None, form: str | None) -> DataFiles:
+    """Find the files, of a kind of source and a layout of a folder if the user says one."""
     local = fetch(data)
-    if local.is_dir():
-        known = reader_of_folder(local)
+    if not local.is_dir():
+        check_file(local)
+    elif kind in (None, XcRepositoryConfig.kind):
+        known = reader_of_folder(_layout(local, form))
         if known is not None:
             return _known_folder(data, known)
-        if _format_of_export(local) is not None:
-            return DataFiles(
-                data, {"train": (data,)}, {data: local}, _settings_of(local, data)
-            )
-        return _in_folder(data, local)
-    return DataFiles(
-        data, {"train": (data,)}, {data: local}, _settings_of(check_file(local), data)
+    if local.is_dir() and _format_of_export(local) is None:
+        return _in_folder(data, local, kind)
+    settings = _settings_of(local, data, kind)
+    return DataFiles(data, {"train": (data,)}, {data: local}, settings)
+
+
+def _layout(folder: Path, form: str | None) -> XcRepositoryConfig:
+    """Make the settings of a folder, in the layout that the user says.
+
+    Raises:
+        ConfigError: there is no such layout.
+    """
+    overrides = [] if form is None else [f"{OF_SOURCE}form={form}"]
+    source = _source_of(XcRepositoryConfig.kind, overrides)
+    return replace(cast(XcRepositoryConfig, source), directory=str(folder))
+
+
+def _source_of(kind: str, overrides: Sequence[str]) -> ReaderConfig:
+    """Make the settings of a source with overrides, and something in the place of its files.
+
+    Raises:
+        ConfigError: there is no such setting, or no such value of one.
+    """
+    place = "directory" if kind == XcRepositoryConfig.kind else "files.train"
+    minimal = ["name=run", "data.corpus=corpus", f"{OF_SOURCE}kind={kind}"]
+    own = [*minimal, f"{OF_SOURCE}{place}=data", *overrides]
+    return load_overrides(RunConfig, own).data.source
+
+
+def _check_kind(kind: str | None) -> None:
+    """Refuse a kind of source whose columns are not inferred.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if kind is not None and kind not in (*_SETTINGS, XcRepositoryConfig.kind):
+        raise ConfigError(
+            f"{OF_SOURCE}kind={kind}: xmtc init finds the columns of {', '.join(_SETTINGS)}; write the configuration "
+            "of another source yourself"
+        )
+
+
+def _with_more(files: DataFiles, names: Sequence[str]) -> DataFiles:
+    """Add files of training documents."""
+    if files.folder is not None:
+        raise no_files_to_add(files.place, files.kind)
+    local = {name: check_file(fetch(name)) for name in names}
+    train = tuple(dict.fromkeys([*files.by_split["train"], *names]))
+    return replace(
+        files,
+        by_split={**files.by_split, "train": train},
+        local={**files.local, **local},
+    )
+
+
+def no_files_to_add(place: object, kind: str) -> ConfigError:
+    """Make the error for --add where the source is not told files."""
+    return ConfigError(
+        f"{place}: --add: a source of the kind {kind} has no files to add to; leave it out"
     )
 
 
@@ -222,12 +323,16 @@ def _format_of_export(path: Path) -> ExportSettings | None:
     )
 
 
-def _settings_of(path: Path, data: str) -> TableSettings | ExportSettings:
-    """Return the settings of the source that reads a file: of another tool, or by its ending.
+def _settings_of(
+    path: Path, data: str, kind: str | None
+) -> TableSettings | ExportSettings:
+    """Return the settings of the source that reads a file: the user's, those of another tool, or by its ending.
 
     Raises:
         DataError: nothing reads it.
     """
+    if kind is not None:
+        return _SETTINGS[kind]
     settings = _format_of_export(path) or table_of(path)
     if settings is None and _PART.match(path.name):
         settings = _by_content(path)
@@ -235,7 +340,8 @@ def _settings_of(path: Path, data: str) -> TableSettings | ExportSettings:
         endings = ", ".join([*TABLES, *COMPRESSIONS])
         tools = ", ".join(settings.kind for settings in EXPORT_SETTINGS)
         raise DataError(
-            f"{data}: xmtc init reads {endings}, folders of them, and the formats {tools}; save a spreadsheet as CSV"
+            f"{data}: xmtc init reads {endings}, folders of them, and the formats {tools}; if it is one of these under "
+            f"another name, give {OF_SOURCE}kind=csv, for example; save a spreadsheet as CSV"
         )
     return settings
 
@@ -249,7 +355,7 @@ def _by_content(path: Path) -> TableSettings:
     return JsonlConfig if head[:1] in (b"{", b"[") else CsvConfig
 
 
-def _in_folder(data: str, folder: Path) -> DataFiles:
+def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
     """Find the files of a folder, or of its subfolder `data`, by the beginning of their names."""
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _saved_dataset(data, folder)
@@ -266,7 +372,7 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
             data,
             folder,
             by_split,
-            _settings_of(splits["train"], data),
+            _settings_of(splits["train"], data, kind),
             _vocabularies(beside)[:1],
         )
     parts = [
@@ -275,12 +381,14 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
         if path.is_file() and _PART.match(path.name)
     ]
     if parts:
-        return _named(data, folder, {"train": parts}, _settings_of(parts[0], data))
+        return _named(
+            data, folder, {"train": parts}, _settings_of(parts[0], data, kind)
+        )
     places = [place for place in (folder, folder / "data") if place.is_dir()]
     files = [
         path for place in places for path in sorted(place.iterdir()) if path.is_file()
     ]
-    tables = [path for path in files if table_of(path) is not None]
+    tables = [path for path in files if _is_table(path)]
     if not tables:
         raise DataError(
             f"{data}: no {', '.join(TABLES)} in this folder; it holds {_listed(folder.iterdir()) or 'nothing'}; "
@@ -288,12 +396,23 @@ def _in_folder(data: str, folder: Path) -> DataFiles:
         )
     beside = [path for path in files if path.parent == tables[0].parent]
     found = _by_split(
-        data, folder, [path for path in beside if path in tables], _vocabularies(beside)
+        data,
+        folder,
+        [path for path in beside if path in tables],
+        _vocabularies(beside),
+        kind,
     )
     left_out = sorted(set(tables) - set(found.local.values()))
     return replace(
         found, left_out=[path.relative_to(folder).as_posix() for path in left_out]
     )
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file has documents, by its ending, or by its content if its name says a split."""
+    if table_of(path) is not None:
+        return True
+    return _split_of(path) is not None and _format_of_export(path) is not None
 
 
 def _listed(paths: Iterable[Path]) -> str:
@@ -345,7 +464,11 @@ def _written_list(path: Path, key: str) -> list[Any] | None:
 
 
 def _by_split(
-    data: str, folder: Path, files: list[Path], vocabularies: list[Path]
+    data: str,
+    folder: Path,
+    files: list[Path],
+    vocabularies: list[Path],
+    kind: str | None,
 ) -> DataFiles:
     """Divide the files of a folder into documents by split, and files of labels."""
     labels = [path for path in files if _stem(path) in _LABEL_FILES] + vocabularies
@@ -360,9 +483,8 @@ def _by_split(
             f"{data}: no file of this folder is named train: {_listed(files)}; rename one, or give the file of "
             "documents itself"
         )
-    return _named(
-        data, folder, by_split, _settings_of(by_split["train"][0], data), labels[:1]
-    )
+    settings = _settings_of(by_split["train"][0], data, kind)
+    return _named(data, folder, by_split, settings, labels[:1])
 
 
 def _named(
@@ -395,12 +517,18 @@ def _stem(path: Path) -> str:
 
 
 def _split_of(path: Path) -> str | None:
-    """Find the split that a file name begins with, such as `train-00000-of-00002.parquet`."""
-    first_word = _stem(path).replace("_", "-").split("-")[0]
-    for split, names in _SPLITS.items():
-        if first_word in names:
-            return split
-    return None
+    """Find the split in a file name: `train-00000-of-00002.parquet`, `news_test.csv`, `cooking.valid`.
+
+    The first word of the name decides, or else the only one that is a split.
+    """
+    words = _WORDS.split(path.name.lower())
+    splits = [
+        split for word in words for split, names in _SPLITS.items() if word in names
+    ]
+    if not splits:
+        return None
+    is_first = words[0] in _SPLITS[splits[0]]
+    return splits[0] if is_first or len(set(splits)) == 1 else None
 
 
 _ROWS = 1000

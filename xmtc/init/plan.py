@@ -27,8 +27,9 @@ from xmtc.errors import DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
 from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
+from xmtc.init.answers import Answers
 from xmtc.init.commented import commented_yaml, header, reasons
-from xmtc.init.data_files import DataFiles, columns_of, find_files, label_columns
+from xmtc.init.data_files import DataFiles, find_files, label_columns
 from xmtc.init.facts import read_facts
 from xmtc.init.recipes import (
     WIDTH,
@@ -41,7 +42,7 @@ from xmtc.init.recipes import (
     choose,
     lengths_to_try,
 )
-from xmtc.init.roles import Answers, Roles, Surroundings, check_header, choose_roles
+from xmtc.init.roles import Roles, Surroundings, check_header, choose_roles
 from xmtc.models.heads.config import HeadSettings
 from xmtc.run.config import RunConfig
 from xmtc.run.encoder_use import encoder_use
@@ -109,9 +110,10 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
         name: name of the run.
 
     Raises:
+        ConfigError: the user says of the source what it does not have.
         DataError: the data cannot be read or are ambiguous; the message names the option that decides.
     """
-    files = find_files(data)
+    files = find_files(data, answers)
     roles = roles_of(files, answers)
     files = files.with_labels(roles.labels)
     source = data_section(files, roles, name)
@@ -174,7 +176,7 @@ def _later_columns(files: DataFiles) -> frozenset[str] | None:
     if files.is_export or "test" not in files.by_split:
         return None
     return frozenset().union(
-        *(columns_of(files.local[name]) for name in files.by_split["test"])
+        *(files.columns_of(name) for name in files.by_split["test"])
     )
 
 

@@ -13,6 +13,7 @@ from xmtc.data.readers.columns import NUMERIC
 from xmtc.data.readers.exports.base import ID, LABELS, REJECTED
 from xmtc.data.separators import Separator
 from xmtc.errors import DataError
+from xmtc.init.answers import Answers
 from xmtc.init.facts import ColumnFacts, Labels, joined, marked
 
 _TITLES = (
@@ -137,31 +138,6 @@ _LONGEST_ID = 100
 """Most characters of an identifier."""
 _SAME = 0.95
 """Share of the documents of a label from which on their common category tells the label."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answers:
-    """The user's options about the data. Default: inferred from the columns' content.
-
-    Attributes:
-        text, labels, id, split_column: columns.
-        label_separator: separator of labels in a cell; if empty, a cell is one label.
-        accept: `COLUMN=VALUE,VALUE`: documents with other values are left out; `all` if no column says so.
-        task: whether a document has one label or any number.
-    """
-
-    text: Sequence[str] = ()
-    labels: str | None = None
-    id: str | None = None
-    split_column: str | None = None
-    label_separator: str | None = None
-    accept: str | None = None
-    task: Task | None = None
-
-    def columns(self) -> list[str]:
-        """List the columns that the user names."""
-        columns = (*self.text, self.labels, self.id, self.split_column)
-        return [column for column in columns if column is not None]
 
 
 @dataclass(frozen=True, kw_only=True)

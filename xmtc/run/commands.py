@@ -7,7 +7,19 @@ import typer
 
 from xmtc.commands.arguments import config_file, load_run, local_status
 from xmtc.commands.family import command
-from xmtc.commands.options import ConfigFile, Overrides, PrintConfig
+from xmtc.commands.options import (
+    Accept,
+    AddedFiles,
+    ConfigFile,
+    DataId,
+    DataLabels,
+    DataText,
+    LabelSeparator,
+    Overrides,
+    PrintConfig,
+    SplitColumn,
+    TaskOption,
+)
 from xmtc.errors import ConfigError
 
 
@@ -44,14 +56,6 @@ def train(
             help="Replace a finished run whose data or first weights have changed since.",
         ),
     ] = False,
-    add: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--add",
-            metavar="FILE",
-            help="More training documents, of any format; repeatable.",
-        ),
-    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -65,16 +69,36 @@ def train(
             help="Make a model of the best epoch so far of an interrupted run.",
         ),
     ] = False,
+    text: DataText = None,
+    labels: DataLabels = None,
+    label_separator: LabelSeparator = None,
+    accept: Accept = None,
+    doc_id: DataId = None,
+    split_column: SplitColumn = None,
+    task: TaskOption = None,
+    add: AddedFiles = None,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
+    from xmtc.init.answers import Answers, is_for_init
+
+    overrides = overrides or []
+    answers = Answers(
+        text=text or (),
+        labels=labels,
+        id=doc_id,
+        split_column=split_column,
+        label_separator=label_separator,
+        accept=accept,
+        task=task,
+        add=add or (),
+        overrides=list(filter(is_for_init, overrides)),
+    )
+    path = config_file(config, answers, budget)
     if add:
         from xmtc.init.command import with_more_files
 
-        overrides = [
-            *(overrides or []),
-            with_more_files(config_file(config, budget), add),
-        ]
-    run = load_run(config_file(config, budget), overrides, print_config)
+        overrides = [*overrides, with_more_files(path, add)]
+    run = load_run(path, overrides, print_config)
     if dry_run:
         from xmtc.preflight.configuration import check
         from xmtc.preflight.dry_run import dry_run as estimate_run

@@ -138,7 +138,7 @@ class ColumnsConfig:
 
     def advice(self) -> str:
         """Say how to fix a missing column."""
-        return "set source.columns"
+        return "call it so in this file, or set data.source.columns"
 
     def names(self) -> list[str]:
         """List all columns that a source must have."""

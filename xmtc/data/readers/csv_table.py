@@ -38,7 +38,10 @@ _FITS = 0.95
 """… and at least this share of the rows."""
 _ESCAPED_QUOTE = '\\"'
 """How Spark writes a quote that is a letter."""
-_OPTIONS = "set source.quoting (minimal or none), source.escape or source.delimiter"
+_OPTIONS = (
+    "give data.source.quoting=none if quotes are letters, data.source.escape='\\' if a sign stands before them, or "
+    "data.source.delimiter=';' for another separator"
+)
 
 Quoting = Literal["minimal", "none"]
 
@@ -122,7 +125,7 @@ class CsvTable(TableFormat):
                     may_hold_rows = False  # one warning is enough
                     logger.warning(
                         '%s: a quote (") joins lines like rows; if it is text, quote it as CSV does, or set '
-                        "source.quoting: none",
+                        "data.source.quoting=none",
                         where,
                     )
                 yield Row(dict(zip(header, cells, strict=True)), where, number)

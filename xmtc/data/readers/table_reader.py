@@ -69,7 +69,7 @@ class TableReader(Reader):
         """
         files: list[Path] = []
         for _, path in self._settings.files.by_split():
-            files += self._format_of(path).parts(path)
+            files += self.format_of(path).parts(path)
         if self._settings.labels is not None:
             files.append(Path(self._settings.labels.path))
         return files
@@ -134,15 +134,19 @@ class TableReader(Reader):
 
     def _rows(self, path: Path, longest: int) -> Iterator[Row | Rejected]:
         """Read a file. One of another format than the source's may call the columns `text`, `labels` and `id`."""
-        format = self._format_of(path)
+        format = self.format_of(path)
         if format is self._format:
             yield from format.rows(path, self._settings.columns, longest)
             return
         for row in format.rows(path, None, longest):
             yield row if isinstance(row, Rejected) else self._with_columns(row)
 
-    def _format_of(self, path: Path) -> TableFormat:
-        """Return the format of a file: the source's, unless the file says another one."""
+    def format_of(self, path: Path) -> TableFormat:
+        """Return the format of a file: the source's, unless the file says another one.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
         by_ending = FORMATS.get(ending_of(path))
         if isinstance(self._format, Export):
             own = path.is_dir() or self._format.recognises(Sample.of(path))
@@ -187,7 +191,7 @@ class TableReader(Reader):
             DataError: a file cannot be read.
         """
         rows = chain.from_iterable(
-            self._format_of(path).rows(path, None)
+            self.format_of(path).rows(path, None)
             for _, path in self._settings.files.by_split()
         )
         names: set[str] = set()
@@ -206,7 +210,7 @@ class TableReader(Reader):
         """The rows of all files."""
         total = 0
         for _, path in self._settings.files.by_split():
-            rows = self._format_of(path).count(path)
+            rows = self.format_of(path).count(path)
             if rows is None:
                 return None
             total += rows

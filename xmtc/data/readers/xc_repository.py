@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Iterator
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -237,24 +237,35 @@ class XcRepositoryReader(Reader):
     def _form(self) -> XcForm:
         if self.settings.form is not None:
             return self.settings.form
-        first_files: dict[XcForm, tuple[str, ...]] = {
-            form: files["train"][0] for form, files in _FILES.items()
-        }
-        present_forms: list[XcForm] = [
-            form for form, names in first_files.items() if self._find(names)
-        ]
-        if len(present_forms) == 1:
-            return present_forms[0]
+        forms = self.complete_forms()
+        if len(forms) == 1:
+            return forms[0]
         if not self._root.is_dir():
             raise DataError(f"{self._root}: no such folder (data.source.directory)")
-        if present_forms:
+        if forms:
             raise DataError(
-                f"{self._root}: holds several layouts ({', '.join(present_forms)}); set data.source.form to one of them"
+                f"{self._root}: holds several layouts ({', '.join(forms)}); give data.source.form={forms[0]}, or "
+                "another one of them"
             )
-        names = ", ".join(chain.from_iterable(first_files.values()))
+        wanted = [
+            " with ".join(names[0] for names in files["train"])
+            for files in _FILES.values()
+        ]
         raise DataError(
-            f"{self._root}: holds none of {names} (plain or compressed); give the folder with one of these files"
+            f"{self._root}: holds none of {', '.join(wanted)} (plain or compressed); give the folder with these files"
         )
+
+    def complete_forms(self) -> list[XcForm]:
+        """List the layouts of which the folder has all files of training documents and their labels."""
+        needed: dict[XcForm, tuple[tuple[str, ...], ...]] = {
+            form: files["train"] for form, files in _FILES.items()
+        }
+        needed["json"] = (*needed["json"], _JSON_LABELS)
+        return [
+            form
+            for form, files in needed.items()
+            if all(self._find(names) is not None for names in files)
+        ]
 
     def _names_file(self) -> Path | None:
         return (
@@ -278,15 +289,16 @@ class XcRepositoryReader(Reader):
         return path
 
 
-def reader_of_folder(folder: Path) -> XcRepositoryReader | None:
-    """Return the reader of a folder that has the files of one layout, with texts; None if it has not."""
-    from xmtc.data.readers.config import XcRepositoryConfig
+def reader_of_folder(settings: "XcRepositoryConfig") -> XcRepositoryReader | None:
+    """Return the reader of a folder that has the files of a layout, with texts; None if it has not.
 
-    reader = XcRepositoryReader(XcRepositoryConfig(directory=str(folder)))
-    try:
-        reader.files()
-    except DataError:
+    Raises:
+        DataError: it has several layouts, or lacks a file of the one that the settings name.
+    """
+    reader = XcRepositoryReader(settings)
+    if settings.form is None and not reader.complete_forms():
         return None
+    reader.files()
     return reader
 
 
