@@ -150,9 +150,7 @@ class DataFiles:
 
     def _source(self) -> TableConfig:
         """Make the settings of a source of tables with what the user says of it, but without its files."""
-        source = _source_of(self.kind, self.overrides)
-        assert isinstance(source, TableConfig)
-        return source
+        return cast(TableConfig, _source_of(self.kind, self.overrides))
 
     def rows(self) -> Iterator[Row | Rejected]:
         """Read the first file of training documents."""
