@@ -425,7 +425,7 @@ def test_fifty_thousand_labels_are_searched_without_a_pause(
 def test_a_request_can_be_tried_in_the_docs(browser: Browser, client: Client) -> None:
     browser.open(f"{client.place}/docs")
     browser.wait("document.querySelectorAll('section').length > 10")
-    is_predict = "one => one.querySelector('h3').textContent === 'post/predict'"
+    is_predict = "one => one.querySelector('h2').textContent === 'post/predict'"
     first = f"[...document.querySelectorAll('section')].find({is_predict})"
     browser.run(f"void (window.card = {first})")
     assert json.loads(browser.run("card.querySelector('textarea').value")) == {

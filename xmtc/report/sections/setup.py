@@ -36,7 +36,7 @@ def _provenance(runs: Sequence[RunResults]) -> Table:
             values[index] = value
     return Table(
         "provenance",
-        ["", *(run.name for run in runs)],
+        ["fact", *(run.name for run in runs)],
         [[fact, *values] for fact, values in values_by_fact.items()],
         words=1 + len(runs),
         caption="Data, versions and provenance",

@@ -7,7 +7,7 @@ const JSON_TYPE = "application/json";
 const FORM_TYPE = "application/x-www-form-urlencoded";
 
 function drawOperation(path, verb, operation) {
-  const heading = element("h3", {}, element("span", { className: "verb" }, verb), element("code", {}, path));
+  const heading = element("h2", {}, element("span", { className: "verb" }, verb), element("code", {}, path));
   const card = element("section", { className: "card" }, heading);
   card.append(element("p", {}, operation.description || operation.summary));
   for (const parameter of operation.parameters || []) card.append(drawParameter(parameter));
