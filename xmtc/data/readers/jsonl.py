@@ -1,7 +1,7 @@
-"""JSON: one object on each line, or one array of objects; plain, .gz, .zst, .bz2 or .xz."""
+"""JSON: one object on each line, or all in one array or object; plain, .gz, .zst, .bz2 or .xz."""
 
-import json
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,16 @@ from typing_extensions import override
 from xmtc.data.readers.base import LONGEST_DOCUMENT, Rejected, longest_row, row_too_long
 from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import bounded_lines, json_object, line_count, open_text
+from xmtc.data.readers.json_items import (
+    JsonItemsError,
+    TableByColumnsError,
+    documents_in,
+)
 from xmtc.data.readers.table import Row, TableFormat
 from xmtc.errors import DataError
-from xmtc.files import reason_of, without_repeated_keys
 
 _HEAD = 1 << 16
-"""Characters by which an array is told from lines."""
-_LISTS = ("data", "rows", "documents", "records", "items", "examples", "results")
-"""Keys under which one object may hold the list of all documents."""
+"""Characters by which one value is told from lines."""
 
 
 class JsonLines(TableFormat):
@@ -30,8 +32,8 @@ class JsonLines(TableFormat):
         self, path: Path, columns: ColumnsConfig | None, longest: int = LONGEST_DOCUMENT
     ) -> Iterator[Row | Rejected]:
         """Blank lines are left out, and a row's number is that of its line, or of its item in an array."""
-        if is_array(path):
-            yield from _items(path)
+        if _is_one_value(path, columns, longest_row(longest)):
+            yield from _items(path, longest_row(longest))
             return
         with open_text(path) as text:
             for number, line in enumerate(
@@ -45,67 +47,79 @@ class JsonLines(TableFormat):
 
     @override
     def count(self, path: Path) -> int | None:
-        """Blank lines count too; the items of an array are not counted."""
-        return None if is_array(path) else line_count(path)
+        """Blank lines count too; the items of one value are not counted."""
+        if _is_one_value(path, None, longest_row(LONGEST_DOCUMENT)):
+            return None
+        return line_count(path)
 
 
-def is_array(path: Path) -> bool:
-    """Whether a file is one JSON array or object over several lines, or an array of objects in one line."""
+def _is_one_value(path: Path, columns: ColumnsConfig | None, longest: int) -> bool:
+    """Whether a file is one array, or one object with all documents, and has no object on each line.
+
+    Args:
+        path: the file.
+        columns: columns of a document; an object with them on the only line is one.
+        longest: most characters of a line.
+    """
     with open_text(path) as text:
-        head = [line.strip() for line in text.read(_HEAD).splitlines() if line.strip()]
-    first, second = [*head, "", ""][:2]
+        head = text.read(_HEAD)
+    lines = [line.strip() for line in head.splitlines() if line.strip()]
+    first, second = [*lines, "", ""][:2]
     if first in ("[", "{"):
         return True
     if first.startswith("[") and second:
         return not first.endswith("]")  # otherwise, each line is a list
+    if first.startswith("{") and not second:
+        return _is_one_object(path, columns, longest)
     return first.startswith(("[{", "[ {", "[[")) or (
         first.startswith("{") and second[:1] in ('"', "}", "]")
     )
 
 
-def _items(path: Path) -> Iterator[Row | Rejected]:
-    """Yield the objects of an array, or of the list that one object holds."""
-    with open_text(path) as file:
-        text = file.read()
+def _is_one_object(path: Path, columns: ColumnsConfig | None, longest: int) -> bool:
+    """Whether a file is one line whose object is no document, but holds the documents."""
+    with open_text(path) as text:
+        line = text.readline(longest)
+        if text.read(_HEAD).strip() and line.endswith("\n"):
+            return False
     try:
-        content = json.loads(text, object_pairs_hook=without_repeated_keys)
-    except (ValueError, RecursionError) as error:
-        reason = (
-            reason_of(error)
-            if isinstance(error, json.JSONDecodeError)
-            else "malformed JSON"
-        )
-        raise DataError(
-            f"{path}: {reason}; the file is cut short or damaged, export it again"
-        ) from None
-    for number, item in enumerate(_documents(path, content), start=1):
-        where = f"{path}: item {number}"
-        if isinstance(item, dict):
-            yield Row(item, where, number)
-        elif (
-            isinstance(item, list)
-            and len(item) == 2
-            and isinstance(item[0], str)
-            and isinstance(item[1], dict)
+        if (
+            columns is not None
+            and set(columns.text_columns()) <= json_object(line).keys()
         ):
-            yield Row(
-                {"text": item[0], **item[1]}, where, number
-            )  # as spaCy's examples are written
-        else:
-            yield Rejected(where, f"a JSON {type(item).__name__}, not an object")
+            return False
+        next(documents_in(lambda: io.StringIO(line), longest), None)
+    except TableByColumnsError:
+        return True
+    except (JsonItemsError, ValueError):  # whoever reads the line says what it is
+        return False
+    return True
 
 
-def _documents(path: Path, content: Any) -> list[Any]:
-    """Return the list of documents in what a file holds."""
-    if isinstance(content, list):
-        return content
-    if isinstance(content, Mapping):
-        for key in _LISTS:
-            if isinstance(content.get(key), list):
-                return content[key]
-    raise DataError(
-        f"{path}: one JSON object, not a list of documents; write one object on each line, or an array"
-    )
+def _items(path: Path, longest: int) -> Iterator[Row | Rejected]:
+    """Yield the objects of an array, or of what one object holds."""
+    number = 0
+    try:
+        for number, item in enumerate(
+            documents_in(lambda: open_text(path), longest), start=1
+        ):
+            yield _item(item, f"{path}: item {number}", number)
+    except JsonItemsError as problem:
+        place = f"after item {number}: " if number else ""
+        raise DataError(f"{path}: {place}{problem}") from None
+
+
+def _item(item: Any, where: str, number: int) -> Row | Rejected:
+    if isinstance(item, dict):
+        return Row(item, where, number)
+    if (
+        isinstance(item, list)
+        and len(item) == 2
+        and isinstance(item[0], str)
+        and isinstance(item[1], dict)
+    ):
+        return Row({"text": item[0], **item[1]}, where, number)  # spaCy's examples
+    return Rejected(where, f"a JSON {type(item).__name__}, not an object")
 
 
 def _row(line: str, where: str, number: int) -> Row | Rejected:

@@ -1,0 +1,226 @@
+"""The documents of a file that is one JSON value, one after the other: only a piece of the text is in memory."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from xmtc.files import RepeatedKeyError, without_repeated_keys
+
+_PIECE = 1 << 16
+"""Characters that are read at once, at first."""
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_CUT = 16
+"""Characters before the end of a piece in which a sign or number may be cut, as in `tru` or `\\u00`."""
+_CUT_TEXT = "Unterminated string"
+"""What Python says of a text whose end is in the next piece."""
+_LISTS = ("data", "rows", "documents", "records", "items", "examples", "results")
+"""Keys under which one object may hold the list of all documents."""
+_COLUMNS_OF_PANDAS = {"columns", "index"}
+"""Keys before the rows of a table that pandas wrote with orient="split"."""
+_FIRST_ROW = "0"
+"""Key of the first cell of each column of a table that pandas wrote."""
+_DAMAGED = "; the file is cut short or damaged, export it again"
+_DECODER = json.JSONDecoder(object_pairs_hook=without_repeated_keys)
+
+
+Opened = Callable[[], AbstractContextManager[io.TextIOBase]]
+"""Opens a text at its beginning."""
+
+
+class JsonItemsError(Exception):
+    """Raised for a text that holds no documents, or malformed JSON; the message says so without showing any of it."""
+
+
+class TableByColumnsError(JsonItemsError):
+    """Raised for a table that pandas wrote column by column."""
+
+
+class JsonText:
+    """Reads values and signs of a JSON text.
+
+    Args:
+        text: the text.
+        longest: most characters of a value.
+    """
+
+    def __init__(self, text: io.TextIOBase, longest: int) -> None:
+        self._file = text
+        self._longest = longest
+        self._text = ""
+        self._place = 0
+
+    def next_sign(self) -> str:
+        """Return the next sign that is no blank without passing it; empty at the end."""
+        while True:
+            match = _BLANKS.match(self._text, self._place)
+            assert match is not None
+            self._place = match.end()
+            if self._place < len(self._text):
+                return self._text[self._place]
+            if not self._read_on():
+                return ""
+
+    def take(self, signs: str) -> str:
+        """Pass the next sign, which must be one of these, and return it.
+
+        Raises:
+            JsonItemsError: it is another one, or the text ends.
+        """
+        sign = self.next_sign()
+        if not sign:
+            raise JsonItemsError(f"the file ends before its value does{_DAMAGED}")
+        if sign not in signs:
+            raise JsonItemsError(
+                f"malformed JSON: not {' or '.join(signs)} here{_DAMAGED}"
+            )
+        self._place += 1
+        return sign
+
+    def value(self) -> Any:
+        """Pass the next value, and return it.
+
+        Raises:
+            JsonItemsError: it is malformed or too long, or a key of it occurs twice.
+        """
+        self.next_sign()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._place)
+            except json.JSONDecodeError as error:
+                is_cut = (
+                    error.msg.startswith(_CUT_TEXT)
+                    or error.pos >= len(self._text) - _CUT
+                )
+                if not is_cut:
+                    raise JsonItemsError(
+                        f"malformed JSON: {error.msg.removesuffix(' at')}{_DAMAGED}"
+                    ) from None
+                if len(self._text) - self._place > self._longest:
+                    raise JsonItemsError(
+                        f"more than {self._longest:,} characters, or malformed JSON"
+                    ) from None
+                if not self._read_on():
+                    raise JsonItemsError(
+                        f"the file ends before its value does{_DAMAGED}"
+                    ) from None
+            except RepeatedKeyError as error:
+                raise JsonItemsError(f"{error}, and one value would be lost") from None
+            except RecursionError:
+                raise JsonItemsError(
+                    f"malformed JSON: too many lists in lists{_DAMAGED}"
+                ) from None
+            else:
+                if end < len(self._text) or not self._read_on():
+                    self._place = end
+                    return value
+
+    def items(self) -> Iterator[Any]:
+        """Yield the items of the list that begins here.
+
+        Raises:
+            JsonItemsError: see `value` and `take`.
+        """
+        self.take("[")
+        if self.next_sign() == "]":
+            self.take("]")
+            return
+        sign = ","
+        while sign == ",":
+            yield self.value()
+            sign = self.take(",]")
+
+    def object_keys(self) -> Iterator[str]:
+        """Yield the keys of the object that begins here; the caller passes the value of each.
+
+        Raises:
+            JsonItemsError: see `value` and `take`.
+        """
+        self.take("{")
+        if self.next_sign() == "}":
+            self.take("}")
+            return
+        sign = ","
+        while sign == ",":
+            key = self.value()
+            if not isinstance(key, str):
+                raise JsonItemsError(f"malformed JSON: a key that is no text{_DAMAGED}")
+            self.take(":")
+            yield key
+            sign = self.take(",}")
+
+    def _read_on(self) -> bool:
+        """Read a piece as long as what is not passed yet, so that a long value is tried a few times only."""
+        rest = self._text[self._place :]
+        piece = self._file.read(max(_PIECE, len(rest)))
+        self._text = rest + piece
+        self._place = 0
+        return bool(piece)
+
+
+def documents_in(opened: Opened, longest: int) -> Iterator[Any]:
+    """Yield the documents of one array, of the list that one object holds, or of an object with one for each key.
+
+    Args:
+        opened: opens the text.
+        longest: most characters of a document.
+
+    Raises:
+        JsonItemsError: it is something else, or malformed.
+    """
+    with opened() as file:
+        text = JsonText(file, longest)
+        if text.next_sign() == "[":
+            yield from text.items()
+            if text.next_sign():
+                raise JsonItemsError(
+                    f"malformed JSON: something follows the array{_DAMAGED}"
+                )
+            return
+        list_key = _list_key(text)
+    with opened() as file:
+        text = JsonText(file, longest)
+        for key in text.object_keys():
+            if list_key is None:
+                yield {"id": key, **text.value()}
+            elif key == list_key:
+                yield from text.items()
+                return
+            else:
+                text.value()
+
+
+def _list_key(text: JsonText) -> str | None:
+    """Return the key of the list of documents in an object; None if each of its values is a document.
+
+    Raises:
+        JsonItemsError: it holds something else, or is malformed.
+        TableByColumnsError: it holds columns.
+    """
+    keys: list[str] = []
+    are_objects = True
+    are_columns = True
+    for key in text.object_keys():
+        if text.next_sign() == "[" and key in _LISTS:
+            if keys and _COLUMNS_OF_PANDAS.issuperset(keys):
+                raise _by_columns()
+            return key
+        value = text.value()
+        keys.append(key)
+        are_objects = are_objects and isinstance(value, dict)
+        are_columns = are_columns and isinstance(value, dict) and _FIRST_ROW in value
+    if keys and are_columns:
+        raise _by_columns()
+    if len(keys) > 1 and are_objects:
+        return None
+    raise JsonItemsError(
+        "one JSON object, not a list of documents; write one object on each line, or an array"
+    )
+
+
+def _by_columns() -> TableByColumnsError:
+    return TableByColumnsError(
+        "a table by columns, as pandas writes it; write it with df.to_json(path, orient='records', lines=True)"
+    )
