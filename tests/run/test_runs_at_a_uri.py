@@ -1,7 +1,9 @@
 """The whole job with source, corpus and run directory on a real S3 server, and that server's failures in mid-run."""
 
 import json
+import re
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from tiny_runs import losses
 from xmtc.cli import app
 from xmtc.errors import DataError, StorageError
 from xmtc.pipeline import prepare_stage, train_run
-from xmtc.storage.remote import Remote
+from xmtc.storage.remote import Remote, Stamp
 from xmtc.track.tracker import Tracker
 
 RUNS, CORPUS = f"s3://{BUCKET}/runs", f"s3://{BUCKET}/corpora/tiny"
@@ -131,6 +133,34 @@ def test_another_machine_resumes_from_the_newest_checkpoint(place, monkeypatch, 
     run = train_run(place.load("name=moved", place.cache("another")))
     said = capsys.readouterr().err
     assert "resuming after step 6/20" in said
+    assert losses(run, "finetune") == losses(
+        place.folder / first_run(place), "finetune"
+    )
+
+
+def test_a_slow_upload_does_not_hold_up_the_next_steps(place, monkeypatch, capsys):
+    """The checkpoint of the first epoch, after step 5, is uploaded once step 7 has been trained, and not before."""
+    trained = threading.Event()
+    held: list[str] = []
+    upload = Remote.upload
+
+    def upload_after_step_7(self: Remote, path: Path, name: str) -> Stamp:
+        if name.startswith("checkpoints/step_00000005/"):
+            held.append(name)
+            assert trained.wait(60), "step 7 waits for the upload"
+        return upload(self, path, name)
+
+    monkeypatch.setattr(Remote, "upload", upload_after_step_7)
+    stop_at(7, trained.set, monkeypatch)
+    config = place.load(
+        "name=slow", "track.checkpoint_every_steps=null", place.cache("slow")
+    )
+    run = train_run(config)
+    said = capsys.readouterr().err
+    assert held
+    waited = re.findall(r"checkpoint after step (\d+): steps waited [\d.]+ s", said)
+    assert waited == ["5", "10", "15", "20"]
+    assert re.search(r"at the run's URI, after [\d.]+ s beside the steps", said)
     assert losses(run, "finetune") == losses(
         place.folder / first_run(place), "finetune"
     )
