@@ -7,16 +7,11 @@ import pytest
 import torch
 
 import tiny_runs
-from xmtc.config.load import load_config
 from xmtc.data.pretrained import DEFAULT_BACKBONE
-from xmtc.errors import DataError
-from xmtc.estimate.estimate import estimate
 from xmtc.estimate.probe import HeadSpeed
 from xmtc.estimate.seconds import Speeds
-from xmtc.estimate.size import Size
 from xmtc.preflight import dry_run as module
-from xmtc.preflight.dry_run import dry_run, print_estimate
-from xmtc.run.config import RunConfig
+from xmtc.preflight.dry_run import dry_run
 
 
 @pytest.fixture
@@ -46,19 +41,22 @@ def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
     ("content", "words"),
     [
         (None, "train.jsonl"),
-        ("{\n", r"train\.jsonl: malformed JSON"),
+        ("{\n", "train.jsonl: malformed JSON"),
         ('{"text": "", "labels": ["a"]}\n', "no document with text"),
     ],
     ids=["missing", "damaged", "without text"],
 )
-def test_a_dry_run_assumes_no_source(tmp_path, content, words) -> None:
+def test_a_dry_run_assumes_no_source(tmp_path, xmtc, content, words) -> None:
     path = tiny_runs.write_config(tmp_path)
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.jsonl").unlink()
         if content is not None:
             (tmp_path / f"{split}.jsonl").write_text(content)
-    with pytest.raises(DataError, match=words):
-        dry_run(tiny_runs.load(path))
+    outcome = xmtc("train", path, "--dry-run")
+    assert outcome.code == 1
+    assert "DataError" in outcome.err
+    assert words in outcome.err
+    assert "documents" not in outcome.out, "an estimate of a source that nobody read"
 
 
 def test_a_dry_run_with_a_price_gives_hours_and_costs_by_card(
@@ -92,23 +90,29 @@ def test_a_dry_run_with_a_price_gives_hours_and_costs_by_card(
 
 
 def test_what_it_says_of_an_unknown_card_can_be_pasted(
-    tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, xmtc
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     path = tiny_runs.write_config(tmp_path)
-    config = tiny_runs.load(
-        path, "distributed.workers=1", "distributed.gpus_per_worker=1"
-    )
-    print_estimate(config, estimate(config, Size()))
+    command = [
+        "train",
+        path,
+        "--dry-run",
+        "distributed.workers=1",
+        "distributed.gpus_per_worker=1",
+    ]
+    advised = xmtc(*command)
+    assert advised.code == 0, advised.err
     advice = next(
-        line
-        for line in capsys.readouterr().out.splitlines()
-        if "the card is unknown" in line
+        line for line in advised.out.splitlines() if "the card is unknown" in line
     )
     (override,) = (
         word.rstrip(",")
         for word in shlex.split(advice)
         if word.startswith("distributed.")
     )
-    pasted = load_config(RunConfig, path, [override])
-    assert pasted.distributed.resources_per_worker == {"accelerator_type:A100": 0.001}
+    pasted = xmtc(*command, override)
+    assert pasted.code == 0, pasted.err
+    assert "the card is unknown" not in pasted.out
+    config = tiny_runs.load(path, override)
+    assert config.distributed.resources_per_worker == {"accelerator_type:A100": 0.001}

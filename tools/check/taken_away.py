@@ -272,6 +272,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, help="file to add the lines to")
     arguments = parser.parse_args()
+    # A shell in the background ignores SIGINT, `nohup` ignores SIGHUP, and every command started here would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     record: Path | None = arguments.record
     known = (
