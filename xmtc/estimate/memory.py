@@ -392,8 +392,8 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
     if room is not None and total > room:
         lines.append(
             f"this exceeds the {room / GIB:,.1f} GiB that a worker has here; to reduce it, set in this order "
-            "finetune.sampled_labels=512 (or finetune.mining), finetune.label_optimizer={kind: rowwise_adagrad}, "
-            "model.head.row_dtype=bfloat16, model.head={kind: flat} (docs/how-to/debug_memory.md)"
+            "finetune.sampled_labels=512 (or finetune.mining), 'finetune.label_optimizer={kind: rowwise_adagrad}', "
+            "model.head.row_dtype=bfloat16, 'model.head={kind: flat}' (docs/how-to/debug_memory.md)"
         )
     return lines
 
