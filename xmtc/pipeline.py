@@ -15,7 +15,7 @@ from xmtc.artefact.info import model_digest
 from xmtc.config.plain import to_plain
 from xmtc.data.corpus import Corpus
 from xmtc.data.manifest import in_use
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, Interrupted
 from xmtc.estimate.memory import label_lines
 from xmtc.estimate.size import size_of_corpus
 from xmtc.evaluate.summary import summary_table
@@ -183,9 +183,11 @@ def _run_on_workers(
     if _is_done(state, stage, fingerprint, results):
         return
     with _stage(state, copies, stage, fingerprint):
-        run_workers(stage, copies)
+        late_signal = run_workers(stage, copies)
         if stage is Stage.EVALUATE:
             paths.remove(paths.against_initial_model("after").root)
+    if late_signal is not None:
+        raise Interrupted(f"{stage} has ended", late_signal)
     if stage is Stage.SCORERS and copies.config.model.head.scores:
         report_runs([paths.root], paths.report("dev"), "dev")
         print_line(f"first report: {paths.report('dev')}")
@@ -267,16 +269,20 @@ def mig_stage(config: RunConfig) -> tuple[Corpus, TokenRanking]:
     return corpus, rank_tokens(config, RunPaths.of(config), corpus)
 
 
-def run_workers(stage: Stage, copies: RunCopies) -> None:
-    """Run a stage in this process, or on Ray workers."""
+def run_workers(stage: Stage, copies: RunCopies) -> int | None:
+    """Run a stage in this process, or on Ray workers.
+
+    Returns:
+        The signal because of which the run shall stop, if it came too late for the stage, which has ended; else None.
+    """
     if copies.config.distributed.max_workers == 0:
         from xmtc.stages.run_stage import run_stage
 
         run_stage(stage, copies.config, copies.paths)
-    else:
-        from xmtc.cluster.training import train_on_cluster
+        return None
+    from xmtc.cluster.training import train_on_cluster
 
-        train_on_cluster(stage, copies)
+    return train_on_cluster(stage, copies)
 
 
 def print_summary(paths: RunPaths) -> None:

@@ -40,6 +40,12 @@ def test_a_signal_asks_the_workers_and_waits_for_them(number: int) -> None:
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_that_comes_as_the_workers_end_is_left_in_the_attempt() -> None:
+    attempt = Asked()
+    run_until_stopped(lambda: os.kill(os.getpid(), signal.SIGHUP), attempt)  # pyright: ignore[reportArgumentType]
+    assert attempt.number == signal.SIGHUP
+
+
 def test_a_second_signal_does_not_wait() -> None:
     attempt = Asked()
     goes_on = threading.Event()

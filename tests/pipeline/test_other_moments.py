@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import tiny_runs
 import xmtc
 from xmtc import pipeline
 from xmtc.data.pretrained import resolve_pretrained
-from xmtc.errors import CheckpointError, ConfigError, DataError
+from xmtc.errors import CheckpointError, ConfigError, DataError, Interrupted
 from xmtc.pipeline import mig_stage, train_run
 from xmtc.report.runs import evaluate_run
 from xmtc.run.directory import Stage
@@ -51,6 +52,27 @@ def before_stage(
         run_workers(one, copies)
 
     patch.setattr(pipeline, "run_workers", acting)
+
+
+def test_a_signal_that_came_too_late_for_a_stage_stops_the_run_after_it(
+    tmp_path, monkeypatch, capsys
+):
+    config = tiny_runs.load(tiny_runs.write_config(tmp_path), *BRIEF)
+    run_workers = pipeline.run_workers
+
+    def told_at_the_end_of_finetune(stage: Stage, copies: Any) -> int | None:
+        run_workers(stage, copies)
+        return signal.SIGTERM if stage is Stage.FINETUNE else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "run_workers", told_at_the_end_of_finetune)
+        with pytest.raises(Interrupted, match="finetune has ended") as stopped:
+            train_run(config)
+    assert stopped.value.number == signal.SIGTERM
+    capsys.readouterr()
+    run = train_run(config)
+    assert "finetune: already done, skipped" in capsys.readouterr().err
+    assert (run / "model" / "config.json").is_file()
 
 
 def interrupt() -> None:

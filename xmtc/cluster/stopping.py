@@ -108,6 +108,10 @@ def stopping_with(attempt: Attempt) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+        if STOP.requested:  # perhaps since the last look
+            with suppress(RayError):
+                attempt.request_stop(STOP.number)
+                attempt.requested_stop()  # the answer says that the request is there
 
 
 @dataclass
@@ -129,7 +133,8 @@ def run_until_stopped(
 ) -> None:
     """Run `call` in a thread, and meanwhile ask the workers to stop at a signal, or when a node of theirs is drained.
 
-    Ray's own handlers end this process without waiting for a checkpoint.
+    Ray's own handlers end this process without waiting for a checkpoint. A signal that comes when `call` is about to
+    end is left in `attempt`.
 
     Args:
         call: starts the workers, and waits for them.
@@ -167,6 +172,8 @@ def run_until_stopped(
                     )
             elif patience_s is not None and time.monotonic() - asked_at > patience_s:
                 raise Interrupted("stopped between two results", asked_for)
+    if numbers:
+        attempt.request_stop(numbers[0])
     if fit.error is not None:
         raise fit.error
 

@@ -32,7 +32,7 @@ _PATIENCE_S = 5.0
 """How long a stage that begins again anyway may take to keep what it has, such as hidden states."""
 
 
-def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
+def train_on_cluster(stage: Stage, copies: RunCopies) -> int | None:
     """Run a stage on `distributed.workers` Ray workers. If a worker dies, all restart from the newest checkpoint.
 
     Ray stays up for the next stage; see `disconnect`.
@@ -41,6 +41,9 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         stage: name of the stage.
         copies: run and corpus, at URIs or at paths that every worker can reach. Afterwards, the files of the run are
             here too.
+
+    Returns:
+        The signal because of which the run shall stop, if it came too late for the stage, which has ended; else None.
 
     Raises:
         TrainingError: training failed more often than `distributed.max_failures` allows.
@@ -104,6 +107,7 @@ def train_on_cluster(stage: Stage, copies: RunCopies) -> None:
         if error is not None:
             raise error
         copies.fetch_run()  # rank 0 may have been on another node
+        return attempt.requested_stop()
     finally:
         shutil.rmtree(
             storage, ignore_errors=True
