@@ -27,7 +27,8 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "smoke_llama.yaml"
-STEPS = 24
+EPOCHS = (3, 6)  # of the head, and of everything; a signal needs a second to reach all
+STEPS = 8 * sum(EPOCHS)
 END_S = 30.0
 SECOND_END_S = 10.0
 LAST_STAGE = STEPS + 1
@@ -45,7 +46,8 @@ class Trial:
     Attributes:
         workers: number of Ray workers.
         strategy: name in `STRATEGIES`.
-        step: the signal is sent once this step has been logged; `LAST_STAGE` for while the run is evaluated.
+        step: the signal is sent once this step has been logged, and one since the start; `LAST_STAGE` for while the run
+            is evaluated.
         signal: its name.
         target: `driver` or `worker`.
         twice: whether the driver gets a second one, soon after.
@@ -101,6 +103,8 @@ def command(folder: Path, name: str, workers: int, strategy: str) -> list[str]:
         f"distributed.strategy={STRATEGIES[strategy]}",
         "track.checkpoint_every_steps=null",
         "plant.parts=[]",
+        f"finetune.phases.0.epochs={EPOCHS[0]}",
+        f"finetune.phases.1.epochs={EPOCHS[1]}",
         "evaluate.resamples=3000",
     ]
     return [
@@ -140,13 +144,20 @@ def target_of(process: subprocess.Popen[bytes], target: str) -> psutil.Process:
     driver = psutil.Process(process.pid)
     if target == "driver":
         return driver
-    return random.choice(
-        [
+    while True:
+        workers = [
             child
             for child in driver.children(recursive=True)
             if "RayTrainWorker" in " ".join(child.cmdline())
         ]
-    )
+        if workers:
+            return random.choice(workers)
+        time.sleep(0.1)  # the next stage's are about to start
+
+
+def last_step(run: Path) -> int:
+    """The last step that was logged; 0 if there is none."""
+    return max((step for step, _ in losses(run)), default=0)
 
 
 def has_come_to(run: Path, step: int) -> bool:
@@ -155,7 +166,7 @@ def has_come_to(run: Path, step: int) -> bool:
         record = run / "run.json"
         stages = json.loads(record.read_text())["stages"] if record.exists() else {}
         return stages.get("evaluate", {}).get("state") == "running"
-    return max((logged for logged, _ in losses(run)), default=0) >= step
+    return last_step(run) >= step
 
 
 def wait_until(process: subprocess.Popen[bytes], run: Path, step: int) -> None:
@@ -172,6 +183,8 @@ def disturb(folder: Path, name: str, trial: Trial) -> Ending:
     """Start or continue the run, and send the signal."""
     run = folder / "runs" / name
     log = folder / f"{name}-{trial.step}.log"
+    # The last signal's stop may have come later than this one is due: then it comes after the first step.
+    step = max(trial.step, min(last_step(run) + 1, STEPS))
     number = signal.Signals[trial.signal]
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -180,7 +193,7 @@ def disturb(folder: Path, name: str, trial: Trial) -> Ending:
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_until(process, run, trial.step)
+            wait_until(process, run, step)
             before = log.stat().st_size  # Ray may have started workers twice
             target_of(process, trial.target).send_signal(number)
             if trial.twice:
@@ -197,7 +210,7 @@ def disturb(folder: Path, name: str, trial: Trial) -> Ending:
     stopped_after = (
         int(checkpoints[-1].name.removeprefix("step_")) if checkpoints else 0
     )
-    trained = max((step for step, _ in losses(run)), default=0)
+    trained = last_step(run)
     return Ending(
         code=code,
         seconds=round(seconds, 1),
