@@ -10,14 +10,15 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
+from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
 import tiny_runs
 from s3_server import BUCKET, names, s3
@@ -49,6 +50,23 @@ def undisturbed(folder) -> Path:
             *overrides(folder, "name=undisturbed", "distributed.workers=0", *SHORT),
         )
     )
+
+
+NO_REGULAR_CHECKPOINT = (*SHORT, "track.checkpoint_every_steps=null")
+MORE_EPOCHS = (
+    *NO_REGULAR_CHECKPOINT,
+    "finetune.phases.0.epochs=3",
+    "finetune.phases.1.epochs=6",
+    "finetune.patience=0",
+)
+"""A notice takes a second to reach all workers, in which so small a model would be trained to its end."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed_for_longer(folder) -> Path:
+    torch.set_num_threads(1)
+    settings = ("name=undisturbed_for_longer", "distributed.workers=0", *MORE_EPOCHS)
+    return train_run(tiny_runs.load(CONFIG, *overrides(folder, *settings)))
 
 
 def assert_resumed(log: str, latest: int = STEPS - 1) -> None:
@@ -91,7 +109,6 @@ def test_a_killed_driver_ends_its_workers_and_the_run_resumes(folder, undisturbe
     )  # workers that nobody watches may reach the end
 
 
-NO_REGULAR_CHECKPOINT = (*SHORT, "track.checkpoint_every_steps=null")
 ZERO_3 = "{kind: deepspeed, stage: 3}"
 
 
@@ -117,22 +134,25 @@ def assert_stopped(code: int, log: str, number: signal.Signals, words: str) -> N
 @pytest.mark.parametrize(
     ("target", "number", "strategy"),
     [
-        ("driver", signal.SIGTERM, "{kind: ddp}"),
+        ("process group", signal.SIGTERM, "{kind: ddp}"),
         ("driver", signal.SIGINT, "{kind: deepspeed, stage: 2}"),
         ("worker", signal.SIGHUP, ZERO_3),
     ],
-    ids=["SIGTERM at the driver", "Ctrl-C", "SIGHUP at a worker"],
+    ids=["SIGTERM at the process group", "Ctrl-C", "SIGHUP at a worker"],
 )
 def test_a_signal_stops_all_workers_after_a_checkpoint(
-    folder, undisturbed, target, number, strategy
+    folder, undisturbed_for_longer, target, number, strategy
 ):
-    settings = (*NO_REGULAR_CHECKPOINT, f"distributed.strategy={strategy}")
+    settings = (*MORE_EPOCHS, f"distributed.strategy={strategy}")
     name = f"stopped-{number.name}"
-    job = Job(folder, name, *settings)
+    job = Job(folder, name, *settings, prefix=("setsid",))
     wait_for_step(job, 3)
     family = psutil.Process(job.process.pid).children(recursive=True)
-    receiver = job.process if target == "driver" else job.workers()[1]
-    receiver.send_signal(number)
+    if target == "process group":
+        os.killpg(job.process.pid, number)
+    else:
+        receiver = job.process if target == "driver" else job.workers()[1]
+        receiver.send_signal(number)
     code, log = job.finish(120)
     stopped = re.search(r"finetune stopped after step (\d+), checkpoint written", log)
     assert stopped is not None, log[-5000:]
@@ -143,8 +163,8 @@ def test_a_signal_stops_all_workers_after_a_checkpoint(
     again = Job(folder, name, *settings)
     code_again, log_again = again.finish()
     assert code_again == 0, log_again[-5000:]
-    assert f"finetune: resuming after step {stopped[1]}/{STEPS}" in log_again
-    assert_same(again.run, undisturbed)
+    assert f"finetune: resuming after step {stopped[1]}/" in log_again
+    assert_same(again.run, undisturbed_for_longer)
 
 
 def evaluates(run: Path) -> bool:
@@ -157,9 +177,9 @@ def evaluates(run: Path) -> bool:
 
 @pytest.mark.faults
 def test_a_second_signal_ends_at_once_and_one_while_evaluating_soon(
-    folder, undisturbed
+    folder, undisturbed_for_longer
 ):
-    job = Job(folder, "twice", *NO_REGULAR_CHECKPOINT)
+    job = Job(folder, "twice", *MORE_EPOCHS)
     wait_for_step(job, 3)
     job.process.send_signal(signal.SIGTERM)
     time.sleep(0.1)
@@ -168,7 +188,7 @@ def test_a_second_signal_ends_at_once_and_one_while_evaluating_soon(
     words = "stopped at once|stopped after step"  # the workers may have been quicker
     assert_stopped(code, log, signal.SIGTERM, words)
 
-    long = (*NO_REGULAR_CHECKPOINT, "evaluate.resamples=100000")
+    long = (*MORE_EPOCHS, "evaluate.resamples=100000")
     job = Job(folder, "twice", *long)
     while job.process.poll() is None and not evaluates(job.run):
         time.sleep(0.01)
@@ -178,10 +198,10 @@ def test_a_second_signal_ends_at_once_and_one_while_evaluating_soon(
     assert not (job.run / "model" / "config.json").exists()
     assert not list(job.run.rglob("*.tmp"))
 
-    code, log = Job(folder, "twice", *NO_REGULAR_CHECKPOINT).finish()
+    code, log = Job(folder, "twice", *MORE_EPOCHS).finish()
     assert code == 0, log[-5000:]
     assert "finetune: already done, skipped" in log
-    assert_same(job.run, undisturbed)
+    assert_same(job.run, undisturbed_for_longer)
 
 
 @pytest.mark.faults
@@ -227,25 +247,21 @@ def test_a_lost_node_is_replaced_and_the_run_resumes(folder, undisturbed, cluste
 
 
 @pytest.mark.faults
-def test_a_drained_node_stops_the_run_after_a_checkpoint(folder, undisturbed, cluster):
+def test_a_drained_node_stops_the_run_after_a_checkpoint(
+    folder, undisturbed_for_longer, cluster
+):
     """As an autoscaler announces that it takes a machine away."""
-    settings = (*NO_REGULAR_CHECKPOINT, f"distributed.address={cluster.address}")
+    settings = (*MORE_EPOCHS, f"distributed.address={cluster.address}")
+    autoscaler = GcsClient(address=cluster.address)
     job = Job(folder, "drained", *settings)
     wait_for_step(job, 3)
-    drained = next(iter(cluster.worker_nodes))
-    subprocess.run(
-        [
-            Path(sys.executable).with_name("ray"),
-            "drain-node",
-            f"--address={cluster.address}",
-            f"--node-id={drained.node_id}",
-            "--reason=DRAIN_NODE_REASON_PREEMPTION",
-            "--reason-message=the machine is taken away",
-            "--deadline-remaining-seconds=300",
-        ],
-        check=True,
-        capture_output=True,
+    is_accepted, reason = autoscaler.drain_node(
+        next(iter(cluster.worker_nodes)).node_id,
+        DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"),
+        "the machine is taken away",
+        int((time.time() + 300) * 1000),
     )
+    assert is_accepted, reason
     code, log = job.finish(120)
     assert "a node of the run is about to be taken away" in log, log[-5000:]
     assert_stopped(code, log, signal.SIGTERM, "finetune stopped after step")
@@ -253,7 +269,7 @@ def test_a_drained_node_stops_the_run_after_a_checkpoint(folder, undisturbed, cl
     code, log = Job(folder, "drained", *settings).finish()
     assert code == 0, log[-5000:]
     assert "finetune: resuming after step" in log
-    assert_same(job.run, undisturbed)
+    assert_same(job.run, undisturbed_for_longer)
 
 
 @pytest.mark.faults

@@ -108,7 +108,7 @@ def assert_same(run: Path, undisturbed: Path) -> None:
     assert tiny_runs.losses(run, "finetune") == pytest.approx(
         tiny_runs.losses(undisturbed, "finetune"), rel=1e-5
     )
-    assert len(tiny_runs.losses(run, "finetune")) == STEPS
+    assert len(tiny_runs.losses(run, "finetune")) >= STEPS
     ours, theirs = (
         json.loads((r / "eval" / "test" / "metrics.json").read_text())
         for r in (run, undisturbed)

@@ -105,6 +105,7 @@ def command(folder: Path, name: str, workers: int, strategy: str) -> list[str]:
         "plant.parts=[]",
         f"finetune.phases.0.epochs={EPOCHS[0]}",
         f"finetune.phases.1.epochs={EPOCHS[1]}",
+        "finetune.patience=0",
         "evaluate.resamples=3000",
     ]
     return [

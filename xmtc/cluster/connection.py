@@ -4,14 +4,16 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 
 from xmtc.distributed.config import inside_ray_job
 from xmtc.errors import ConfigError
@@ -45,7 +47,11 @@ def join(address: str | None) -> bool:
         (Path.home() / ".ray" / "auth_token").exists(),
     )
     try:
-        with _on_loopback() if local else nullcontext(), _signals_kept():
+        with (
+            _on_loopback() if local else nullcontext(),
+            _own_sessions(),
+            _sigterm_kept(),
+        ):
             ray.init(
                 address=address,
                 logging_level=logging.WARNING,
@@ -68,24 +74,33 @@ def join(address: str | None) -> bool:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Handle signals afterwards as before, and start Ray's processes such that they ignore SIGHUP.
-
-    At SIGTERM, Ray would end this process with the signal's number as its exit code. A closed terminal sends SIGHUP to
-    Ray's processes too, which workers need until they have written a checkpoint.
-    """
+def _sigterm_kept() -> Iterator[None]:
+    """Handle SIGTERM afterwards as before. Ray would end this process with the signal's number as its exit code."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {
-        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)
-    }
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def _own_sessions() -> Iterator[None]:
+    """Start each of Ray's processes in a session of its own, where signals to this one's process group don't reach it.
+
+    `timeout`, a job of a shell and a closed terminal signal the whole group, but workers need Ray until they have
+    written a checkpoint. Only on Linux: there the kernel ends Ray's processes when this one dies, and elsewhere a
+    process of Ray's does, by its group.
+    """
+    before = services.ConsolePopen
+    if sys.platform == "linux":
+        services.ConsolePopen = partial(before, start_new_session=True)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = before
 
 
 @contextmanager
