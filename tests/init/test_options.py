@@ -133,6 +133,18 @@ def test_a_table_under_another_name_is_read_as_its_kind(folder: Path) -> None:
     assert read(folder) == expected(MADE)
 
 
+def test_the_encoding_of_windows_is_named(folder: Path) -> None:
+    made = [(f"{text} – Café", labels) for text, labels in MADE]
+    path = write_csv(folder / "a.csv", made, ("text", "topics"))
+    path.write_bytes(path.read_text(encoding="utf-8").encode("cp1252"))
+    refused = init(folder, path)
+    assert refused.status == 1
+    assert "a.csv:2: not UTF-8 text" in refused.output
+    assert "give data.source.encoding=cp1252" in refused.output
+    assert init(folder, path, "data.source.encoding=cp1252").status == 0
+    assert read(folder) == expected(made)
+
+
 def test_what_is_said_of_the_dialect_is_written_down(folder: Path) -> None:
     path = write_csv(folder / "a.csv", MADE, ("text", "topics"))
     said = init(folder, path, "data.source.quoting=none", "data.source.delimiter=,")
@@ -146,6 +158,8 @@ def test_what_is_said_of_the_dialect_is_written_down(folder: Path) -> None:
     [
         ("data.source.quotin=none", "did you mean 'quoting'"),
         ("data.source.quoting=all", "must be 'minimal' or 'none'"),
+        ("data.source.encoding=klingon", "no such encoding"),
+        ("data.source.encoding=ascii", "not ascii text"),
         ("data.source.kind=mimic", "finds the columns of jsonl, csv"),
         ("data.source.columns.text=body", "give --text"),
         ("finetune.batch_size=4", "takes data.source.KEY=VALUE"),
@@ -155,7 +169,7 @@ def test_what_is_said_of_the_dialect_is_written_down(folder: Path) -> None:
 def test_what_cannot_be_said_of_a_source(
     folder: Path, override: str, words: str
 ) -> None:
-    path = write_csv(folder / "a.csv", MADE, ("text", "topics"))
+    path = write_csv(folder / "a.csv", [("é", []), *MADE], ("text", "topics"))
     said = init(folder, path, override)
     assert said.status == 1
     assert said.fault is None

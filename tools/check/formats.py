@@ -182,18 +182,20 @@ def difference(case: Case, read: dict[str, frozenset[str]]) -> str | None:
 
 
 OPTION = re.compile(
-    r"--(?:text|labels|label-separator|id|split-column|task|name)\b"
+    r"--(?:text|labels|label-separator|accept|id|split-column|task|name)\b"
     r"(?:[ =](?:'[^']*'|\"[^\"]*\"|[\w.-]+))?"
 )
+OVERRIDE = re.compile(r"data\.source\.\w+=(?:'[^']*'|[\w-]+)")
 
 
 def advice(output: str) -> list[list[str]]:
-    """The options that a refusal says to add, alone and together."""
+    """The options and settings that a refusal says to add, alone and together."""
+    settings = [shlex.split(setting) for setting in OVERRIDE.findall(output)]
     options = [
         shlex.split(option.group().replace("=", " ", 1))
         for option in OPTION.finditer(output)
     ]
-    complete = [option for option in options if len(option) == 2]
+    complete = [option for option in options if len(option) == 2] + settings
     together = [word for option in complete for word in option]
     return [together, *complete] if complete else []
 

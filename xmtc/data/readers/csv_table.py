@@ -4,6 +4,7 @@ import csv
 import io
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
@@ -41,6 +42,9 @@ _ESCAPED_QUOTE = '\\"'
 _OPTIONS = (
     "give data.source.quoting=none if quotes are letters, data.source.escape='\\' if a sign stands before them, or "
     "data.source.delimiter=';' for another separator"
+)
+_NAME_ENCODING = (
+    "give data.source.encoding=cp1252 if Windows wrote it, or convert the file"
 )
 
 Quoting = Literal["minimal", "none"]
@@ -80,6 +84,7 @@ class CsvTable(TableFormat):
         delimiter: None: of comma, semicolon, tab and bar, the one that fits the first lines of each file best.
         quoting: whether cells may be in double quotes; None: what fits best.
         escape: sign before a quote that is a letter; None: what fits best.
+        encoding: None: UTF-8, or UTF-16 if the file begins with its mark.
     """
 
     def __init__(
@@ -87,13 +92,17 @@ class CsvTable(TableFormat):
         delimiter: str | None = None,
         quoting: Quoting | None = None,
         escape: str | None = None,
+        encoding: str | None = None,
     ) -> None:
         self._delimiter = delimiter
         self._quoting: Quoting | None = quoting
         self._escape = escape
+        self._encoding = encoding
         self.identity = f"csv:{delimiter!r}"
         if quoting is not None or escape is not None:
             self.identity += f":{quoting}:{escape!r}"
+        if encoding is not None:
+            self.identity += f":{encoding}"
 
     @override
     def rows(
@@ -101,7 +110,7 @@ class CsvTable(TableFormat):
     ) -> Iterator[Row | Rejected]:
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
         dialect = self._dialect_of(path)
-        lines = _lines(path, dialect, longest)
+        lines = _lines(path, self._opened(path), dialect, longest)
         _, header = next(lines, (1, []))
         needed = (
             [name for name in header if name] if columns is None else columns.names()
@@ -136,9 +145,12 @@ class CsvTable(TableFormat):
         lines = line_count(path, quotes=self._quoting != "none")
         return None if lines is None else max(0, lines - 1)
 
+    def _opened(self, path: Path) -> AbstractContextManager[io.TextIOWrapper]:
+        return open_text(path, encoding=self._encoding, fix=_NAME_ENCODING)
+
     def _dialect_of(self, path: Path) -> Dialect:
         """Choose the dialect that fits the first lines best; of those that fit alike, the most usual."""
-        with open_text(path) as lines:
+        with self._opened(path) as lines:
             start = lines.read(_LOOKED_AT)
         usual = "\t" if ending_of(path) == ".tsv" else ","
         announced = _announced_delimiter(start)
@@ -187,7 +199,10 @@ def _announced_delimiter(start: str) -> str | None:
 
 
 def _lines(
-    path: Path, dialect: Dialect, longest: int
+    path: Path,
+    opened: AbstractContextManager[io.TextIOWrapper],
+    dialect: Dialect,
+    longest: int,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line's number and the cells of every row, the header included; blank rows have no cells.
 
@@ -195,7 +210,7 @@ def _lines(
         DataError: the file is not CSV, or a line or cell of it is too long; rows after that cannot be told apart.
     """
     csv.field_size_limit(longest_row(longest))
-    with open_text(path) as text:
+    with opened as text:
         lines = _whole_lines(text, path, longest)
         first = next(lines, "")
         before = 0

@@ -27,6 +27,7 @@ _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UTF32_MARK = codecs.BOM_UTF32_LE
 """How files in UTF-32 begin, which begin like UTF-16 too."""
 _UTF16 = "utf-16"
+_CONVERT = "convert the file, if Windows wrote it by iconv -f cp1252 -t utf-8"
 _UNDECODED = re.compile("[\udc80-\udcff]")
 """What Python puts in the place of bytes that are not UTF-8."""
 
@@ -74,36 +75,44 @@ def content_hash(paths: Sequence[Path]) -> str:
 
 @contextmanager
 def open_text(
-    path: Path, newline: Literal["", "\n"] = ""
+    path: Path,
+    newline: Literal["", "\n"] = "",
+    *,
+    encoding: str | None = None,
+    fix: str = _CONVERT,
 ) -> Iterator[io.TextIOWrapper]:
     """Open the text of a plain, .gz, .zst, .bz2 or .xz file, without a byte-order mark.
-
-    It is UTF-8, or UTF-16 if the file begins with its mark.
 
     Args:
         path: the file.
         newline: the line feed: a lone carriage return ends no line then.
+        encoding: None: UTF-8, or UTF-16 if the file begins with its mark.
+        fix: what to do about a text that is not UTF-8.
 
     Raises:
         DataError: missing, empty, truncated or damaged file, or bytes that are not text of its encoding.
     """
     check_file(path)
     with reading(path, fix="the file is damaged or cut short"):
-        encoding = _encoding_of(path)
+        read_as = encoding or _encoding_of(path)
         try:
             with (
                 _open_bytes(path) as data,
-                io.TextIOWrapper(data, encoding=encoding, newline=newline) as text,
+                io.TextIOWrapper(data, encoding=read_as, newline=newline) as text,
             ):
                 yield text
         except UnicodeDecodeError as error:
-            if encoding == _UTF16:
+            if encoding is not None:
+                raise DataError(
+                    f"{path}: not {encoding} text ({error.reason}); name its encoding, or convert the file to UTF-8"
+                ) from None
+            if read_as == _UTF16:
                 raise DataError(
                     f"{path}: not UTF-16 text ({error.reason}), though it begins like it; write the file again as UTF-8"
                 ) from None
             line = _first_undecodable(path)
             raise DataError(
-                f"{path}:{line}: not UTF-8 text ({error.reason}); convert the file"
+                f"{path}:{line}: not UTF-8 text ({error.reason}); {fix}"
             ) from None
 
 

@@ -143,14 +143,31 @@ class CsvConfig(TableConfig):
     escape: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """The sign before a quote that is a letter, such as the backslash of Spark; null: the backslash, if the first lines
     fit best so, otherwise none, and a quote is doubled."""
+    encoding: Name | None = None
+    """Encoding of the text, such as `cp1252` of Windows; null: UTF-8, or UTF-16 if the file begins with its mark."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     named_by_line: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoding is not None and not _is_encoding(self.encoding):
+            raise ValueError(
+                f"encoding: {self.encoding!r}: no such encoding; name one, such as cp1252 or latin-1"
+            )
 
     @override
     def format(self) -> "TableFormat":
         from xmtc.data.readers.csv_table import CsvTable
 
-        return CsvTable(self.delimiter, self.quoting, self.escape)
+        return CsvTable(self.delimiter, self.quoting, self.escape, self.encoding)
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        "".encode(name)
+    except LookupError:
+        return False
+    return True
 
 
 @config
