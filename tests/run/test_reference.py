@@ -46,6 +46,10 @@ def test_the_page_lists_alternatives_by_kind() -> None:
     assert "; `data.source`, kind `jsonl`" in page
     assert "## `track.sinks[]`, kind `tensorboard`" in page
     assert "- `name` (text, matching" in page
+    assert "- `data.source`, kind `parquet`: Parquet files" in page, "each in its words"
+    assert "- `kind` (auto, linear, trees; default `auto`)" in page, (
+        "kinds to choose from"
+    )
 
 
 @pytest.mark.parametrize("name", ["sentiment.yaml", "sentiment_minilm.yaml"])

@@ -67,9 +67,12 @@ def with_inherited_words(root: Shape) -> Shape:
 def _joined(same: list[tuple[str, str]], content: str) -> str:
     """Write keys once for all their places: kinds, or stage 1 and 2, may share them."""
     heading = "; ".join(dict.fromkeys(place for place, _ in same))
-    description = same[0][1]
-    keys = "" if content == description else f"\n{content}"
-    return f"## {heading}\n\n{description}\n{keys}"
+    descriptions = list(dict.fromkeys(description for _, description in same))
+    keys = "" if content in descriptions else f"\n{content}"
+    if len(descriptions) == 1:
+        return f"## {heading}\n\n{descriptions[0]}\n{keys}"
+    by_place = "\n".join(f"- {place}: {words}" for place, words in dict(same).items())
+    return f"## {heading}\n\n{by_place}\n\nThey have the same keys:\n{keys}"
 
 
 def _sections(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
@@ -105,8 +108,8 @@ def _section(shape: Shape, path: str, kind: str) -> Iterator[tuple[str, str, str
 def _keys(shape: Shape, path: str) -> Iterator[str]:
     required = shape.schema.get("required", [])
     for key, child in shape.properties().items():
-        if key == "kind":
-            continue
+        if key == "kind" and len(child.choices()) == 1:
+            continue  # the heading says it
         default = "required" if key in required else _default(child)
         given = "; ".join(filter(None, (_value_words(child, path + key), default)))
         yield f"- `{key}` ({given}): {_one_line(_description(child))}"

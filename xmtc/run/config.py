@@ -42,21 +42,21 @@ class RunConfig:
     data: DataConfig
     """Where documents come from and how they become a corpus."""
     mig: MigConfig = MigConfig()
-    """Mutual information gain of tokens with labels."""
+    """How the tokens that mark each label are found and ranked."""
     model: ModelConfig = ModelConfig()
-    """Backbone and head."""
+    """Encoder and head, the scorers beside them, and how all are fused."""
     plant: PlantConfig = PlantConfig()
-    """What the head starts from before stage 2."""
+    """What the head starts from, before it trains."""
     finetune: FinetuneConfig = FinetuneConfig()
-    """Stage 2."""
+    """How the head, and the encoder beneath it, train."""
     evaluate: EvaluateConfig = EvaluateConfig()
-    """Metrics, thresholds, bootstrap."""
+    """How the model is measured, and how it decides which labels a document gets."""
     distributed: DistributedConfig = DistributedConfig()
-    """Workers and strategy."""
+    """How many processes train, and how they share the work."""
     track: TrackConfig = TrackConfig()
-    """Run directory, logging, checkpoints."""
+    """Where the run is kept, what is logged, and when checkpoints are written."""
     storage: StorageConfig = StorageConfig()
-    """Local copies of what is at a URI."""
+    """Where local copies of what is at a URI are kept."""
 
     def __post_init__(self) -> None:
         """Refuse what no section can see alone."""
