@@ -310,7 +310,13 @@ def test_folders_name_splits_and_label_files(tmp_path):
         find_files(str(tmp_path / "other"))
     for name in ("north", "south"):
         write_jsonl(tmp_path / f"other/{name}.jsonl", ROWS[:3])
-    with pytest.raises(DataError, match=r"train: north\.jsonl, south\.jsonl"):
+    alike = find_files(str(tmp_path / "other"))
+    assert {Path(name).stem for name in alike.by_split["train"]} == {"north", "south"}
+    write_jsonl(tmp_path / "other/east.jsonl", [{"body": "a text", "labels": []}])
+    with pytest.raises(
+        DataError,
+        match=r"train: east\.jsonl, north\.jsonl, south\.jsonl; .*east\.jsonl --add",
+    ):
         find_files(str(tmp_path / "other"))
     with pytest.raises(DataError, match="no such file"):
         find_files(str(tmp_path / "none.csv"))

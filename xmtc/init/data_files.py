@@ -1,6 +1,7 @@
 """Find the files with the documents: one file, or a folder with files by split; local or at a URI."""
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -474,15 +475,30 @@ def _by_split(
         split: [path for path in files if _split_of(path) == split] for split in _SPLITS
     }
     rest = [path for path in files if path not in labels and _split_of(path) is None]
-    if not by_split["train"] and len(rest) == 1:
+    if not by_split["train"] and rest and _are_alike(rest, data, kind):
         by_split["train"] = rest
     if not by_split["train"]:
+        others = rest or files
+        more = "".join(f" --add {shlex.quote(str(path))}" for path in others[1:3])
         raise DataError(
-            f"{data}: no file of this folder is named train: {_listed(files)}; rename one, or give the file of "
-            "documents itself"
+            f"{data}: no file of this folder is named train: {_listed(files)}; give the files of documents: xmtc init "
+            f"{shlex.quote(str(others[0]))}{more}"
         )
     settings = _settings_of(by_split["train"][0], data, kind)
     return _named(data, folder, by_split, settings, labels[:1])
+
+
+def _are_alike(files: Sequence[Path], data: str, kind: str | None) -> bool:
+    """Whether files have the same columns, as the parts of a table have: a file for each year, for example."""
+    if len(files) == 1:
+        return True
+    columns: set[tuple[str, frozenset[str]]] = set()
+    for path in files:
+        name = str(path)
+        settings = _settings_of(path, data, kind)
+        alone = DataFiles(name, {"train": (name,)}, {name: path}, settings)
+        columns.add((settings.kind, frozenset(alone.columns_of(name))))
+    return len(columns) == 1
 
 
 def _named(

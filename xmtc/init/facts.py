@@ -52,6 +52,7 @@ class ColumnFacts:
         rows: number of rows of the sample.
         places: row of each cell.
         nulls, empty_lists: number of cells that are null, and of those that are [].
+        objects: number of cells that are JSON objects, or lists of them; labels may be written so, texts not.
     """
 
     name: str
@@ -61,6 +62,7 @@ class ColumnFacts:
     places: Sequence[int] = ()
     nulls: int = 0
     empty_lists: int = 0
+    objects: int = 0
 
     @property
     def has_nulls_and_empty_lists(self) -> bool:
@@ -286,6 +288,13 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> ColumnFacts:
         places=places,
         nulls=sum(cell is None for cell in cells),
         empty_lists=sum(cell == [] for cell in cells),
+        objects=sum(map(_holds_objects, raw_cells)),
+    )
+
+
+def _holds_objects(cell: Any) -> bool:
+    return isinstance(cell, Mapping) or (
+        isinstance(cell, list) and any(isinstance(item, Mapping) for item in cell)
     )
 
 

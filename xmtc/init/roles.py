@@ -134,6 +134,10 @@ _OF_ANNOTATION = frozenset(
 """Columns that tools fill in while labels are given."""
 _NUMBERED = re.compile(r"([^\W\d_]+)[ _.-]?\d+")
 """Names such as label1 or tag_2."""
+_DESCRIBED = 30
+"""Columns that a message describes."""
+_PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
+"""A key that `jq` knows without quotes."""
 _LONGEST_ID = 100
 """Most characters of an identifier."""
 _SAME = 0.95
@@ -429,6 +433,7 @@ def _text(
     candidates: Sequence[ColumnFacts], columns: Sequence[ColumnFacts], place: str
 ) -> tuple[str, ...]:
     """Choose the column with the longest texts, preceded by a title if there is one; lists of labels come last."""
+    candidates = [column for column in candidates if not column.objects]
     titles = [
         column
         for column in candidates
@@ -645,19 +650,33 @@ def describe(columns: Sequence[ColumnFacts]) -> str:
     rows = columns[0].rows if columns else 0
     shown = [
         f"{shown_column(column.name)} ({_content(column)}, {column.distinct:,} different)"
-        for column in columns
+        for column in columns[:_DESCRIBED]
     ]
-    return f"The columns of {rows:,} rows: {', '.join(shown)}"
+    if len(columns) > _DESCRIBED:
+        shown.append(f"and {len(columns) - _DESCRIBED:,} more")
+    return f"The columns of {rows:,} rows: {', '.join(shown)}{_opening(columns)}"
+
+
+def _opening(columns: Sequence[ColumnFacts]) -> str:
+    """Say how what is in objects becomes columns; nothing if there are no objects."""
+    for column in columns:
+        if column.objects and _PLAIN_KEY.fullmatch(column.name):
+            merged = f". + .{column.name}"
+            return (
+                f". What is in {column.name!r} becomes columns by jq -c {merged!r} for JSON lines, and by jq "
+                f"{'.[] | ' + merged!r} for an array"
+            )
+    return ""
 
 
 def _content(column: ColumnFacts) -> str:
     """Say what a column holds."""
+    if column.kind == "nested" or (column.objects and column.kind == "text"):
+        return "objects, which xmtc does not read"
     if column.is_lists:
         return "lists"
     if column.kind == "empty":
         return "empty"
-    if column.kind == "nested":
-        return "objects, which xmtc does not read"
     if column.kind == "text":
         words = f"{column.words:,.0f}"
         return "1 word" if words == "1" else f"{words} words"
