@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import expit
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -21,7 +23,7 @@ from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import Logistic, fit_logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
 from xmtc.fusion.pairs import Pairs
-from xmtc.scorers.base import DenseScored, SparseScored
+from xmtc.scorers.base import DenseScored, Scored, SparseScored
 from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
@@ -253,21 +255,56 @@ def fused(
 def test_fusions_of_several_scorers_are_those_that_each_half_gives_alone() -> None:
     scored, gold = scored_twice(300)
     pairs, occurrences = Pairs.of(scored, 8), Occurrences.of(gold)
-    arms = [Arm(["a", "b"], [0, 1], KINDS[1]), Arm(["b"], [1], KINDS[0])]
+    trees, linear = (replace(kind, candidates=8) for kind in reversed(KINDS))
+    arms = [Arm(["a", "b"], [0, 1], trees), Arm(["b"], [1], linear)]
     cross_fit = CrossFit(pairs, gold, occurrences)
     for arm in arms:
         found = fused(cross_fit, arm)
+        used = Pairs.of([scored[place] for place in arm.places], 8)
         for half in (0, 1):
             learned, judged = np.arange(1 - half, 300, 2), np.arange(half, 300, 2)
-            used = pairs.only(arm.places)
             wanted = fit_fusion(
                 arm.names, used.take(learned), gold[learned], occurrences, arm.config
             )
             alone = wanted.fuse(used.take(judged))
-            np.testing.assert_array_equal(
-                found.label_ids_NK[judged], alone.label_ids_NK
-            )
-            np.testing.assert_array_equal(found.scores_NK[judged], alone.scores_NK)
+            width = alone.label_ids_NK.shape[1]
+            of_half = found.take(judged)
+            assert (of_half.label_ids_NK[:, width:] == -1).all()
+            of_half = of_half.top(width)
+            np.testing.assert_array_equal(of_half.label_ids_NK, alone.label_ids_NK)
+            np.testing.assert_array_equal(of_half.scores_NK, alone.scores_NK)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_some_scorers_propose_is_what_they_propose_without_the_others(
+    data: st.DataObject,
+) -> None:
+    """Sparse scorers that do not know every label, and dense ones."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    labels = data.draw(st.integers(3, 30))
+    k = data.draw(st.integers(1, 6))
+    scored: list[Scored] = []
+    for is_dense in data.draw(st.lists(st.booleans(), min_size=2, max_size=4)):
+        scores_NL = rng.random((7, labels), np.float32) + 0.1
+        if is_dense:
+            scored.append(DenseScored(scores_NL))
+        else:
+            scores_NL *= rng.random((7, labels)) < 0.4
+            scored.append(SparseScored(sparse.csr_array(scores_NL)))
+    numbers = st.integers(0, len(scored) - 1)
+    chosen = data.draw(st.lists(numbers, min_size=1, unique=True))
+    part = Pairs.of(scored, k).only(chosen, k)
+    alone = Pairs.of([scored[place] for place in chosen], k)
+    for row in range(7):
+        np.testing.assert_array_equal(
+            part.label_ids_NK[row, part.used[row]],
+            alone.label_ids_NK[row, alone.used[row]],
+        )
+        np.testing.assert_array_equal(
+            part.scores_SNK[:, row, part.used[row]],
+            alone.scores_SNK[:, row, alone.used[row]],
+        )
 
 
 def test_trees_of_a_sample_of_the_pairs_are_as_good(
@@ -379,10 +416,8 @@ def test_many_scorers_that_are_fused_by_a_dozen_documents_are_no_worse_than_one(
     ]
     pairs, losses = Pairs.of(scored, 20), []
     for some in ([0], list(range(9))):
-        few, rest = (
-            pairs.only(some).take(slice(12)),
-            pairs.only(some).take(slice(12, None)),
-        )
+        of_some = replace(pairs, scores_SNK=pairs.scores_SNK[some])
+        few, rest = of_some.take(slice(12)), of_some.take(slice(12, None))
         fusion = fit_fusion(
             [str(n) for n in some],
             few,

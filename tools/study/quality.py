@@ -287,7 +287,10 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
     names, measured = tuple(settings), Measured(name, case, arguments.resamples)
     for system, places in systems(names).items():
         fit = functools.partial(
-            fused, case, [names[place] for place in places], pairs.only(places)
+            fused,
+            case,
+            [names[place] for place in places],
+            pairs.only(places, FusionConfig().candidates),
         )
         yield measured.line(
             system, clock("fusion", fit) if system == "fused" else fit()
@@ -307,9 +310,8 @@ def study(name: str, arguments: argparse.Namespace) -> Iterator[Json]:
         found, fit_s = tree_predictions(tree, case, arguments.cache / name)
         yield measured.line(tree, found) | {"fit_s": fit_s}
         pairs = candidates(scorers, case.held_out, [found], len(case.labels))
-        yield measured.line(
-            f"{tree}, calibrated", fused(case, [tree], pairs.only([len(names)]))
-        )
+        tree_alone = pairs.only([len(names)], FusionConfig().candidates)
+        yield measured.line(f"{tree}, calibrated", fused(case, [tree], tree_alone))
         yield measured.line(f"fused with {tree}", fused(case, [*names, tree], pairs))
         for system in ("fused", f"fused with {tree}"):
             for other in (tree, f"{tree}, calibrated"):

@@ -55,7 +55,10 @@ class CrossFit:
     occurrences: Occurrences
 
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
-        """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion."""
+        """Compute the logits (N, K) of the pairs by each arm; one thread fits and applies a fusion.
+
+        A pair that none of an arm's scorers proposes has the logit -∞: without the others it is no candidate.
+        """
         work = (
             partial(self._half, arm, *half) for arm in arms for half in self._halves
         )
@@ -68,7 +71,7 @@ class CrossFit:
 
     @cached_property
     def _halves(self) -> list[tuple[Pairs, Matrix, Pairs]]:
-        """Pairs to fit on, their labels, and pairs to fuse; with what all fusions read of scores and co-occurrence."""
+        """Pairs to fit on, their labels, and pairs to fuse; with what all fusions read of co-occurrence."""
         pairs = self.pairs
         if self.occurrences.any_together:
             pairs = replace(
@@ -77,9 +80,7 @@ class CrossFit:
         halves = []
         for half_to_fit, half_to_fuse in ((_ODD, _EVEN), (_EVEN, _ODD)):
             learned, gold_NL = self._learned(pairs, half_to_fit)
-            maps = learned.maps(learned.right(gold_NL))
-            fused = pairs.take(half_to_fuse)
-            halves.append((learned.read_by(maps), gold_NL, fused.read_by(maps)))
+            halves.append((learned, gold_NL, pairs.take(half_to_fuse)))
         return halves
 
     def _learned(self, pairs: Pairs, half: slice) -> tuple[Pairs, Matrix]:
@@ -97,7 +98,8 @@ class CrossFit:
     def _half(
         self, arm: Arm, learned: Pairs, gold_NL: Matrix, fused: Pairs
     ) -> NDArray[np.float64]:
-        fusion = fit_fusion(
-            arm.names, learned.only(arm.places), gold_NL, self.occurrences, arm.config
-        )
-        return fusion.logits(fused.only(arm.places))
+        k = arm.config.candidates
+        learned = learned.only(arm.places, k)
+        fused = fused.only(arm.places, k)
+        fusion = fit_fusion(arm.names, learned, gold_NL, self.occurrences, arm.config)
+        return np.where(fused.used, fusion.logits(fused), -np.inf)

@@ -231,25 +231,23 @@ def candidates_of(
 
     Args:
         pairs: candidates.
-        logits_NK: their logits.
+        logits_NK: their logits; -∞ if a pair is no candidate after all.
         exclusive: whether a document has exactly one label. The candidates' probabilities are then divided by their
             sum. A softmax of the logits would be too sure: with two labels, it doubles the log-odds.
     """
+    used_NK = pairs.used & (logits_NK > -np.inf)
     scores_NK = expit(logits_NK)
     if exclusive:
-        log_probabilities_NK = np.where(
-            pairs.used, -np.logaddexp(0, -logits_NK), -np.inf
-        )
+        log_probabilities_NK = np.where(used_NK, -np.logaddexp(0, -logits_NK), -np.inf)
         log_sums_N1 = np.logaddexp.reduce(log_probabilities_NK, axis=1, keepdims=True)
-        has_candidates_N1 = pairs.used.any(axis=1, keepdims=True)
+        has_candidates_N1 = used_NK.any(axis=1, keepdims=True)
         scores_NK = np.exp(
             log_probabilities_NK - np.where(has_candidates_N1, log_sums_N1, 0)
         )
-    scores_NK = np.where(pairs.used, scores_NK, 0)
-    order_NK = np.argsort(
-        np.where(pairs.used, -logits_NK, np.inf), axis=1, kind="stable"
-    )
-    ordered_ids_NK = np.take_along_axis(pairs.label_ids_NK, order_NK, axis=1)
+    scores_NK = np.where(used_NK, scores_NK, 0)
+    order_NK = np.argsort(np.where(used_NK, -logits_NK, np.inf), axis=1, kind="stable")
+    label_ids_NK = np.where(used_NK, pairs.label_ids_NK, -1)
+    ordered_ids_NK = np.take_along_axis(label_ids_NK, order_NK, axis=1)
     ordered_scores_NK = np.take_along_axis(scores_NK, order_NK, axis=1)
     return SparsePredictions(ordered_ids_NK, ordered_scores_NK.astype(np.float32))
 

@@ -74,7 +74,7 @@ class LogOdds:
         log_odds_NK = np.where(missing_NK, self.log_odds_Q[0], self(scores_NK))
         best_N1 = np.where(used_NK, log_odds_NK, -np.inf).max(axis=1, keepdims=True)
         best_N1 = np.where(np.isfinite(best_N1), best_N1, 0)
-        ranks_NK = _ranks(np.where(missing_NK, np.inf, -scores_NK))
+        ranks_NK = ranks_along_rows(np.where(missing_NK, np.inf, -scores_NK))
         known_count_N1 = (~missing_NK).sum(axis=1, keepdims=True)
         ranks_NK = np.where(missing_NK, known_count_N1, ranks_NK)
         return np.stack(
@@ -87,7 +87,7 @@ class LogOdds:
         )
 
 
-def _ranks(values_NK: NDArray[np.floating]) -> NDArray[np.float64]:
+def ranks_along_rows(values_NK: NDArray[np.floating]) -> NDArray[np.float64]:
     """Rank the values of each row from 0, ascending; equal ones by their place."""
     order_NK = np.argsort(values_NK, axis=1, kind="stable")
     ranks_1K = np.arange(values_NK.shape[1], dtype=np.float64)[None]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.arrays import Matrix
-from xmtc.fusion.log_odds import LogOdds
+from xmtc.fusion.log_odds import LogOdds, ranks_along_rows
 from xmtc.scorers.base import Scored
 from xmtc.scorers.predictions import match
 
@@ -20,7 +20,7 @@ class Pairs:
     """(document, candidate) pairs as rectangular arrays.
 
     Attributes:
-        label_ids_NK: int32, ascending along a row; -1 pads at the end.
+        label_ids_NK: int32, ascending along a row; -1 where there is no pair.
         scores_SNK: float32; 0 if a scorer does not know the label.
         given_PP: see `Occurrences.between`; None if fusions have to find it themselves.
         read: of the first scorers, the map to log-odds and what it gives, (4, N, K). Fusions compute what is missing.
@@ -33,7 +33,7 @@ class Pairs:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Which places are pairs, not padding."""
+        """Which places are pairs."""
         return self.label_ids_NK >= 0
 
     @classmethod
@@ -84,10 +84,31 @@ class Pairs:
         """Mark the candidates that are the document's labels, (N, K); padding is False."""
         return match(self.label_ids_NK, gold_NL)
 
-    def only(self, scorers: Sequence[int]) -> "Pairs":
-        """Keep the scores of some of the scorers for the same candidates, to measure what the others add."""
-        read = tuple(self.read[place] for place in scorers) if self.read else ()
-        return replace(self, scores_SNK=self.scores_SNK[list(scorers)], read=read)
+    def only(self, scorers: Sequence[int], k: int) -> "Pairs":
+        """Keep what some of the scorers propose and say, as if the others did not exist.
+
+        The arrays keep their places: the id of a candidate that only others propose becomes -1.
+
+        Args:
+            scorers: numbers of the scorers.
+            k: number of labels that each scorer proposes. Which these are follows from the scores, except for labels
+                that tie with the last of them and those that an approximate index missed.
+        """
+        if list(scorers) == list(range(len(self.scores_SNK))):
+            return self
+        scores_SNK = self.scores_SNK[list(scorers)]
+        proposed_NK = np.zeros(self.label_ids_NK.shape, np.bool_)
+        for scores_NK in scores_SNK:
+            knows_label_NK = (scores_NK != 0) & self.used
+            ranks_NK = ranks_along_rows(np.where(knows_label_NK, -scores_NK, np.inf))
+            proposed_NK |= knows_label_NK & (ranks_NK < k)
+        given_PP = self.given_PP
+        if given_PP is not None:
+            proposed_pairs = np.flatnonzero(proposed_NK[self.used])
+            given_PP = given_PP[proposed_pairs][:, proposed_pairs]
+        label_ids_NK = np.where(proposed_NK, self.label_ids_NK, -1)
+        scores_SNK = np.where(proposed_NK, scores_SNK, 0)
+        return Pairs(label_ids_NK, scores_SNK, given_PP)
 
     def maps(self, right_NK: NDArray[np.bool_]) -> tuple[LogOdds, ...]:
         """Fit the map of each scorer whose scores are not read already; return all."""
