@@ -88,17 +88,20 @@ def test_the_command_prints_a_row_for_each(run, xmtc):
     assert "leave none out" in printed or "The configuration without:" in printed
 
 
-def test_a_scorer_adds_nothing_unless_an_interval_lies_above_zero():
-    def contribution(low):
-        intervals = {
-            "ndcg@5": Difference(-0.1, 0.1, 1.0),
-            "macro_f1": Difference(low, 0.2, 0.5),
-        }
-        return Contribution("linear", {}, intervals, 1.0)
-
-    assert contribution(-0.01).adds_nothing
-    assert contribution(0.0).adds_nothing
-    assert not contribution(0.01).adds_nothing
+@pytest.mark.parametrize(
+    ("ndcg", "macro_f1", "nothing"),
+    [
+        (-0.01, -0.01, True),
+        (0.001, 0.003, True),
+        (0.0011, 0.0, False),
+        (0.0, 0.0031, False),
+    ],
+)
+def test_the_estimate_decides_whether_a_scorer_adds_nothing(ndcg, macro_f1, nothing):
+    wide = Difference(-0.1, 0.1, 0.5)
+    adds = {"ndcg@5": ndcg, "macro_f1": macro_f1}
+    contribution = Contribution("linear", adds, dict.fromkeys(adds, wide), 1.0)
+    assert contribution.adds_nothing == nothing
 
 
 def test_what_has_nothing_to_leave_out_is_refused(run, tmp_path):

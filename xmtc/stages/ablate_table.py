@@ -13,6 +13,8 @@ from xmtc.run.config import RunConfig
 from xmtc.stages.ablate import AblationResult, Contribution
 from xmtc.track.console import terminal_table
 
+_WIDE = 0.01
+"""Width of an interval, as a fraction, beyond which dev is too small to say that a scorer adds nothing."""
 _TITLES = {"ndcg@5": "nDCG@5", "macro_f1": "macro-F1", "accuracy": "accuracy"}
 
 
@@ -45,15 +47,25 @@ def print_ablation(config: RunConfig, result: AblationResult) -> None:
         )
     if result.together is None:
         print(
-            "every scorer adds something, or stands in for another that would: leave none out"
+            "every scorer adds more than 0.1 points of nDCG@5 (or accuracy) or 0.3 of macro-F1, or stands in for "
+            "another that would: leave none out"
         )
         return
     changes = " and ".join(
         _change(result.together, metric) for metric in result.metrics
     )
     print(
-        f"without {result.together.name}, the others lose nothing that dev would show: {changes}"
+        f"without {result.together.name}, the others lose no more than 0.1 points of nDCG@5 (or accuracy) and 0.3 of "
+        f"macro-F1: {changes}"
     )
+    widest = max(
+        interval.high - interval.low for interval in result.together.intervals.values()
+    )
+    if widest > _WIDE:
+        print(
+            f"dev is small for this question: that interval is {100 * widest:.1f} points wide, so another dev could "
+            "keep what is left out here; add dev documents, or repeat the run with other seeds, before you rely on it"
+        )
     print(
         f"that saves {result.together.milliseconds or 0:.2f} ms of a document. The configuration without:"
     )
