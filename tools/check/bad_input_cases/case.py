@@ -21,7 +21,7 @@ from xmtc.cli import main as command_line
 from xmtc.data.parallel import end_with
 from xmtc.errors import XmtcError
 
-LIMIT_S = 30
+LIMIT_S = 60
 NOTES = ("warning", "bad rows in _rejected.parquet")
 """Words that say what was left out."""
 MEMORY = 8 << 30  # bytes of address space of a case
