@@ -22,7 +22,7 @@ sys.path.insert(
 
 from score_jobs import FP32, contents, read_output, score, write_rows
 from trial_model import TEXTS, export
-from xmtc.cluster.score_job import score_on_cluster, scored_records
+from xmtc.cluster.score_job import cpus_of_actor, score_on_cluster, scored_records
 from xmtc.errors import ConfigError
 from xmtc.score.shell import make_job
 
@@ -54,7 +54,33 @@ def test_a_cluster_without_a_gpu_is_told(model, tmp_path, monkeypatch):
     job = make_job(model, [str(tmp_path / "in")], tmp_path / "out", FP32)
     for workers in (None, 2):
         with pytest.raises(ConfigError, match="--device cuda"):
-            next(scored_records(job, frozenset(), "cuda", workers))
+            next(scored_records(job, frozenset(), "cuda", workers, may_grow=False))
+
+
+@pytest.mark.parametrize(("actors", "cpus"), [(1, 1), (2, 2), (64, 2), (3, 4)])
+def test_actors_leave_cpus_for_reading_and_tokenising(actors, cpus, capsys):
+    own = cpus_of_actor(actors, cpus, may_grow=False)
+    assert 0 < own <= 1
+    assert actors * own + 0.75 <= cpus
+    assert capsys.readouterr().err == ""
+
+
+def test_too_many_workers_for_a_cluster_that_may_grow_are_announced(capsys):
+    assert cpus_of_actor(2, 3, may_grow=True) == 1
+    assert capsys.readouterr().err == ""
+    assert cpus_of_actor(2, 2, may_grow=True) == 1
+    said = capsys.readouterr().err
+    assert "2.75 CPU needed for --workers 2, the cluster has 2: waiting" in said
+
+
+def test_as_many_workers_as_cores_score(model, tmp_path):
+    """Once the actors took every core, nothing was left for reading, and the job never ended."""
+    write_rows(tmp_path / "in.jsonl", 12)
+    job = make_job(model, [str(tmp_path / "in.jsonl")], tmp_path / "out", FP32)
+    cores = psutil.cpu_count()
+    assert cores is not None
+    score_on_cluster(job, device="cpu", workers=cores)
+    assert read_output(tmp_path / "out").num_rows == 12
 
 
 def test_both_engines_write_the_same_bytes_even_when_an_actor_is_killed(

@@ -4,6 +4,7 @@ A row of the dataset is a block. Actors publish their blocks themselves. If the 
 next attempt finds the published blocks in the output directory; see `xmtc.score.job`.
 """
 
+import math
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from xmtc.artefact.export import load_model
 from xmtc.artefact.info import ModelInfo, check_same, read_info
 from xmtc.cluster.connection import join
 from xmtc.data.tokenizer import load_pretrained
+from xmtc.distributed.config import inside_ray_job
 from xmtc.errors import ConfigError, XmtcError
 from xmtc.predict.text_scorer import choose_device
 from xmtc.preflight.machine import require_answer
@@ -27,8 +29,14 @@ from xmtc.score.batch import BlockScorer, TokenBlock, tokenise
 from xmtc.score.inputs import read_blocks
 from xmtc.score.job import Job, Record, publish
 from xmtc.score.local import Records, pending_files, run_job
+from xmtc.track.console import print_line
 
 RayRow = dict[str, Any]
+
+_READING_CPUS = 0.25
+_TOKENISING_CPUS = 0.5
+_SMALLEST_SHARE = 1e-4
+"""Of a CPU; Ray counts in these."""
 
 
 def score_on_cluster(
@@ -68,7 +76,8 @@ def _score(
 ) -> Records:
     connected_here = join(address)
     try:
-        yield from scored_records(job, done, device, workers)
+        own_ray = address is None and not inside_ray_job()
+        yield from scored_records(job, done, device, workers, may_grow=not own_ray)
     except RayError as error:
         raise _explain(error) from error
     finally:
@@ -77,9 +86,21 @@ def _score(
 
 
 def scored_records(
-    job: Job, done: frozenset[str], device: str, workers: int | None
+    job: Job,
+    done: frozenset[str],
+    device: str,
+    workers: int | None,
+    *,
+    may_grow: bool,
 ) -> Iterator[Record]:
     """Yield the records of blocks as actors publish them; blocks in `done` are left out.
+
+    Args:
+        job: see `score_on_cluster`.
+        done: names of blocks that are published.
+        device: see `score_on_cluster`.
+        workers: see `score_on_cluster`.
+        may_grow: whether the cluster may get more CPUs.
 
     Raises:
         ConfigError: the cluster has no GPU, and the device needs one.
@@ -95,7 +116,8 @@ def scored_records(
             f"--device {device}: the Ray cluster has no GPU: use auto or cpu"
         )
     # Without GPUs, one core stays free for reading and tokenising.
-    actors = workers or max(1, int(gpus if gpu else resources.get("CPU", 2) - 1))
+    cpus = resources.get("CPU", 0)
+    actors = workers or max(1, int(gpus if gpu else cpus - 1))
     context = DataContext.get_current().copy()
     context.target_max_block_size = (
         1  # every row (a block of the corpus) is sent separately
@@ -108,17 +130,42 @@ def scored_records(
     with DataContext.current(context):
         dataset = ray.data.from_items(files, override_num_blocks=len(files))
         # Different resources keep Ray from fusing the two steps, so blocks of one file are tokenised in parallel.
-        dataset = dataset.flat_map(partial(read_file_blocks, job, done), num_cpus=0.25)
-        dataset = dataset.map(partial(tokenise_block, job), num_cpus=0.5)
+        dataset = dataset.flat_map(
+            partial(read_file_blocks, job, done), num_cpus=_READING_CPUS
+        )
+        dataset = dataset.map(partial(tokenise_block, job), num_cpus=_TOKENISING_CPUS)
         scored = dataset.map(
             ScoringActor,  # pyright: ignore[reportArgumentType]  # Ray's types know functions only
             fn_constructor_args=(job, "cuda" if gpu else "cpu"),
             compute=ActorPoolStrategy(size=actors),
-            num_cpus=0 if gpu else 1,
+            num_cpus=0 if gpu else cpus_of_actor(actors, cpus, may_grow=may_grow),
             num_gpus=1 if gpu else 0,
         )
         for row in scored.iter_rows():
             yield row["record"]
+
+
+def cpus_of_actor(actors: int, cpus: float, *, may_grow: bool) -> float:
+    """Find out how many CPUs each scoring actor asks for.
+
+    Actors keep what they ask for. If they asked for all there is, reading would wait for them and they for it.
+
+    Args:
+        actors: number of scoring actors.
+        cpus: of the cluster.
+        may_grow: whether it may get more; if it has too few, a warning says so, and the job waits.
+    """
+    others = _READING_CPUS + _TOKENISING_CPUS
+    if actors <= cpus - others:
+        return 1
+    if may_grow:
+        print_line(
+            f"warning: {actors + others:g} CPU needed for --workers {actors}, the cluster has {cpus:g}: waiting until "
+            "it has more; press Ctrl-C to stop"
+        )
+        return 1
+    share = (cpus - others) / actors
+    return max(1, math.floor(share / _SMALLEST_SHARE)) * _SMALLEST_SHARE
 
 
 def read_file_blocks(job: Job, done: frozenset[str], row: RayRow) -> Iterator[RayRow]:
