@@ -63,7 +63,8 @@ def test_a_model_says_what_it_is(model: xmtc.Model) -> None:
         f"<xmtc.Model '{model.info.name}': {len(model.labels)} labels, "
     )
     page = model._repr_html_()
-    assert "decides by" in page
+    assert "the rule micro" in page
+    assert "ndcg@5 on dev" in page
     assert f"{model.info.dev['ndcg@5']:.3f}" in page
 
 

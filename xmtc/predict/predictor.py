@@ -14,6 +14,7 @@ from xmtc.artefact.info import ModelInfo, check_same
 from xmtc.data.labels import LabelTable
 from xmtc.errors import ConfigError
 from xmtc.fusion.decision import Decision
+from xmtc.fusion.ensemble import names_of
 from xmtc.predict.arguments import as_count, as_labels, as_text, as_threshold
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.filters import Threshold
@@ -139,12 +140,13 @@ class Model:
 
     def _repr_html_(self) -> str:
         facts = self._facts() | {
-            name: f"{self.info.dev[name]:.3f}"
+            f"{name} on dev": f"{self.info.dev[name]:.3f}"
             for name in _FIGURES
             if name in self.info.dev
         }
         rows = (
-            f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>"
+            f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(fact)}</td></tr>'
             for name, fact in facts.items()
         )
         return f"<table><caption>xmtc.Model {escape(self.info.name)}</caption>{''.join(rows)}</table>"
@@ -152,13 +154,13 @@ class Model:
     def _facts(self) -> dict[str, str]:
         """Say what the model is: its labels, what scores them, what it reads and decides by."""
         model = self.info.model
-        scorers = [model.head.kind] if model.head.scores else []
-        scorers += [scorer.kind for scorer in model.scorers]
+        scorers = [f"head {model.head.kind}"] if model.head.scores else []
+        scorers += names_of(model.scorers)
         return {
-            "labels": f"{len(self.labels):,} labels",
-            "scores by": " + ".join(scorers),
+            "gives": f"{len(self.labels):,} labels",
+            "scored by": ", ".join(scorers),
             "reads": f"{', '.join(self.info.fields)} up to {self.info.max_length:,} tokens",
-            "decides by": self.decision.rule,
+            "decides by": f"the rule {self.decision.rule}",
             "device": str(self.scorer.device),
         }
 
