@@ -180,9 +180,16 @@ def check_arguments() -> None:
                 raise StorageError(
                     f"the text of {_TEXT_OPTIONS[0]} is not UTF-8; convert it, or give it in a file by --input"
                 ) from None
-            raise StorageError(
-                f"{argument}: not UTF-8; rename the file or folder"
-            ) from None
+            raise StorageError(f"{argument}: {_why_not_text(argument)}") from None
+
+
+def _why_not_text(argument: str) -> str:
+    """Say why an argument has bytes that Python has not decoded."""
+    try:
+        os.fsencode(argument).decode()
+    except UnicodeDecodeError:
+        return "not UTF-8; rename the file or folder"
+    return f"Python reads names as {sys.getfilesystemencoding()} here; set PYTHONUTF8=1"
 
 
 def main() -> None:
