@@ -102,8 +102,20 @@ class TextScorer:
         if self._bfloat16 and device.type == "cpu":
             keep_bfloat16(self.classifier.encoder)
         self._label_index = parts.index
+        self._make_caches()
+
+    def _make_caches(self) -> None:
         self._tuned_by_rule = lru_cache(_RULES)(self._tuned)
         self._filter = lru_cache(_FILTERS)(self._new_filter)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the caches, which cannot be pickled; a copy begins with empty ones."""
+        caches = {"_tuned_by_rule", "_filter"}
+        return {key: value for key, value in vars(self).items() if key not in caches}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_caches()
 
     def texts(self, documents: Documents) -> list[str]:
         """Join the fields of documents to texts that still know them.
