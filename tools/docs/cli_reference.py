@@ -13,9 +13,10 @@ INTRODUCTION = """# Command line
 
 `make docs` writes this page from the commands.
 
-MODEL is a model directory, a URI, or `owner/name` on the Hugging Face Hub. CONFIG is a YAML file, such as
-configs/quickstart.yaml. KEY=VALUE overrides any key of the [configuration](configuration.md), such as
-finetune.batch_size=16. `--print-config` prints the resolved configuration and exits.
+MODEL is the folder of a run, such as runs/quickstart, or of a model, the URI of either, or `owner/name` on the Hugging
+Face Hub. CONFIG is a YAML file, such as configs/quickstart.yaml. KEY=VALUE overrides any key of the
+[configuration](configuration.md), such as finetune.batch_size=16. `--print-config` prints the resolved configuration
+and exits.
 
 | exit code | meaning |
 |---|---|

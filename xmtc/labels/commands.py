@@ -27,9 +27,17 @@ Output = Annotated[
         help="Directory or URI of the new model; replaces a model there.",
     ),
 ]
-Column = Annotated[
+LabelColumn = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column with it \\[default: as in training]."),
+    typer.Option(
+        metavar="COLUMN", help="Column with the label \\[default: as in training]."
+    ),
+]
+NameColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Column with its name \\[default: as in training]."
+    ),
 ]
 Parents = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column with broader labels.")
@@ -135,8 +143,8 @@ def labels_diff(
         Path,
         typer.Argument(help="New version of the label file, such as vocabulary.ttl."),
     ],
-    label: Column = None,
-    name: Column = None,
+    label: LabelColumn = None,
+    name: NameColumn = None,
     parents: Parents = None,
     output: Annotated[
         Path | None,
@@ -165,8 +173,8 @@ def labels_apply(
         ),
     ],
     output: Output,
-    label: Column = None,
-    name: Column = None,
+    label: LabelColumn = None,
+    name: NameColumn = None,
     parents: Parents = None,
 ) -> None:
     """Rename, merge, remove and move labels as a new version of the vocabulary does, without training."""

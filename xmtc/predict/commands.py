@@ -49,7 +49,7 @@ def predict(
         Path | None,
         typer.Option(
             "--csv",
-            help="Write a CSV file instead, with a row for each label of each text.",
+            help="Write a CSV file instead, with a row for each label of each text; - for stdout.",
         ),
     ] = None,
 ) -> None:

@@ -104,6 +104,12 @@ class PredictedTexts(list[Predictions]):
         """Return the same as a DataFrame."""
         return self.to_table(doc_ids).to_pandas()
 
+    def to_csv_text(self, doc_ids: Sequence[str] | None = None) -> str:
+        """Return the same as the text of a CSV file, with a header."""
+        sink = pa.BufferOutputStream()
+        csv.write_csv(self.to_table(doc_ids), sink)
+        return sink.getvalue().to_pybytes().decode()
+
     def to_csv(self, path: str | Path, doc_ids: Sequence[str] | None = None) -> None:
         """Write the same as a CSV file, with a header.
 

@@ -39,6 +39,7 @@ from xmtc.track.console import printable
 
 logger = logging.getLogger(__name__)
 
+_STANDARD_OUTPUT = Path("-")
 _LEAST = 5
 """Default of `xmtc predict`: minimum number of labels per text."""
 
@@ -68,7 +69,7 @@ def predict_texts(
         include: the only labels to predict, see `Model.predict`.
         exclude: labels not to predict.
         language: language of the names, see `Model.predict`.
-        table: CSV file to write instead, with a row for each label of each text.
+        table: CSV file to write instead, with a row for each label of each text; `-` is standard output.
 
     Raises:
         StorageError: the file cannot be written.
@@ -96,13 +97,13 @@ def predict_texts(
         *(place for place, _ in read),
     ]
     if table is not None:
-        found.to_csv(
-            table,
-            [
-                str(*place.values()) or str(number)
-                for number, place in enumerate(places)
-            ],
-        )
+        doc_ids = [
+            str(*place.values()) or str(number) for number, place in enumerate(places)
+        ]
+        if table == _STANDARD_OUTPUT:
+            print(printable(found.to_csv_text(doc_ids)), end="")
+        else:
+            found.to_csv(table, doc_ids)
         return
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
