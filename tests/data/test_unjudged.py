@@ -9,12 +9,14 @@ from scipy import sparse
 from corpora import data_config, serial
 from xmtc.data.prepare import prepare
 from xmtc.evaluate.histogram import ScoreHistogram
+from xmtc.fusion.pairs import Pairs
 from xmtc.losses.base import Targets, without_unjudged
 from xmtc.losses.binary_cross_entropy import BinaryCrossEntropy
 from xmtc.scorers.predictions import SparsePredictions
+from xmtc.stages.scorers import warn_of_unjudged
 
 
-def test_a_corpus_keeps_which_labels_nobody_judged(tmp_path):
+def test_a_corpus_keeps_which_labels_nobody_judged(tmp_path, caplog):
     rows = [{"text": f"text {i}", "labels": ["x"], "rejected": None} for i in range(20)]
     rows += [
         {"text": f"part {i}", "labels": ["y"], "rejected": ["z"]} for i in range(20)
@@ -42,6 +44,9 @@ def test_a_corpus_keeps_which_labels_nobody_judged(tmp_path):
     assert not unjudged[:, [y, z]].any()
     partial = int(np.flatnonzero(gold[:, y])[0])
     assert split.unjudged_ids(partial).tolist() == [x]
+    warn_of_unjudged([split, corpus.split("dev")])
+    number = matrix.nnz + corpus.split("dev").unjudged_matrix().nnz
+    assert f"as if {number} labels that nobody judged" in caplog.text
 
 
 def test_labels_that_nobody_judged_have_neither_loss_nor_gradient():
@@ -126,3 +131,15 @@ def test_predictions_that_nobody_judged_count_neither_as_right_nor_as_wrong():
     )
     assert histogram.all_LH.sum() == 5
     assert histogram.auc().micro == 1.0
+
+
+def test_pairs_that_nobody_judged_are_no_candidates():
+    pairs = Pairs(
+        np.array([[0, 1, 2], [1, 2, -1]], np.int32),
+        np.array([[[0.9, 0.5, 0.1], [0.4, 0.2, 0]]], np.float32),
+    )
+    unjudged = sparse.csr_array(np.array([[False, False, True], [True, True, False]]))
+    judged = pairs.without(unjudged)
+    assert judged.label_ids_NK.tolist() == [[0, 1, -1], [-1, 2, -1]]
+    np.testing.assert_allclose(judged.scores_SNK, [[[0.9, 0.5, 0], [0, 0.2, 0]]])
+    assert pairs.without(None) is pairs

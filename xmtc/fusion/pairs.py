@@ -84,6 +84,20 @@ class Pairs:
         """Mark the candidates that are the document's labels, (N, K); padding is False."""
         return match(self.label_ids_NK, gold_NL)
 
+    def without(self, unjudged: Matrix | None) -> "Pairs":
+        """Drop the pairs that nobody judged, so that a fusion is fitted on them neither as right nor as wrong.
+
+        The arrays keep their places: the id of such a candidate becomes -1.
+
+        Args:
+            unjudged: boolean (N, L); None if every label was judged.
+        """
+        if unjudged is None:
+            return self
+        kept_NK = self.used & ~match(self.label_ids_NK, unjudged)
+        label_ids_NK = np.where(kept_NK, self.label_ids_NK, -1)
+        return Pairs(label_ids_NK, np.where(kept_NK, self.scores_SNK, 0))
+
     def only(self, scorers: Sequence[int], k: int) -> "Pairs":
         """Keep what some of the scorers propose and say, as if the others did not exist.
 

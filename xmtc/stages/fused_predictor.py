@@ -85,7 +85,8 @@ class FusedPredictor:
         return ablation.candidates(logits_NK)
 
     def ablation(self, pairs: Pairs) -> Ablation:
-        """Fit the fusion on the pairs of dev. Return what fuses some of the scorers on its halves."""
+        """Fit the fusion on the judged pairs of dev. Return what fuses some of the scorers on its halves."""
+        pairs = pairs.without(self.worker.dev.unjudged_matrix())
         gold_NL = self.worker.dev.label_matrix()
         self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
         return Ablation(

@@ -3,6 +3,7 @@
 Suffixes: N documents, D width of the encoder, L labels.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,8 @@ from xmtc.stages.hidden_states import ENCODE_TOKENS
 from xmtc.stages.measuring import measure_split, numeric_metrics
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -165,8 +168,22 @@ def _training(
     counts_NC = _stacked([words.counts_NC for words in words_of_splits])
     words = Words(counts_NC, words_of_splits[0].vocabulary)
     labels_NL = _stacked([split.label_matrix() for split in splits])
+    if worker.is_first:
+        warn_of_unjudged(splits)
     names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
     return Training(Features(words, states_ND), labels_NL, names)
+
+
+def warn_of_unjudged(splits: Sequence[Split]) -> None:
+    """Say how many labels scorers read as absent though nobody judged them."""
+    matrices = [split.unjudged_matrix() for split in splits]
+    unjudged = sum(matrix.nnz for matrix in matrices if matrix is not None)
+    if unjudged:
+        logger.warning(
+            "scorers are fitted as if %s labels that nobody judged were absent from their documents; the head, the "
+            "fusion and the metrics leave them out",
+            f"{unjudged:,}",
+        )
 
 
 def _stacked(parts: Sequence[Matrix]) -> Matrix:
