@@ -45,7 +45,10 @@ class _Board:
         self.interruption = interruption
 
     def stopped(self) -> Interrupted | None:
-        return self.interruption
+        if self.interruption is None or self.stop_number is None:
+            return self.interruption
+        # Rank 0 says where they stopped, but may not know yet because of which signal.
+        return Interrupted(str(self.interruption), self.stop_number)
 
 
 class Attempt:
