@@ -118,16 +118,31 @@ def wait_for_step(job: Job, step: int) -> None:
     assert job.process.poll() is None, job.log.read_text()[-5000:]
 
 
-def assert_stopped(code: int, log: str, number: signal.Signals, words: str) -> None:
-    """One line with the command that goes on, and no trace."""
+def assert_stopped(
+    job: Job, sent_at: int, number: signal.Signals, words: str
+) -> tuple[str, str]:
+    """One line with the command that goes on, and no trace since the signal.
+
+    Args:
+        job: that got the signal.
+        sent_at: length of its log then; Ray may have started workers twice before.
+        number: the signal.
+        words: what the line says.
+
+    Returns:
+        The log, and what matched `words`.
+    """
+    code, log = job.finish(120)
     assert code == 128 + number, log[-5000:]
-    since = log[log.index("told to stop") :]  # Ray may have started workers twice
+    since = log[sent_at:]
     assert "Traceback" not in since
     assert "*** SIG" not in since
     lines = [line for line in log.splitlines() if line.startswith("interrupted:")]
     assert len(lines) == 1, log[-5000:]
-    assert re.search(words, lines[0])
+    said = re.search(words, lines[0])
+    assert said is not None, lines[0]
     assert "; continue with: xmtc train " in lines[0]
+    return log, said[0]
 
 
 @pytest.mark.faults
@@ -148,22 +163,22 @@ def test_a_signal_stops_all_workers_after_a_checkpoint(
     job = Job(folder, name, *settings, prefix=("setsid",))
     wait_for_step(job, 3)
     family = psutil.Process(job.process.pid).children(recursive=True)
+    sent_at = len(job.log.read_text())
     if target == "process group":
         os.killpg(job.process.pid, number)
     else:
         receiver = job.process if target == "driver" else job.workers()[1]
         receiver.send_signal(number)
-    code, log = job.finish(120)
-    stopped = re.search(r"finetune stopped after step (\d+), checkpoint written", log)
-    assert stopped is not None, log[-5000:]
-    assert_stopped(code, log, number, stopped[0])
+    words = r"finetune stopped after step \d+, checkpoint written"
+    _, said = assert_stopped(job, sent_at, number, words)
+    stopped_after = int(said.split()[4].rstrip(","))
     assert_gone(family)
-    assert (job.run / "checkpoints" / f"step_{int(stopped[1]):08d}").is_dir()
-    assert job.steps("finetune") <= int(stopped[1]) + 1
+    assert (job.run / "checkpoints" / f"step_{stopped_after:08d}").is_dir()
+    assert job.steps("finetune") <= stopped_after + 1
     again = Job(folder, name, *settings)
     code_again, log_again = again.finish()
     assert code_again == 0, log_again[-5000:]
-    assert f"finetune: resuming after step {stopped[1]}/" in log_again
+    assert f"finetune: resuming after step {stopped_after}/" in log_again
     assert_same(again.run, undisturbed_for_longer)
 
 
@@ -181,20 +196,20 @@ def test_a_second_signal_ends_at_once_and_one_while_evaluating_soon(
 ):
     job = Job(folder, "twice", *MORE_EPOCHS)
     wait_for_step(job, 3)
+    sent_at = len(job.log.read_text())
     job.process.send_signal(signal.SIGTERM)
     time.sleep(0.1)
     job.process.send_signal(signal.SIGTERM)
-    code, log = job.finish(120)
     words = "stopped at once|stopped after step"  # the workers may have been quicker
-    assert_stopped(code, log, signal.SIGTERM, words)
+    assert_stopped(job, sent_at, signal.SIGTERM, words)
 
     long = (*MORE_EPOCHS, "evaluate.resamples=100000")
     job = Job(folder, "twice", *long)
     while job.process.poll() is None and not evaluates(job.run):
         time.sleep(0.01)
+    sent_at = len(job.log.read_text())
     job.process.send_signal(signal.SIGTERM)
-    code, log = job.finish(120)
-    assert_stopped(code, log, signal.SIGTERM, "evaluate stopped between two results")
+    assert_stopped(job, sent_at, signal.SIGTERM, "evaluate stopped between two results")
     assert not (job.run / "model" / "config.json").exists()
     assert not list(job.run.rglob("*.tmp"))
 
@@ -255,6 +270,7 @@ def test_a_drained_node_stops_the_run_after_a_checkpoint(
     autoscaler = GcsClient(address=cluster.address)
     job = Job(folder, "drained", *settings)
     wait_for_step(job, 3)
+    sent_at = len(job.log.read_text())
     is_accepted, reason = autoscaler.drain_node(
         next(iter(cluster.worker_nodes)).node_id,
         DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"),
@@ -262,9 +278,8 @@ def test_a_drained_node_stops_the_run_after_a_checkpoint(
         int((time.time() + 300) * 1000),
     )
     assert is_accepted, reason
-    code, log = job.finish(120)
+    log, _ = assert_stopped(job, sent_at, signal.SIGTERM, "finetune stopped after step")
     assert "a node of the run is about to be taken away" in log, log[-5000:]
-    assert_stopped(code, log, signal.SIGTERM, "finetune stopped after step")
     cluster.add_node(num_cpus=1)
     code, log = Job(folder, "drained", *settings).finish()
     assert code == 0, log[-5000:]
