@@ -14,7 +14,7 @@ import torch
 import tiny_runs
 import xmtc
 from whole_run import WholeRun
-from xmtc.data.pretrained import _user_cache
+from xmtc.data.pretrained import user_cache
 
 ROOT = Path(__file__).parents[2]
 QUESTION = "lawery and lawing"
@@ -122,7 +122,7 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     with pytest.raises(RuntimeError):
         Path.home()
-    assert _user_cache().is_absolute()
+    assert user_cache().is_absolute()
 
 
 def test_a_pickled_model_predicts_the_same(model: xmtc.Model) -> None:

