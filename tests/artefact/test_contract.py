@@ -176,6 +176,16 @@ def test_the_table_of_labels_is_checked(model: Path, change: str) -> None:
         load_model(model)
 
 
+def test_a_token_has_no_id_beyond_the_embedding(model: Path) -> None:
+    path = model / "tokenizer" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"][max(content["model"]["vocab"])] = 1_000_000_000
+    path.write_text(json.dumps(content))
+    sign(model, "tokenizer/tokenizer.json")
+    with pytest.raises(CheckpointError, match="a token has the id 1000000000"):
+        load_model(model)
+
+
 def test_letters_stand_for_one_number(tmp_path: Path) -> None:
     save_file(
         {"a_NP": np.zeros((2, 3)), "b_PN": np.zeros((3, 2))}, tmp_path / "x.safetensors"

@@ -344,6 +344,11 @@ def _read_tokenizer(folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
         raise CheckpointError(
             f"{folder}: has {len(tokenizer)} tokens, and config.json says {vocab_size}; {FIX}"
         )
+    greatest_id = max(tokenizer.get_vocab().values())
+    if greatest_id >= vocab_size:
+        raise CheckpointError(
+            f"{folder}: a token has the id {greatest_id}, and the encoder knows ids below {vocab_size}; {FIX}"
+        )
     return tokenizer
 
 
