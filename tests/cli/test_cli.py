@@ -542,11 +542,15 @@ def test_a_configurations_source_is_scored_and_explained(xmtc, trained, tmp_path
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("score MODEL CONFIG -o OUT --id id", "tiny.yaml names the columns"),
-        ("drift MODEL CONFIG --text-column text", "tiny.yaml names the columns"),
+        ("score MODEL CONFIG -o OUT --id id", "tiny.yaml says how its source is read"),
+        (
+            "drift MODEL CONFIG --text-column text",
+            "tiny.yaml says how its source is read",
+        ),
         ("predict MODEL -t law --text-column text", "no table is read"),
         ("predict MODEL --input OUT --id id", "no table is read"),
-        ("explain MODEL -t law --id id", "no table is read"),
+        ("predict MODEL -t law --longest-document 9", "no file is read"),
+        ("explain MODEL -t law --id id", "no file is read"),
         (
             "explain MODEL -t law --input CONFIG",
             "either --text, or --input with --doc-id",

@@ -159,7 +159,8 @@ def test_a_text_that_no_document_is_as_long_as_is_refused():
     long = "a" * (LONGEST_DOCUMENT + 1)
     with pytest.raises(
         DataError,
-        match=r"text 1 has 10,000,001 characters, more than 10,000,000: divide it",
+        match=r"text 1 has 10,000,001 characters, more than 10,000,000: divide it, or raise",
     ):
         as_texts(["short", long])
+    assert as_texts([long], longest=len(long)) == [long]
     assert as_texts([long[:-1]]) == [long[:-1]]

@@ -7,6 +7,7 @@ import sys
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import xmtc as package
 from xmtc.artefact.info import read_info
@@ -189,6 +190,73 @@ def test_a_file_of_another_structure_is_refused_without_its_text(
     assert (outcome.code, outcome.out) == (1, "")
     assert words in outcome.err
     assert "Mrs Smith" not in outcome.err
+
+
+LONG = "lawery of fishing " * 600_000
+
+
+def write_long(path):
+    row = {"id": "a", "text": LONG}
+    if path.suffix == ".jsonl":
+        path.write_text(json.dumps(row) + "\n")
+    elif path.suffix == ".csv":
+        pd.DataFrame([row]).to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        pd.DataFrame([row]).to_parquet(path)
+    else:
+        path.write_text(f"{LONG}\n")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.txt"])
+def test_the_advice_about_a_long_document_works_when_it_is_followed(
+    whole, xmtc, tmp_path, name
+):
+    write_long(tmp_path / name)
+    words = ["predict", whole.run / "model", "--input", tmp_path / name]
+    outcome = xmtc(*words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "--longest-document" in outcome.err
+    outcome = xmtc(*words, "--longest-document", len(LONG))
+    assert outcome.code == 0, outcome.err
+    assert len(outcome.out.splitlines()) == 1
+
+
+def test_a_long_document_is_scored_explained_and_sampled_if_that_is_asked(
+    whole, xmtc, tmp_path
+):
+    model, file, scores = whole.run / "model", tmp_path / "a.jsonl", tmp_path / "out"
+    write_long(file)
+    more = ("--longest-document", len(LONG))
+    score = ("score", model, file, "-o", scores, "--id", "id", "--threshold", "tuned")
+    assert "--longest-document" in xmtc(*score, "--max-rejected", 0).err
+    assert xmtc(*score, *more, "--overwrite").code == 0
+    assert pq.read_table(scores)["doc_id"].to_pylist() == ["a"]
+    sample = ("annotations", "sample", scores, "--model", model, "--id", "id")
+    for command in (
+        ("explain", model, "--doc-id", "a", "--id", "id"),
+        (*sample, "--size", 1, "-o", tmp_path / "sample.jsonl"),
+    ):
+        outcome = xmtc(*command, "--input", file)
+        assert (outcome.code, "--longest-document" in outcome.err) == (1, True)
+        outcome = xmtc(*command, "--input", file, *more)
+        assert outcome.code == 0, outcome.err
+
+
+def test_the_source_of_a_configuration_is_scored_with_its_longest_document(
+    xmtc, whole, tmp_path
+):
+    row = {"id": "a", "text": LONG, "labels": ["law"]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    settings = yaml.safe_load(whole.config.read_text())
+    settings["data"]["source"]["files"] = {"train": str(tmp_path / "a.jsonl")}
+    settings["data"]["longest_document"] = len(LONG)
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    words = ["score", whole.run / "model", config, "-o", tmp_path / "out"]
+    outcome = xmtc(*words, "--longest-document", 5)
+    assert "leave out --longest-document" in " ".join(outcome.err.split())
+    assert xmtc(*words).code == 0
+    assert pq.read_table(tmp_path / "out").num_rows == 1
 
 
 def test_a_column_that_is_named_twice_is_refused():

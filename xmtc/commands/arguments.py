@@ -11,9 +11,10 @@ from xmtc.errors import ConfigError
 from xmtc.files import check_page, is_yaml
 
 if TYPE_CHECKING:
-    from xmtc.data.readers import Document, ReaderConfig, Rejected
+    from xmtc.data.readers import Document, Rejected
     from xmtc.init.answers import Answers
     from xmtc.run.config import RunConfig
+    from xmtc.score.inputs import Source
 
 
 def local_path(path: str) -> Path:
@@ -87,39 +88,42 @@ def load_run(
 
 
 def split_inputs(
-    inputs: Sequence[str], *columns: object
-) -> tuple[list[str], dict[str, "ReaderConfig"]]:
+    inputs: Sequence[str], **options: object
+) -> tuple[list[str], dict[str, "Source"]]:
     """Separate files from configurations, and return the files and the source of each configuration, with local copies.
 
     Args:
         inputs: files and configurations.
-        columns: values of --text-column and --id, which are refused where only configurations name columns.
+        options: values of options about files, see `check_unused`, which are refused if there are only configurations.
     """
+    from xmtc.score.inputs import Source
     from xmtc.storage.fetch import fetch_parts
 
     configurations = [path for path in inputs if is_yaml(path)]
     files = [path for path in inputs if not is_yaml(path)]
-    check_columns(
-        *columns,
-        unread=None if files else f"{', '.join(configurations)} names the columns",
+    because = (
+        None if files else f"{', '.join(configurations)} says how its source is read"
     )
+    check_unused(because, **options)
     sources = {}
     for path in configurations:
         run = load_run(Path(path), None, print_config=False)
-        sources[path] = fetch_parts(run.data.source, run.storage)
+        source = fetch_parts(run.data.source, run.storage)
+        sources[path] = Source(source, run.data.longest_document)
     return files, sources
 
 
-def check_columns(*columns: object, unread: str | None) -> None:
-    """Refuse --text-column and --id where no table is read by them.
+def check_unused(because: str | None, **options: object) -> None:
+    """Refuse options that have no effect.
 
     Args:
-        columns: their values.
-        unread: why they have no effect; None if they have one.
+        because: why they have none; None if they have one.
+        options: their values, by name; those that were not given are None.
     """
-    if unread is not None and any(columns):
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if because is not None and given:
         raise typer.BadParameter(
-            f"--text-column and --id have no effect here: {unread}; leave them out"
+            f"no effect here, because {because}: leave out {' and '.join(given)}"
         )
 
 
@@ -128,14 +132,20 @@ def read_documents(
     inputs: Sequence[str],
     text_column: Sequence[str] | None,
     id_column: str | None,
+    longest_document: int | None,
 ) -> "Iterator[Document | Rejected]":
     """Read documents by the given columns, or by those that the model was trained on."""
     from xmtc.artefact.info import read_description
     from xmtc.score.inputs import read_inputs, text_columns
 
     trained_on = read_description(model).columns
-    files, sources = split_inputs(inputs, text_column, id_column)
-    columns = text_columns(text_column, id_column, trained_on)
+    files, sources = split_inputs(
+        inputs,
+        text_column=text_column,
+        id=id_column,
+        longest_document=longest_document,
+    )
+    columns = text_columns(text_column, id_column, trained_on, longest_document)
     return read_inputs(files, columns, trained_on, sources)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from xmtc.commands.arguments import local_model, new_page
+from xmtc.data.readers.base import LONGEST_DOCUMENT, MOST_CHARACTERS
 
 _MODEL = "Model or run (runs/quickstart), URI, or owner/name on the Hub."
 ModelDir = Annotated[
@@ -43,6 +44,16 @@ IdColumn = Annotated[
     typer.Option(
         "--id",
         help="Column with identifiers \\[default: as in training, or file and row].",
+    ),
+]
+
+LongestDocument = Annotated[
+    int | None,
+    typer.Option(
+        "--longest-document",
+        min=1,
+        max=MOST_CHARACTERS,
+        help=f"Maximum number of characters of a document in a file \\[default: {LONGEST_DOCUMENT:,}].",
     ),
 ]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Discriminator, Field
 
 from xmtc.config.base import config
-from xmtc.data.readers.base import LONGEST_DOCUMENT
+from xmtc.data.readers.base import LONGEST_DOCUMENT, MOST_CHARACTERS
 from xmtc.data.readers.config import ReaderConfig, SplitConfig
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class DataConfig:
     """How text becomes tokens; null: the tokenizer of the backbone."""
     max_length: Annotated[int, Field(ge=1, le=1_000_000)] = 512
     """Maximum number of tokens of a document; the rest is cut. It can exceed the backbone's window."""
-    longest_document: Annotated[int, Field(ge=1, le=1_000_000_000)] = LONGEST_DOCUMENT
+    longest_document: Annotated[int, Field(ge=1, le=MOST_CHARACTERS)] = LONGEST_DOCUMENT
     """Maximum number of characters of a document; a longer one is a bad row, because it is probably several documents
     without borders, and would take more memory than a machine has."""
     words: WordsConfig = WordsConfig()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from xmtc.commands.arguments import (
-    check_columns,
+    check_unused,
     local_model,
     read_documents,
     split_inputs,
@@ -17,6 +17,7 @@ from xmtc.commands.options import (
     AtMost,
     Device,
     IdColumn,
+    LongestDocument,
     ModelDir,
     PageFile,
     Precision,
@@ -147,6 +148,7 @@ def annotations_sample(
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    longest_document: LongestDocument = None,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
     """Draw a sample to audit, stratified by expected quality and by the bin of the rarest label."""
@@ -157,22 +159,26 @@ def annotations_sample(
     from xmtc.desk.watch.audit import check_inputs, draw, read_scores, write_sample
     from xmtc.score.inputs import input_files
 
-    check_columns(
-        text_column, id_column, unread=None if inputs else "no --input is given"
+    check_unused(
+        None if inputs else "no --input is given",
+        text_column=text_column,
+        id=id_column,
+        longest_document=longest_document,
     )
     sample = draw(read_scores(scored), size, seed, LabelTable.load(model / LABELS))
-    cells_by_document = None
+    cells_by_document, first_bad = None, None
     if inputs:
         check_inputs(scored, input_files(*split_inputs(inputs)))
         info = read_description(model)
         columns = info.columns or info.named
-        rows = read_documents(model, inputs, text_column, id_column)
-        cells_by_document = {
-            row.doc_id: columns.cells(row.text)
-            for row in rows
-            if isinstance(row, Document)
-        }
-    write_sample(output, sample, cells_by_document)
+        rows = read_documents(model, inputs, text_column, id_column, longest_document)
+        cells_by_document = {}
+        for row in rows:
+            if isinstance(row, Document):
+                cells_by_document[row.doc_id] = columns.cells(row.text)
+            else:
+                first_bad = first_bad or row
+    write_sample(output, sample, cells_by_document, first_bad)
     strata = {row["stratum"] for row in sample}
     print(f"{output}: {len(sample):,} documents in {len(strata)} strata")
 
@@ -281,6 +287,7 @@ def diff(
     output: PageFile = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    longest_document: LongestDocument = None,
 ) -> None:
     """Compare the decisions of two models on the same documents. Exit code 1 if more flip than allowed."""
     from xmtc.desk.watch.acceptance import read_annotations
@@ -290,7 +297,7 @@ def diff(
 
     bound = None if at_most is None else as_share(at_most)
     decisions = read_annotations(annotations) if annotations else []
-    documents = read_documents(new, inputs, text_column, id_column)
+    documents = read_documents(new, inputs, text_column, id_column, longest_document)
     comparison = compare_models(old, new, texts_of(documents), decisions)
     show_results("Old against new", comparison.facts, comparison.parts, output)
     print(f"flipped: {comparison.share:.2%} of the labels that either model gives")
@@ -316,6 +323,7 @@ def drift(
     output: PageFile = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    longest_document: LongestDocument = None,
 ) -> None:
     """Measure how far new documents are from those that a model knows. Exit code 1 if further than allowed."""
     from xmtc.desk.watch.diff import as_share
@@ -334,7 +342,9 @@ def drift(
     bound = BOUND if at_most is None else as_share(at_most)
     loaded = Model.from_pretrained(model)
     profile = profile_of(loaded)
-    documents = texts_of(read_documents(model, inputs, text_column, id_column))
+    documents = texts_of(
+        read_documents(model, inputs, text_column, id_column, longest_document)
+    )
     new = measure(loaded, profile, (text for _, text in documents))
     drifts = compare_with_profile(profile, new, loaded)
     facts = f"{new.documents:,} documents{f', and {new.skipped:,} without tokens' if new.skipped else ''}."

@@ -24,7 +24,10 @@ _ACCEPTED = "a list, tuple, Series, one-dimensional array or iterator of strings
 
 
 def as_texts(
-    given: Any, fields: Sequence[str] = ONE_FIELD, categories: Sequence[str] = ()
+    given: Any,
+    fields: Sequence[str] = ONE_FIELD,
+    categories: Sequence[str] = (),
+    longest: int = LONGEST_DOCUMENT,
 ) -> list[str]:
     """Convert `given` to a list of texts, in order; an iterator is read to its end.
 
@@ -33,6 +36,7 @@ def as_texts(
             of mappings, see `as_text`; or a table with a column for each field, see `xmtc.data.readers.in_memory`.
         fields: names of the fields.
         categories: names of the categories.
+        longest: most characters of a field.
 
     Raises:
         DataError: it is a single document, a set or not a collection, an item is neither text nor mapping, or a field
@@ -52,7 +56,7 @@ def as_texts(
             for row in zip(*columns.values(), strict=True)
         ]
     return [
-        as_text(item, fields, f"text {place}", categories)
+        as_text(item, fields, f"text {place}", categories, longest)
         for place, item in enumerate(_items(given, "text"))
     ]
 
@@ -62,6 +66,7 @@ def as_text(
     fields: Sequence[str] = ONE_FIELD,
     name: str = "the text",
     categories: Sequence[str] = (),
+    longest: int = LONGEST_DOCUMENT,
 ) -> str:
     """Check a single text, or join the fields of a mapping to one. A field without a text is empty.
 
@@ -71,19 +76,22 @@ def as_text(
         fields: names of the fields.
         name: name of the text in messages.
         categories: names of the categories.
+        longest: most characters of a field.
 
     Raises:
         DataError: a text is not a Unicode string, a field is missing, or a category holds no values.
     """
     if not isinstance(given, Mapping):
-        return _checked(given, name)
+        return _checked(given, name, longest)
     missing = [field for field in fields if field not in given]
     if missing:
         raise DataError(
             f"{name} has no field {missing[0]!r}: give {', '.join(fields)}, empty if there is none"
         )
     parts = [
-        _checked("" if absent(given[field]) else given[field], f"{field} of {name}")
+        _checked(
+            "" if absent(given[field]) else given[field], f"{field} of {name}", longest
+        )
         for field in fields
     ]
     try:
@@ -177,15 +185,16 @@ def _items(given: Any, what: str) -> Iterable[Any]:
     return values_of(given, f"{what}s")
 
 
-def _checked(item: Any, name: str) -> str:
+def _checked(item: Any, name: str, longest: int = LONGEST_DOCUMENT) -> str:
     if not isinstance(item, str):
         advice = (
             "decode it first" if isinstance(item, bytes | bytearray) else "leave it out"
         )
         raise DataError(f"{name} is a {type(item).__name__}, not a string: {advice}")
-    if len(item) > LONGEST_DOCUMENT:
+    if len(item) > longest:
         raise DataError(
-            f"{name} has {len(item):,} characters, more than {LONGEST_DOCUMENT:,}: divide it"
+            f"{name} has {len(item):,} characters, more than {longest:,}: divide it, or raise scorer.longest_document "
+            "of the model"
         )
     try:
         item.encode()

@@ -5,9 +5,16 @@ from typing import Annotated
 
 import typer
 
-from xmtc.commands.arguments import check_columns, local_path
+from xmtc.commands.arguments import check_unused, local_path
 from xmtc.commands.family import command
-from xmtc.commands.options import Exclude, IdColumn, Include, ModelDir, TextColumn
+from xmtc.commands.options import (
+    Exclude,
+    IdColumn,
+    Include,
+    LongestDocument,
+    ModelDir,
+    TextColumn,
+)
 
 
 @command(panel="Use")
@@ -27,6 +34,7 @@ def predict(
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    longest_document: LongestDocument = None,
     top_k: Annotated[
         int | None,
         typer.Option(
@@ -62,17 +70,21 @@ def predict(
         raise typer.BadParameter("give --text or --input")
     if table is not None and evidence:
         raise typer.BadParameter("--csv holds no evidence: leave out one of the two")
-    check_columns(
-        text_column,
-        id_column,
-        unread=None if input_file and is_table(input_file) else "no table is read",
+    check_unused(
+        None if input_file and is_table(input_file) else "no table is read",
+        text_column=text_column,
+        id=id_column,
+    )
+    check_unused(
+        None if input_file else "no file is read", longest_document=longest_document
     )
     trained_on = read_description(model).columns
-    columns = text_columns(text_column, id_column, trained_on)
+    columns = text_columns(text_column, id_column, trained_on, longest_document)
     predict_texts(
         model,
         text or [],
         texts_to_predict(input_file, columns, trained_on) if input_file else [],
+        longest_document=columns.longest_document,
         top_k=top_k,
         evidence=evidence,
         language=language,

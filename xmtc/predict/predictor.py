@@ -274,5 +274,10 @@ class Model:
             DataError: the text is empty or not a string, or the model has no such label.
             ConfigError: the head gives no evidence.
         """
-        joined = as_text(text, self.info.fields, categories=self.info.categories)
+        joined = as_text(
+            text,
+            self.info.fields,
+            categories=self.info.categories,
+            longest=self.scorer.longest_document,
+        )
         return self.scorer.explain(joined, self.labels.indices(as_labels(labels)))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from xmtc.artefact.decide import tuned_decision
 from xmtc.artefact.export import ModelParts
 from xmtc.data.collate import Collator
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.sampler import MicroBatch
 from xmtc.data.words import Words
 from xmtc.errors import ConfigError, DataError
@@ -70,6 +71,7 @@ class TextScorer:
         decision: which labels are predicted.
         outcomes: outcomes of dev, on which other decisions are tuned; None for a single-label model.
         device: device to compute on.
+        longest_document: most characters of a document in `texts`.
 
     Args:
         parts: the loaded model; its classifier is moved to `device`.
@@ -101,6 +103,7 @@ class TextScorer:
         self._bfloat16 = device.type == "cuda" if bfloat16 is None else bfloat16
         if self._bfloat16 and device.type == "cpu":
             keep_bfloat16(self.classifier.encoder)
+        self.longest_document = LONGEST_DOCUMENT
         self._label_index = parts.index
         self._make_caches()
 
@@ -123,7 +126,9 @@ class TextScorer:
         Raises:
             DataError: a document is empty, is neither text nor mapping, or lacks a field.
         """
-        return as_texts(documents, self.info.fields, self.info.categories)
+        return as_texts(
+            documents, self.info.fields, self.info.categories, self.longest_document
+        )
 
     def tokenise(self, texts: Sequence[str]) -> TokenisedTexts:
         """Tokenise texts, and keep where their tokens stand.

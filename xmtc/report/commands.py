@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from xmtc.commands.arguments import check_columns, local_path, read_documents
+from xmtc.commands.arguments import check_unused, local_path, read_documents
 from xmtc.commands.family import command
-from xmtc.commands.options import IdColumn, ModelDir, TextColumn
+from xmtc.commands.options import IdColumn, LongestDocument, ModelDir, TextColumn
 
 
 @command(panel="Look")
@@ -118,6 +118,7 @@ def explain(
     ] = 5,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    longest_document: LongestDocument = None,
 ) -> None:
     """Show exactly what each word adds to the logit of a label, and where the attention looks."""
     from xmtc.predict.predictor import Model
@@ -128,16 +129,26 @@ def explain(
     is_document = text is None and bool(inputs) and doc_id is not None
     if not is_text and not is_document:
         raise typer.BadParameter("give either --text, or --input with --doc-id")
-    check_columns(text_column, id_column, unread=None if inputs else "no table is read")
+    check_unused(
+        None if inputs else "no file is read",
+        text_column=text_column,
+        id=id_column,
+        longest_document=longest_document,
+    )
     if not top_k and not label:
         raise typer.BadParameter(
             "--top-k 0 leaves nothing to explain: name labels by --label"
         )
     if text is None:
         text = find_document(
-            read_documents(model, inputs or [], text_column, id_column), doc_id or ""
+            read_documents(
+                model, inputs or [], text_column, id_column, longest_document
+            ),
+            doc_id or "",
         )
-    sections = explain_text(Model.from_pretrained(model), text, label or [], top_k)
+    loaded = Model.from_pretrained(model)
+    loaded.scorer.longest_document = max(len(text), loaded.scorer.longest_document)
+    sections = explain_text(loaded, text, label or [], top_k)
     if output is not None:
         write_page(output, sections, title=doc_id or "a text", model=str(model))
     print_sections(sections, Console())

@@ -150,7 +150,8 @@ def explain_text(
     top_k, chosen = as_count(top_k, "top_k", 0), dict.fromkeys(as_labels(labels))
     # Fused scorers score only candidates, and the chosen labels have to be among them.
     request = Request(top_k=len(model.labels), candidates=tuple(chosen))
-    answer = model.scorer.score(model.scorer.tokenise([as_text(text)]), request)
+    checked = as_text(text, longest=model.scorer.longest_document)
+    answer = model.scorer.score(model.scorer.tokenise([checked]), request)
     found = {one.label: one for one in model.scorer.predictions(answer, request)[0]}
     best = list(found)[:top_k]
     why = model.explain(text, list(dict.fromkeys([*best, *chosen])))

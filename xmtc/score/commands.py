@@ -12,6 +12,7 @@ from xmtc.commands.options import (
     Exclude,
     IdColumn,
     Include,
+    LongestDocument,
     ModelName,
     Precision,
     TextColumn,
@@ -85,6 +86,7 @@ def score(
     ] = None,
     text_column: TextColumn = None,
     id_column: IdColumn = None,
+    longest_document: LongestDocument = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Number of threads (local) or actors (ray)."),
@@ -121,9 +123,19 @@ def score(
         evidence=evidence,
         bfloat16=use_bfloat16(precision, device),
         block_rows=block_rows,
-        columns=text_columns(text_column, id_column, read_description(folder).columns),
+        columns=text_columns(
+            text_column,
+            id_column,
+            read_description(folder).columns,
+            longest_document,
+        ),
     )
-    files, sources = split_inputs(inputs, text_column, id_column)
+    files, sources = split_inputs(
+        inputs,
+        text_column=text_column,
+        id=id_column,
+        longest_document=longest_document,
+    )
     job = make_job(folder, files, output, settings, sources, model)
     if engine == "ray":
         from xmtc.cluster.score_job import score_on_cluster

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xmtc.config.base import config
 from xmtc.data.parallel import map_processes
 from xmtc.data.readers import Document, ReaderSettings, Rejected
-from xmtc.data.readers.base import sound
+from xmtc.data.readers.base import LONGEST_DOCUMENT, sound
 from xmtc.data.readers.columns import ColumnsConfig, DocumentColumns
 from xmtc.data.readers.files import content_hash
 from xmtc.data.readers.table_config import TABLES, SplitFilesConfig, table_of
@@ -39,6 +39,9 @@ JOB = "_job.json"
 class TextColumns(ColumnsConfig):
     """Columns of documents without known labels; `labels` is ignored."""
 
+    longest_document: int = LONGEST_DOCUMENT
+    """Most characters of a document."""
+
     def names(self) -> list[str]:
         """List all columns that a source must have."""
         return list(
@@ -59,6 +62,7 @@ def text_columns(
     text: Sequence[str] | None,
     doc_id: str | None,
     trained_on: DocumentColumns | None = None,
+    longest_document: int | None = None,
 ) -> TextColumns:
     """Choose the columns by name, joined as in training.
 
@@ -66,6 +70,7 @@ def text_columns(
         text: columns to join; None: those that the model was trained on.
         doc_id: column with identifiers, or None.
         trained_on: columns of the model's training data; None: `text`, joined by line breaks.
+        longest_document: most characters of a document; None: `LONGEST_DOCUMENT`.
 
     Raises:
         DataError: a column is named twice.
@@ -76,7 +81,13 @@ def text_columns(
         if names.count(name) > 1:
             raise DataError(f"--text-column {name}: named twice; name each column once")
     categories = tuple(name for name in trained_on.categories if name not in names)
-    return TextColumns(id=doc_id, text=names, categories=categories, labels=names[0])
+    return TextColumns(
+        id=doc_id,
+        text=names,
+        categories=categories,
+        labels=names[0],
+        longest_document=longest_document or LONGEST_DOCUMENT,
+    )
 
 
 def with_known_id(
@@ -121,6 +132,19 @@ def check_readable(files: Iterable["InputFile"], columns: TextColumns) -> None:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The source of a configuration.
+
+    Attributes:
+        settings: settings of its reader.
+        longest_document: most characters of a document, as the configuration says.
+    """
+
+    settings: ReaderSettings
+    longest_document: int
+
+
+@dataclass(frozen=True)
 class InputFile:
     """A file to score, or the source of a configuration.
 
@@ -129,8 +153,7 @@ class InputFile:
         name: short unique name of the file in document ids and in the manifest.
         digest: hash of the content; for a file at a URI, the version that the store reports.
         rows: number of rows, perhaps estimated, if it is cheap to find.
-        source: settings of the reader, if a configuration names the source; None for a file, which is read according to
-            its extension.
+        source: the source, if a configuration names it; None for a file, which is read according to its extension.
         counted: whether `rows` is exact.
         stamp: size, time of change and number of the file when it was found; see `_stamp`.
     """
@@ -139,7 +162,7 @@ class InputFile:
     name: str
     digest: str
     rows: int | None
-    source: ReaderSettings | None = None
+    source: Source | None = None
     counted: bool = False
     stamp: tuple[int, ...] | None = None
 
@@ -217,13 +240,13 @@ def block_name(file: int, block: int) -> str:
 
 
 def input_files(
-    inputs: Iterable[str], sources: Mapping[str, ReaderSettings] | None = None
+    inputs: Iterable[str], sources: Mapping[str, Source] | None = None
 ) -> list[InputFile]:
     """Find the files at these paths, globs, folders and URIs, sorted and without duplicates. Copies no file.
 
     Args:
         inputs: paths, globs, folders and URIs.
-        sources: readers of configurations, by the configuration's path; they come last.
+        sources: sources of configurations, by the configuration's path; they come last.
 
     Raises:
         DataError: nothing is there, or a file has an unknown extension.
@@ -264,7 +287,8 @@ def input_files(
     for uri in uris:
         files.append(InputFile(uri, names[uri], _version(remote_files[uri]), None))
     for path, source in (sources or {}).items():
-        files.append(InputFile(path, path, source.build().fingerprint(), None, source))
+        digest = source.settings.build().fingerprint()
+        files.append(InputFile(path, path, digest, None, source))
     return files
 
 
@@ -384,10 +408,13 @@ def read_rows(file: InputFile, columns: TextColumns) -> Iterator[Document | Reje
         DataError: the file cannot be read.
     """
     if file.source is not None:
-        yield from file.source.build().read(map_processes, Progress(enabled=False))
+        source = file.source
+        yield from source.settings.build().read(
+            map_processes, Progress(enabled=False), source.longest_document
+        )
         return
     for row in _reader(file.local(), columns).read(
-        map_processes, Progress(enabled=False)
+        map_processes, Progress(enabled=False), columns.longest_document
     ):
         if isinstance(row, Document) and columns.id is None:
             # The reader's ids contain only the file's name, which may also occur in another folder.
@@ -430,7 +457,10 @@ def read_blocks(
             tuple(row for row in part if isinstance(row, Rejected)),
         )
     known.check()
-    if file.source is not None and file.source.build().fingerprint() != file.digest:
+    if (
+        file.source is not None
+        and file.source.settings.build().fingerprint() != file.digest
+    ):
         raise file.changed()
 
 
@@ -438,7 +468,7 @@ def read_inputs(
     inputs: Iterable[str],
     columns: TextColumns,
     trained_on: DocumentColumns | None = None,
-    sources: Mapping[str, ReaderSettings] | None = None,
+    sources: Mapping[str, Source] | None = None,
 ) -> Iterator[Document | Rejected]:
     """Yield the rows of files and sources; see `input_files` and `with_known_id`.
 
@@ -465,11 +495,20 @@ def find_document(rows: Iterable[Document | Rejected], doc_id: str) -> str:
     Raises:
         DataError: there is none, or there are several.
     """
-    found = [
-        row.text for row in rows if isinstance(row, Document) and row.doc_id == doc_id
-    ]
+    found: list[str] = []
+    first_bad: Rejected | None = None
+    for row in rows:
+        if isinstance(row, Rejected):
+            first_bad = first_bad or row
+        elif row.doc_id == doc_id:
+            found.append(row.text)
     if len(found) == 1:
         return found[0]
+    advice = (
+        "check --doc-id and --id"
+        if first_bad is None
+        else f"the first row that is no document is {first_bad.where}: {first_bad.reason}"
+    )
     raise DataError(
-        f"{len(found) or 'no'} documents are called {doc_id!r} in the files: check --doc-id and --id"
+        f"{len(found) or 'no'} documents are called {doc_id!r} in the files: {advice}"
     )

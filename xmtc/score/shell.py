@@ -4,16 +4,15 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from xmtc.artefact.info import model_digest, read_description, vocabulary_warning
-from xmtc.data.readers import ReaderConfig
 from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.readers.columns import DocumentColumns
-from xmtc.data.readers.files import json_object, open_text
+from xmtc.data.readers.files import bounded_lines, json_object, open_text
 from xmtc.data.readers.table_config import label_source, table_of
 from xmtc.data.windows import first_tokens
 from xmtc.distributed.config import native_bfloat16
@@ -27,6 +26,7 @@ from xmtc.predict.predictor import Model
 from xmtc.predict.text_scorer import choose_device
 from xmtc.score.destination import destination_of
 from xmtc.score.inputs import (
+    Source,
     TextColumns,
     check_readable,
     input_files,
@@ -55,6 +55,7 @@ def predict_texts(
     exclude: Sequence[str] = (),
     language: str | None = None,
     table: Path | None = None,
+    longest_document: int = LONGEST_DOCUMENT,
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
@@ -70,12 +71,14 @@ def predict_texts(
         exclude: labels not to predict.
         language: language of the names, see `Model.predict`.
         table: CSV file to write instead, with a row for each label of each text; `-` is standard output.
+        longest_document: most characters of a text.
 
     Raises:
         StorageError: the file cannot be written.
         DataError: a text has no tokens, or the model has no such label or language.
     """
     model = Model.from_pretrained(path)
+    model.scorer.longest_document = longest_document
     for place, text in read:
         if not first_tokens(model.scorer.tokenizer.backend_tokenizer, [text], 1)[0].ids:
             raise DataError(
@@ -144,7 +147,7 @@ def texts_to_predict(
         DataError: it cannot be read, a row is not a document, or a text file holds JSON or a configuration.
     """
     if not is_table(path):
-        lines = read_lines(path)
+        lines = read_lines(path, columns.longest_document)
         number, first = next(iter(lines.items()))
         if is_yaml(path):
             raise DataError(
@@ -170,36 +173,53 @@ def is_table(path: Path) -> bool:
     return path.is_dir() or table_of(path) is not None
 
 
-def read_lines(path: Path) -> dict[int, str]:
+def read_lines(path: Path, longest: int = LONGEST_DOCUMENT) -> dict[int, str]:
     """Read the lines of a file, or of standard input for the path `-`, by number from 1. Blank lines are left out.
 
+    Args:
+        path: the file.
+        longest: most characters of a line.
+
     Raises:
-        DataError: the file cannot be read as UTF-8, or has no text.
+        DataError: the file cannot be read as UTF-8, has no text, or a line is too long.
     """
-    if str(path) == "-":
-        try:
-            lines = (
-                io.StringIO(sys.stdin.buffer.read().decode("utf-8-sig"), newline=None)
-                .read()
-                .split("\n")
-            )
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it"
-            ) from None
-    else:
-        with open_text(path) as text:
-            lines = [line.rstrip("\r\n") for line in text]
-    found = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
-    for number, line in found.items():
-        if len(line) > LONGEST_DOCUMENT:
-            raise DataError(
-                f"{path}: line {number} has {len(line):,} characters, more than {LONGEST_DOCUMENT:,}: give one text a "
-                "line, and divide a longer one"
-            )
+    found: dict[int, str] = {}
+    with _text_of(path) as text:
+        ends = len("\r\n")
+        for number, line in enumerate(bounded_lines(text, longest + ends), start=1):
+            content = None if line is None else line.rstrip("\r\n")
+            if content is None or len(content) > longest:
+                raise DataError(
+                    f"{path}: line {number} has more than {longest:,} characters: give one text a line, and divide a "
+                    "longer one, or raise --longest-document"
+                )
+            if content.strip():
+                found[number] = content
     if not found:
         raise DataError(f"{path}: only blank lines; give one text or label per line")
     return found
+
+
+@contextmanager
+def _text_of(path: Path) -> Iterator[io.TextIOWrapper]:
+    """Open a file, or standard input for the path `-`.
+
+    Raises:
+        DataError: it cannot be read as UTF-8.
+    """
+    if str(path) != "-":
+        with open_text(path) as text:
+            yield text
+        return
+    text = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
+    try:
+        yield text
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not UTF-8 text ({error.reason}); convert it"
+        ) from None
+    finally:
+        text.detach()  # it would close standard input
 
 
 def make_job(
@@ -207,7 +227,7 @@ def make_job(
     inputs: Sequence[str],
     output: str | Path,
     settings: Settings,
-    sources: Mapping[str, ReaderConfig] | None = None,
+    sources: Mapping[str, Source] | None = None,
     source: str | None = None,
 ) -> Job:
     """Describe a job: find the input files (see `input_files`) and identifiers, and fingerprint input and model.
@@ -231,7 +251,7 @@ def make_job(
     columns = with_known_id(settings.columns, info.columns, files)
     check_readable(files, columns)
     for given, one in (sources or {}).items():
-        labels = label_source(one) if info.vocabulary else None
+        labels = label_source(one.settings) if info.vocabulary else None
         if labels is not None and (
             warning := vocabulary_warning(info.vocabulary, labels.read().version, given)
         ):

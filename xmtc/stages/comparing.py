@@ -192,7 +192,10 @@ def _texts(config: RunConfig, missing: set[int]) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: one is no longer there.
     """
-    for row in config.data.source.build().read(map_processes, Progress(enabled=False)):
+    rows = config.data.source.build().read(
+        map_processes, Progress(enabled=False), config.data.longest_document
+    )
+    for row in rows:
         if not isinstance(row, Document):
             continue
         hash_of_text = text_hash(row.text)

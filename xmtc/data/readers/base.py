@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 LONGEST_DOCUMENT = 10_000_000
 """Default of `data.longest_document`, in characters."""
+MOST_CHARACTERS = 1_000_000_000
+"""Its greatest value."""
 _CHARACTERS_OF_JSON = 6
 """Characters by which JSON may write one of a text, as in `\\u00e9`."""
 _OTHER_CELLS = 1 << 20
@@ -223,8 +225,8 @@ def check_length(text: str, longest: int) -> None:
 
 def _length_advice(longest: int) -> str:
     return (
-        f"data.longest_document is {longest:,}: if several documents were joined, divide them (is a line break or a "
-        "quote missing?), otherwise raise data.longest_document"
+        f"a document may have {longest:,}: if several were joined, divide them (is a line break or a quote missing?), "
+        "otherwise raise data.longest_document, or --longest-document of a command that reads files for a model"
     )
 
 

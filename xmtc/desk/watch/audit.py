@@ -24,6 +24,7 @@ from scipy.stats import t as student
 
 from xmtc.data.bins import bin_mask
 from xmtc.data.labels import LabelTable
+from xmtc.data.readers.base import Rejected
 from xmtc.desk.watch.acceptance import Annotation
 from xmtc.errors import DataError, StorageError
 from xmtc.evaluate.summary import percent
@@ -166,8 +167,15 @@ def write_sample(
     path: Path,
     sample: Sequence[Mapping[str, Any]],
     cells: Mapping[str, Mapping[str, Any]] | None,
+    first_bad: Rejected | None = None,
 ) -> None:
     """Write the sample as JSON lines, with the cells of documents if they are given, as a queue of `xmtc serve`.
+
+    Args:
+        path: the file.
+        sample: its rows.
+        cells: cells of documents by identifier.
+        first_bad: the first row of the files of documents that is none.
 
     Raises:
         DataError: there is no text of a document, or a column has the name of a key.
@@ -180,8 +188,12 @@ def write_sample(
     if cells is not None:
         for row in sample:
             if row["id"] not in cells:
-                message = f"--input: no document {row['id']!r}: give the files that were scored, and the same --id"
-                raise DataError(message)
+                advice = (
+                    "give the files that were scored, and the same --id"
+                    if first_bad is None
+                    else f"the first row that is no document is {first_bad.where}: {first_bad.reason}"
+                )
+                raise DataError(f"--input: no document {row['id']!r}: {advice}")
     lines = []
     for row in sample:
         document = {} if cells is None else cells[row["id"]]
