@@ -207,6 +207,8 @@ def test_two_processes_score_as_one_does(run, tmp_path, xmtc):
         2,
         "--precision",
         "fp32",
+        "--block-rows",
+        2,  # else one process would get them all
         "--top-k",
         5,
         "--id",
