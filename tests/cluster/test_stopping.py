@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from xmtc.cluster.attempt import _Board
+from xmtc.cluster.attempt import Board
 from xmtc.cluster.stopping import run_until_stopped
 from xmtc.errors import Interrupted
 
@@ -94,7 +94,7 @@ def test_a_stage_without_checkpoints_ends_when_patience_does() -> None:
 
 
 def test_the_signal_that_was_sent_counts_whatever_rank_0_knows_of_it() -> None:
-    board = _Board()
+    board = Board()
     assert board.stopped() is None
     board.request_stop(signal.SIGHUP)
     board.report_stopped(Interrupted("finetune stopped after step 3", signal.SIGTERM))

@@ -12,7 +12,7 @@ _POLL_S = 0.1
 _ANSWER_S = 2.0
 
 
-class _Board:
+class Board:
     """The actor: errors by rank, whether the workers shall stop, and what they said when they did."""
 
     def __init__(self) -> None:
@@ -22,29 +22,37 @@ class _Board:
         self.interruption: Interrupted | None = None
 
     def report(self, error: XmtcError, rank: int) -> int:
+        """Take the error of a rank. Return how many ranks have reported one."""
         self.errors[rank] = error
         return len(self.errors)
 
     def first_error(self) -> XmtcError | None:
+        """Return the error of the lowest rank that has one."""
         return self.errors[min(self.errors)] if self.errors else None
 
     def request_stop(self, number: int) -> None:
+        """Ask the workers to stop because of a signal; the first signal counts."""
         if self.stop_number is None:
             self.stop_number = number
 
     def requested_stop(self) -> int | None:
+        """Return the signal because of which the workers shall stop."""
         return self.stop_number
 
     def join(self, node: str) -> None:
+        """Note a node that has workers."""
         self.nodes.add(node)
 
     def state(self) -> tuple[int | None, set[str]]:
+        """Return the signal because of which the workers shall stop, and the nodes."""
         return self.stop_number, self.nodes
 
     def report_stopped(self, interruption: Interrupted) -> None:
+        """Take what the workers said when they stopped."""
         self.interruption = interruption
 
     def stopped(self) -> Interrupted | None:
+        """Return what the workers said when they stopped, with the signal that was sent."""
         if self.interruption is None or self.stop_number is None:
             return self.interruption
         # Rank 0 says where they stopped, but may not know yet because of which signal.
@@ -62,7 +70,7 @@ class Attempt:
             ray.get_runtime_context().get_node_id(), soft=False
         )
         self._board = (
-            ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
+            ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
         )
 
     def report(self, error: XmtcError, rank: int, world_size: int) -> bool:
