@@ -41,7 +41,7 @@ def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
     ("content", "words"),
     [
         (None, "train.jsonl"),
-        ("{\n", "train.jsonl: malformed JSON"),
+        ("{\n", "train.jsonl: the file ends before its value does"),
         ('{"text": "", "labels": ["a"]}\n', "no document with text"),
     ],
     ids=["missing", "damaged", "without text"],
