@@ -222,7 +222,8 @@ def test_two_processes_score_as_one_does(run, tmp_path, xmtc):
     )
 
     assert outcome.code == 0, outcome.err
-    scored = {row["id"]: row for row in read_output(tmp_path / "scores").to_pylist()}
+    rows_scored = read_output(tmp_path / "scores").to_pylist()
+    scored = {row["doc_id"]: row for row in rows_scored}
     predictions = Model.from_pretrained(run / "model").predict(texts, top_k=5)
     for number, prediction in enumerate(predictions):
         row = scored[f"d{number}"]
