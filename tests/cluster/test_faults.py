@@ -141,7 +141,7 @@ def assert_stopped(
     assert len(lines) == 1, log[-5000:]
     said = re.search(words, lines[0])
     assert said is not None, lines[0]
-    assert "; continue with: xmtc train " in lines[0]
+    assert "continue with: xmtc train " in lines[0]
     return log, said[0]
 
 
