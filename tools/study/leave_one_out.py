@@ -32,9 +32,8 @@ from xmtc.run.directory import RunPaths
 from xmtc.stages.ablation import Ablation
 from xmtc.stages.evaluate import load_model, predictor
 from xmtc.stages.fused_predictor import FusedPredictor
-from xmtc.stages.measuring import quick_evaluation
 from xmtc.stages.run_stage import denormals_as_zero
-from xmtc.stages.worker import Worker, build_worker
+from xmtc.stages.worker import build_worker
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHIPPED = {
@@ -93,12 +92,10 @@ class Run:
 
     Attributes:
         seed: seed of the draw and of the run.
-        worker: worker of the run.
         ablation: its fusions on dev.
     """
 
     seed: int
-    worker: Worker
     ablation: Ablation
 
     @classmethod
@@ -114,19 +111,12 @@ class Run:
             load_model(worker)
             predicts = predictor(worker)
             assert isinstance(predicts, FusedPredictor)
-            return cls(seed, worker, predicts.ablation(predicts.pairs(worker.dev)))
+            return cls(seed, predicts.ablation(predicts.pairs(worker.dev)))
 
     def evaluations(self, sets: Sequence[Sequence[str]]) -> Iterator[Evaluation]:
         """Fit and measure the fusion of each set of scorers."""
         arms = [self.ablation.fusion_of(names) for names in sets]
-        gold_NL = self.worker.dev.label_matrix()
-        for logits_NK in self.ablation.cross_fit.logits(arms):
-            best = self.ablation.candidates(logits_NK).top(
-                self.worker.config.evaluate.top_k
-            )
-            yield quick_evaluation(
-                self.worker, best, gold_NL, calibrated=True, resamples=RESAMPLES
-            )
+        return self.ablation.evaluations(arms, RESAMPLES)
 
 
 def configuration(arguments: argparse.Namespace, folder: Path, seed: int) -> RunConfig:

@@ -22,7 +22,6 @@ from xmtc.run.directory import RunDirectory, RunPaths
 from xmtc.stages.ablation import Ablation, shown_metrics
 from xmtc.stages.evaluate import load_model, predictor
 from xmtc.stages.fused_predictor import FusedPredictor
-from xmtc.stages.measuring import quick_evaluation
 from xmtc.stages.run_stage import denormals_as_zero
 from xmtc.stages.scorer_cost import ENCODER, milliseconds_per_document
 from xmtc.stages.worker import Worker, build_worker
@@ -146,7 +145,9 @@ class _Measuring:
             "leave out scorers", len(arms), "fusions"
         ) as task:
             for name, evaluation in zip(
-                arms, self._evaluations(list(arms.values())), strict=True
+                arms,
+                self._ablation.evaluations(list(arms.values()), _RESAMPLES),
+                strict=True,
             ):
                 contributions.append(
                     self._contribution(name, evaluation, costs.get(name))
@@ -202,24 +203,7 @@ class _Measuring:
 
     def _evaluation(self, arm: Arm) -> Evaluation:
         """Fit and measure one fusion."""
-        (evaluation,) = self._evaluations([arm])
-        return evaluation
-
-    def _evaluations(self, arms: Sequence[Arm]) -> list[Evaluation]:
-        """Fit and measure fusions."""
-        worker = self._worker
-        gold_NL = worker.dev.label_matrix()
-        evaluations = []
-        for logits_NK in self._ablation.cross_fit.logits(arms):
-            best = self._ablation.candidates(logits_NK).top(
-                worker.config.evaluate.top_k
-            )
-            evaluations.append(
-                quick_evaluation(
-                    worker, best, gold_NL, calibrated=True, resamples=_RESAMPLES
-                )
-            )
-        return evaluations
+        return next(self._ablation.evaluations([arm], _RESAMPLES))
 
     def _write(self, without: Mapping[str, Any]) -> None:
         """Add the fusions without each scorer to what the report shows."""

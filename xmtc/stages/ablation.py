@@ -1,6 +1,6 @@
 """Fusions of some of a model's scorers on dev, each fitted on one half and applied to the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.evaluate import layout
+from xmtc.evaluate.evaluation import Evaluation
 from xmtc.files import write_json
 from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
@@ -15,7 +16,7 @@ from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.fusion import candidates_of
 from xmtc.fusion.occurrences import CO_OCCURRENCE
 from xmtc.scorers.predictions import SparsePredictions
-from xmtc.stages.measuring import quick_metrics
+from xmtc.stages.measuring import quick_evaluation, quick_metrics
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
 
@@ -109,6 +110,20 @@ class Ablation:
         )
         places = [self.ensemble.names.index(name) for name in names]
         return Arm(names, places, config)
+
+    def evaluations(self, arms: Sequence[Arm], resamples: int) -> Iterator[Evaluation]:
+        """Fit and measure fusions, in order.
+
+        Args:
+            arms: the fusions.
+            resamples: bootstrap resamples behind intervals.
+        """
+        gold_NL = self.worker.dev.label_matrix()
+        for logits_NK in self.cross_fit.logits(arms):
+            best = self.candidates(logits_NK).top(self.worker.config.evaluate.top_k)
+            yield quick_evaluation(
+                self.worker, best, gold_NL, calibrated=True, resamples=resamples
+            )
 
     def measured(self, candidates: SparsePredictions) -> dict[str, Any]:
         """Return the metrics of dev that the report shows of a fusion."""
