@@ -117,7 +117,19 @@ class DDPStrategy(ReplicatedStrategy):
     def _wrap(self, model: nn.Module) -> nn.Module:
         self._module = DistributedDataParallel(model, forward_sync_buffers=False)
         self._module.register_comm_hook(None, _sum_bucket)
+        self._arrange_buffers(self._module)
         return self._module
+
+    def _arrange_buffers(self, module: DistributedDataParallel) -> None:
+        """Run a backward pass that reaches every parameter, and drop its gradients.
+
+        After the first backward pass of a process, DDP arranges its buffers anew. The last bits of a sum of three or
+        more gradients depend on their places, so without this, a resumed run would differ from an undisturbed one.
+        """
+        module.reducer.prepare_for_backward([])
+        sums = [parameter.sum() for parameter in self._trained.values()]
+        torch.stack(sums).sum().backward()
+        module.zero_grad(set_to_none=True)
 
     @contextmanager
     @override
