@@ -266,13 +266,7 @@ def change_tensors(path: Path, rng: random.Random) -> str:
             at = start + width * rng.randrange((end - start) // width)
             body[at : at + width] = new_value(entry["dtype"], width, rng)
     elif kind == "type":
-        entry["dtype"] = {
-            "F64": "I64",
-            "I64": "F64",
-            "F32": "I32",
-            "I32": "F32",
-            "F16": "BF16",
-        }.get(entry["dtype"], "I8")
+        entry["dtype"] = OTHER_TYPES.get(entry["dtype"], "I8")
     elif kind == "shape":
         count = 1
         for number in entry["shape"]:
@@ -347,53 +341,71 @@ def change_json(path: Path, rng: random.Random) -> str | None:
     return f"{name[:80]} = {how}"
 
 
+def end_of(number: int, kind: str, changed: Path, what: str) -> str:
+    """How a case ends; say it if it ends badly."""
+    found, status = in_child(attempt, changed, limit_s=LIMIT_S)
+    outcome, said = found or (
+        "hung" if status == -9 else "crashed",
+        f"exit status {status}",
+    )
+    if outcome not in GOOD:
+        print(
+            f"{number} {outcome}: {kind}: {what}\n    {said.strip()[-900:]}", flush=True
+        )
+    return outcome
+
+
+def read_record(path: Path | None, seed: int) -> dict[int, str]:
+    """How the cases of an interrupted tool ended."""
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["case"]: line["outcome"] for line in lines if line["seed"] == seed}
+
+
 def main() -> int:
+    """Run the cases and print how they ended."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--only", default="", help="only cases whose change has this text in it"
     )
-    parser.add_argument("--record", type=Path)
-    arguments = parser.parse_args()
-    counts: Counter[str] = Counter()
-    bad = []
+    parser.add_argument(
+        "--record",
+        type=Path,
+        help="JSON lines of the cases that ran; an interrupted tool continues",
+    )
+    given = parser.parse_args()
+    known = read_record(given.record, given.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         models = prepared(folder)
-        for number in range(arguments.cases):
-            rng = random.Random(arguments.seed * 1_000_003 + number)
+        for number in range(given.cases):
+            if number in known:
+                continue
+            rng = random.Random(given.seed * 1_000_003 + number)
             kind = rng.choice(sorted(models))
             changed = folder / "case" / f"{number}"
             shutil.copytree(models[kind], changed)
-            what = f"{kind}: {mutate(changed, rng)}"
-            if arguments.only in what:
-                found, status = in_child(attempt, changed, limit_s=LIMIT_S)
-                outcome, said = found or (
-                    ("hung" if status == -9 else "crashed"),
-                    f"exit status {status}",
-                )
-                counts[outcome] += 1
-                if outcome not in GOOD:
-                    bad.append(
-                        {
-                            "case": number,
-                            "what": what,
-                            "outcome": outcome,
-                            "said": said[-1500:],
-                        }
-                    )
-                    print(
-                        f"{number} {outcome}: {what}\n    {said.strip().splitlines()[-1][:200]}",
-                        flush=True,
-                    )
+            what = mutate(changed, rng)
+            if given.only in f"{kind}: {what}":
+                known[number] = end_of(number, kind, changed, what)
+                if given.record is not None:
+                    case = {
+                        "seed": given.seed,
+                        "case": number,
+                        "kind": kind,
+                        "what": what,
+                    }
+                    with given.record.open("a") as record:
+                        record.write(
+                            json.dumps(case | {"outcome": known[number]}) + "\n"
+                        )
             shutil.rmtree(changed)
-    print(", ".join(f"{outcome} {count:,}" for outcome, count in counts.most_common()))
-    if arguments.record is not None:
-        arguments.record.write_text(
-            json.dumps({"counts": counts, "bad": bad}, indent=1) + "\n"
-        )
-    return int(bool(bad))
+    ends = Counter(end for number, end in known.items() if number < given.cases)
+    print(", ".join(f"{end} {count:,}" for end, count in ends.most_common()))
+    return int(any(end not in GOOD for end in ends))
 
 
 if __name__ == "__main__":
