@@ -12,6 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import tiny_runs
+from crashing_trials import crash_trials
 from xmtc.artefact.export import load_model
 from xmtc.artefact.trial import try_native_files
 from xmtc.data.array_contract import Array, Sizes, SparseMatrix, check_tensors
@@ -230,3 +231,21 @@ def test_files_for_native_code_are_tried_in_another_process(model: Path) -> None
     ) as refusal:
         try_native_files(model)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_reader_that_crashes_ends_only_the_trial(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_trials(monkeypatch, tmp_path)
+    with pytest.raises(CheckpointError, match=r"ended by signal 11") as refusal:
+        try_native_files(model)
+    assert "\n" not in str(refusal.value)
+
+
+def test_trials_that_have_no_end_are_refused(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_trials(monkeypatch, tmp_path, "exec sleep 9")
+    monkeypatch.setattr("xmtc.artefact.trial._LIMIT_S", 0.05)
+    with pytest.raises(CheckpointError, match="not read within"):
+        try_native_files(model)

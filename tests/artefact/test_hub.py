@@ -11,6 +11,7 @@ from pathlib import Path
 import huggingface_hub.constants as hub_constants
 import pytest
 
+from crashing_trials import crash_trials
 from hub_server import Hub
 from xmtc.artefact.hub import locate_model, push
 from xmtc.errors import CheckpointError, ConfigError, StorageError, XmtcError
@@ -72,6 +73,13 @@ def test_a_model_comes_back_the_same_and_stays_without_the_hub(hub, model, monke
     assert files_of(locate_model(NAME)) == files_of(model)
     assert len(hub.asked) == asked
     assert "HF_HUB_OFFLINE" in message(StorageError, "library/unknown")
+
+
+def test_files_that_crash_native_code_are_refused(hub, model, tmp_path, monkeypatch):
+    push(model, NAME)
+    crash_trials(monkeypatch, tmp_path)
+    assert "ended by signal 11" in message(CheckpointError)
+    assert locate_model(model) == model  # what is here already is not tried
 
 
 def test_a_newer_model_replaces_the_files_of_the_older_one(hub, model):

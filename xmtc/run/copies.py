@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from xmtc.artefact.hub import locate_model
 from xmtc.artefact.output import check_replaceable, model_of_run
+from xmtc.artefact.trial import try_native_files
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
@@ -235,6 +236,8 @@ def initial_model_folder(name: str, storage: StorageConfig) -> Path:
         raise ConfigError(
             f"model.init_from: {name}: no exported model there; give the `model` folder of a run"
         )
+    if on_this_machine(name) is None:
+        try_native_files(folder)
     return folder
 
 
@@ -243,13 +246,14 @@ def fetch_model(path: str) -> Path:
 
     Raises:
         StorageError: there is nothing, or it cannot be copied.
-        CheckpointError: the Hub has no such model.
+        CheckpointError: the Hub has no such model, or native code cannot read a file of a model that was fetched.
     """
-    return (
-        model_of_run(fetch(path))
-        if is_remote(path) or Path(path).exists()
-        else locate_model(path)
-    )
+    if is_remote(path):
+        folder = model_of_run(fetch(path))
+        if on_this_machine(path) is None:
+            try_native_files(folder)
+        return folder
+    return model_of_run(Path(path)) if Path(path).exists() else locate_model(path)
 
 
 def fetch_status(path: str) -> Path:

@@ -26,7 +26,12 @@ COPY = "copy the whole model folder, or export it again"
 _FLAT_HEADER = struct.Struct("<4siqqqBiQ")
 """Of an exact index: kind, width, vectors, two unused numbers, whether it is trained, metric, and values in all."""
 _FLAT = b"IxFI"
-_LISTS = (b"IwFl", b"IwSq")
+_LISTS_HEADER = struct.Struct("<4siqqqBiQQ")
+"""Of an index with inverted lists: the same up to the metric, all lists, and lists searched. The exact index of their
+centres stands behind it."""
+_BYTES_A_NUMBER = {b"IwFl": 4, b"IwSq": 2}
+"""By kind of index with inverted lists: its vectors are of float32, or of float16."""
+_BYTES_A_ROW = 8
 _UNTYPED: Any = faiss  # its stubs do not know the class
 _UNTYPED.cvar.distance_compute_blas_threshold = (
     1  # products of matrices also for few queries: a third of the time
@@ -107,23 +112,82 @@ def vectors_at(index: Any, rows: NDArray[np.int64]) -> Floats:
 
 
 def _check_header(path: Path) -> None:
-    """Raise ValueError if a file is none of the kinds of index that xmtc writes, or an exact one of other sizes."""
+    """Raise ValueError if a file is none of the kinds of index that xmtc writes, or its sizes do not fit each other."""
+    size = path.stat().st_size
     with path.open("rb") as file:
-        header = file.read(_FLAT_HEADER.size)
-    if header[:4] in _LISTS:
-        return
+        kind = file.read(len(_FLAT))
+        file.seek(0)
+        if kind in _BYTES_A_NUMBER:
+            header = file.read(_LISTS_HEADER.size)
+            if len(header) < _LISTS_HEADER.size:
+                raise ValueError("cut off in its header")
+            _, width, number, _, _, trained, metric, lists, _ = _LISTS_HEADER.unpack(
+                header
+            )
+            centres = _flat_bytes(file.read(_FLAT_HEADER.size), width, lists)
+            vectors = number * (width * _BYTES_A_NUMBER[kind] + _BYTES_A_ROW)
+            is_whole = size > _LISTS_HEADER.size + centres + vectors
+            is_whole = is_whole and (trained, metric) == (1, faiss.METRIC_INNER_PRODUCT)
+            is_whole = is_whole and 1 <= lists <= number
+        else:
+            is_whole = size == _flat_bytes(file.read(_FLAT_HEADER.size))
+    if not is_whole:
+        raise ValueError("its sizes do not fit each other")
+
+
+def _flat_bytes(
+    header: bytes, width: int | None = None, number: int | None = None
+) -> int:
+    """Return how many bytes an exact index has by its header.
+
+    Args:
+        header: the header.
+        width: the width that it must have; None: any.
+        number: the number of vectors that it must have; None: any.
+
+    Raises:
+        ValueError: it is of another kind, or its sizes do not fit each other.
+    """
     if len(header) < _FLAT_HEADER.size or header[:4] != _FLAT:
         raise ValueError("of a kind that xmtc does not write")
-    _, width, number, _, _, trained, metric, values = _FLAT_HEADER.unpack(header)
-    whole = path.stat().st_size == _FLAT_HEADER.size + 4 * values
-    if not (
-        whole
-        and trained == 1
-        and metric == faiss.METRIC_INNER_PRODUCT
-        and number >= 0
-        and values == width * number
+    _, own_width, own_number, _, _, trained, metric, values = _FLAT_HEADER.unpack(
+        header
+    )
+    if (trained, metric) != (
+        1,
+        faiss.METRIC_INNER_PRODUCT,
+    ) or values != own_width * own_number:
+        raise ValueError("its sizes do not fit each other")
+    if (
+        own_number < 0
+        or width not in (None, own_width)
+        or number not in (None, own_number)
     ):
         raise ValueError("its sizes do not fit each other")
+    return _FLAT_HEADER.size + 4 * values
+
+
+def _check_lists(index: Any) -> None:
+    """Raise ValueError unless inverted lists hold every row once, in vectors of the size that their kind has."""
+    lists = index.invlists
+    rows = [
+        faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))
+        for number in range(index.nlist)
+        if lists.list_size(number)
+    ]
+    rows_N = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    in_range = (
+        len(rows_N) == index.ntotal
+        and rows_N.min() >= 0
+        and rows_N.max() < index.ntotal
+    )
+    if not in_range or np.bincount(rows_N, minlength=index.ntotal).max() > 1:
+        raise ValueError("its lists do not hold every row once")
+    in_half = isinstance(index, faiss.IndexIVFScalarQuantizer)
+    if in_half and index.sq.qtype != faiss.ScalarQuantizer.QT_fp16:
+        raise ValueError("its vectors are of another type")
+    if not lists.code_size == index.code_size == index.d * (2 if in_half else 4):
+        raise ValueError("its vectors are of another size")
 
 
 def write_index(path: Path, index: Any) -> None:
@@ -156,12 +220,18 @@ def check_index(path: Path, index: Any, number: int, width: int) -> None:
 def read_index(path: Path) -> Any:
     """Read an index of FAISS; it is memory-mapped.
 
-    FAISS trusts the sizes in a file, so those of an exact index are compared with the file's own size first. An index
-    with inverted lists has too many sizes for that, see `xmtc.artefact.trial`.
+    FAISS trusts what is in a file, so its sizes are compared with each other and with the file's first, and rows in
+    inverted lists with the number of vectors.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
     with reading(path, CheckpointError, COPY, "not an index"):
         _check_header(path)
-        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        if isinstance(index, faiss.IndexIVF):
+            index.set_direct_map_type(
+                _UNTYPED.DirectMap.NoMap
+            )  # made again from the lists when it is needed
+            _check_lists(index)
+        return index

@@ -17,6 +17,7 @@ import served
 from served import LABELS, TEXTS, Client, load, running
 
 import xmtc
+from crashing_trials import crash_trials
 from s3_server import BUCKET, s3
 from xmtc.desk.config import ServeConfig
 from xmtc.desk.serve import models as served_models
@@ -25,6 +26,7 @@ from xmtc.desk.serve.models import Models
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.labels.relabel import rename_labels
 from xmtc.predict.smoke import check_answers, write_answers
+from xmtc.run.copies import fetch_model
 from xmtc.storage.remote import Remote
 
 BODY = {"texts": TEXTS[:1], "top_k": 2}
@@ -160,6 +162,17 @@ def test_a_bad_version_is_refused_and_the_old_one_answers(
         assert (folder / "en/current").read_text() == "1\n"
         (folder / "en/current").write_text("2\n")
         time.sleep(0.5)
+        assert client.post("/models/en/predict", BODY).json()["version"] == "1"
+
+
+def test_a_version_that_crashes_native_code_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(folder) as client:
+        crash_trials(monkeypatch, tmp_path)
+        answer = client.post("/models/en", {"version": "2"})
+        assert answer.status_code == 409
+        assert "ended by signal 11" in answer.json()["detail"]
         assert client.post("/models/en/predict", BODY).json()["version"] == "1"
 
 
@@ -367,7 +380,7 @@ def test_sighup_looks_for_versions(
 
 
 def test_versions_at_a_uri_are_copied_and_a_switch_is_published(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(folder / "de")
     with s3(tmp_path / "home"):
@@ -381,6 +394,10 @@ def test_versions_at_a_uri_are_copied_and_a_switch_is_published(
             (folder / "en/current").write_text("1\n")
             remote.upload(folder / "en/current", "en/current")
             until(client, "1")
+        assert fetch_model(f"{remote.uri}/en/1").is_dir()
+        crash_trials(monkeypatch, tmp_path)
+        with pytest.raises(CheckpointError, match="ended by signal 11"):
+            fetch_model(f"{remote.uri}/en/1")
 
 
 class UnexpectedError(Exception):
