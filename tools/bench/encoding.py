@@ -1,6 +1,6 @@
 """Documents that an encoder reads in a second of one core: PyTorch, PyTorch with oneDNN's layers, and OpenVINO.
 
-    pip install openvino
+    pip install 'xmtc[openvino]'
     OMP_NUM_THREADS=1 python tools/bench/encoding.py
 
 The engines take turns on the same documents, and seconds are the process's own, so that other programs on the machine
@@ -13,35 +13,20 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
-import openvino  # pyright: ignore[reportMissingImports]
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.mkldnn import MkldnnLinear
 from transformers import AutoModel, PreTrainedModel
 
 from xmtc.data.pretrained import resolve_pretrained
+from xmtc.models.encoders.openvino_engine import OpenVinoEngine
 
 Encode = Callable[[], NDArray[np.float32]]
-
-
-class States(nn.Module):
-    """A model that returns its last hidden states alone, which OpenVINO can trace."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor
-    ) -> torch.Tensor:
-        """Compute the states (N, T, D) of tokens (N, T)."""
-        return self.model(
-            input_ids=input_ids, attention_mask=attention_mask
-        ).last_hidden_state
 
 
 def main() -> None:
@@ -82,40 +67,32 @@ def main() -> None:
 def prepare(name: str, documents: int, tokens: int) -> dict[tuple[str, str], Encode]:
     """Load the encoder into each engine. Return what encodes the same random documents."""
     place = resolve_pretrained(name)
-    states = States(AutoModel.from_pretrained(place)).eval()
-    with_onednn = States(AutoModel.from_pretrained(place)).eval()
+    model = AutoModel.from_pretrained(place).eval()
+    with_onednn = AutoModel.from_pretrained(place).eval()
     use_onednn(with_onednn)
+    engine = OpenVinoEngine(model)
     torch.manual_seed(1)
-    words = states.model.config.vocab_size
-    inputs = {"input_ids": torch.randint(1_000, words, (documents, tokens))}
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    ids_NT = torch.randint(1_000, model.config.vocab_size, (documents, tokens))
+    mask_NT = torch.ones_like(ids_NT)
 
-    def by_torch(model: States, *, bfloat16: bool) -> Encode:
-        def encode() -> NDArray[np.float32]:
-            autocast = torch.autocast("cpu", torch.bfloat16, enabled=bfloat16)
-            with torch.inference_mode(), autocast:
-                return model(**inputs).float().numpy()
+    def encode(
+        states: Callable[[Tensor, Tensor], Tensor], *, bfloat16: bool
+    ) -> NDArray[np.float32]:
+        autocast = torch.autocast("cpu", torch.bfloat16, enabled=bfloat16)
+        with torch.inference_mode(), autocast:
+            return states(ids_NT, mask_NT).float().numpy()
 
-        return encode
-
-    traced = openvino.convert_model(states, example_input=inputs)
-    arrays = {key: value.numpy() for key, value in inputs.items()}
-
-    def by_openvino(precision: str) -> Encode:
-        options = {
-            "INFERENCE_PRECISION_HINT": precision,
-            "INFERENCE_NUM_THREADS": 1,
-            "NUM_STREAMS": 1,
-        }
-        compiled = openvino.Core().compile_model(traced, "CPU", options)
-        return lambda: compiled(arrays)[0]
+    def by_torch(model: PreTrainedModel) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda ids_NT, mask_NT: model(ids_NT, mask_NT).last_hidden_state
 
     return {
-        ("PyTorch", "float32"): by_torch(states, bfloat16=False),
-        ("PyTorch with oneDNN", "float32"): by_torch(with_onednn, bfloat16=False),
-        ("OpenVINO", "float32"): by_openvino("f32"),
-        ("PyTorch", "bfloat16"): by_torch(states, bfloat16=True),
-        ("OpenVINO", "bfloat16"): by_openvino("bf16"),
+        ("PyTorch", "float32"): partial(encode, by_torch(model), bfloat16=False),
+        ("PyTorch with oneDNN", "float32"): partial(
+            encode, by_torch(with_onednn), bfloat16=False
+        ),
+        ("OpenVINO", "float32"): partial(encode, engine, bfloat16=False),
+        ("PyTorch", "bfloat16"): partial(encode, by_torch(model), bfloat16=True),
+        ("OpenVINO", "bfloat16"): partial(encode, engine, bfloat16=True),
     }
 
 

@@ -142,6 +142,7 @@ def optional_packages(config: RunConfig | None) -> Iterator[Check]:
     hugging_face = config.model.encoder.backbone if config else None
     flash = hugging_face is not None and hugging_face.attention == "flash_attention_2"
     quantized = hugging_face is not None and hugging_face.quantize is not None
+    by_openvino = hugging_face is not None and hugging_face.engine == "openvino"
     yield _package(
         "triton", "compiled kernels for label attention on GPUs", "gpu", needed=False
     )
@@ -149,6 +150,9 @@ def optional_packages(config: RunConfig | None) -> Iterator[Check]:
         "bitsandbytes", "4- and 8-bit backbones", "quantize", needed=quantized
     )
     yield _package("flash_attn", "FlashAttention-2 in backbones", None, needed=flash)
+    yield _package(
+        "openvino", "faster encoders on CPUs", "openvino", needed=by_openvino
+    )
     kinds = (
         {one.kind for one in (*config.model.scorers, *config.track.sinks)}
         if config

@@ -29,10 +29,15 @@ def check_metric(finetune: FinetuneConfig, data: DataConfig) -> None:
 
 
 def check_trained_weights(model: ModelConfig, finetune: FinetuneConfig) -> None:
-    """Refuse a phase that would train weights which are not float32, before the phases in front of it are done."""
+    """Refuse a phase that would train weights that cannot train, before the phases in front of it are done."""
     backbone = model.encoder.backbone
     if not model.head.scores or finetune.phases[-1].encoder_layers == 0:
         return
+    if backbone is not None and backbone.engine == "openvino":
+        raise ValueError(
+            f"{model.encoder.backbone_key}.engine: openvino: finetune.phases trains the encoder, and this engine only "
+            "reads it; leave the engine out, or set encoder_layers: 0 in every phase"
+        )
     if backbone is not None and backbone.dtype != "float32" and backbone.lora is None:
         key = model.encoder.backbone_key
         raise ValueError(

@@ -5,6 +5,7 @@ Suffixes: W windows, U window tokens, P tokens of all windows without padding, X
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
@@ -19,6 +20,7 @@ from xmtc.models.encoders.backbone_config import HuggingFaceConfig
 from xmtc.models.encoders.base import ADAPTER, FOLDER, Encoder
 from xmtc.models.encoders.causality import is_causal
 from xmtc.models.encoders.lora import add_lora
+from xmtc.models.encoders.openvino_engine import OpenVinoEngine
 from xmtc.models.encoders.pretrained import blocks_of
 from xmtc.models.encoders.transformers_calls import quiet
 from xmtc.models.module_files import part, read_weights, whole
@@ -51,13 +53,21 @@ class HuggingFaceBackbone(Encoder):
             has_flash_attention and self.causal and model.config.model_type in _PACKED
         )
         self.model = model if settings.lora is None else add_lora(model, settings.lora)
+        self._by_openvino = settings.engine == "openvino"
 
     def forward(self, input_ids_WU: Tensor, attention_mask_WU: Tensor) -> Tensor:
         """Compute hidden states (W, U, D)."""
         if self.packs:
             return self._packed(input_ids_WU, attention_mask_WU)
         inputs = self._inputs(input_ids_WU, attention_mask_WU)
+        if self._by_openvino and input_ids_WU.device.type == "cpu":
+            return self._engine(inputs["input_ids"], inputs["attention_mask"])
         return self.model(**inputs).last_hidden_state
+
+    @cached_property
+    def _engine(self) -> OpenVinoEngine:
+        """The converted transformer, made when it first encodes, because its weights are final then."""
+        return OpenVinoEngine(self.transformer)
 
     def _inputs(
         self, input_ids_WU: Tensor, attention_mask_WU: Tensor
