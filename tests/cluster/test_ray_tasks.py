@@ -57,6 +57,12 @@ def test_same_bytes_and_paths_from_the_working_directory(tmp_path, monkeypatch):
     assert ours == contents(prepare(config.data, None).path)
 
 
+def test_rays_processes_know_their_cluster():
+    """Ray's helpers would otherwise ask the newest Ray on the machine, which may be another run's."""
+    address = ray.remote(lambda: os.environ["RAY_ADDRESS"]).remote()
+    assert ray.get(address) == ray.get_runtime_context().gcs_address
+
+
 def test_every_item_once_and_an_error_as_it_was_raised():
     def refuse_three(number: int) -> int:
         if number == 3:

@@ -38,7 +38,7 @@ def join(address: str | None) -> bool:
     local = address == "local"
     options: dict[str, Any] = {"include_dashboard": False} if local else {}
     runtime: dict[str, Any] = {
-        "worker_process_setup_hook": "xmtc.cluster.connection.quiet_ray"
+        "worker_process_setup_hook": "xmtc.cluster.connection.settle_ray"
     }
     if local:
         runtime["env_vars"] = _gloo_on_loopback()
@@ -134,12 +134,14 @@ def disconnect(config: RunConfig) -> None:
         ray.shutdown()
 
 
-def quiet_ray() -> None:
-    """Silence messages in every Ray process that do not help users.
+def settle_ray() -> None:
+    """Tell every Ray process which cluster it belongs to, and silence messages that do not help users.
 
-    Ray's cleaner asks the dashboard once a second whether the controller is alive. Without a dashboard this fails, but
-    such a Ray ends with this process anyway.
+    Ray's cleaner asks once a second whether the controller is alive, and removes the run's workers if it isn't. It asks
+    the newest Ray on the machine, which may be another run's, unless the environment names one. Without a dashboard
+    nobody answers, but such a Ray ends with this process anyway.
     """
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     for module in ("placement_group_cleaner", "controller"):
         logging.getLogger(
             f"ray.train.v2._internal.execution.controller.{module}"
