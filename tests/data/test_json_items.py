@@ -139,3 +139,16 @@ def test_a_value_that_is_too_long_is_refused() -> None:
     content = json.dumps([{"text": "a" * 300_000}])
     with pytest.raises(JsonItemsError, match="more than 1,000 characters"):
         list(JsonText(io.StringIO(content), 1000).items())
+
+
+def test_an_item_that_is_too_long_is_refused_with_what_allows_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"text": "a"}, {"text": "fish " * 500_000}]))
+    rows = JsonLines().rows(path, ColumnsConfig(text="text"), longest=10)
+    next(rows)
+    with pytest.raises(
+        DataError, match=r"after item 1: more than .*or raise data\.longest_document"
+    ):
+        next(rows)

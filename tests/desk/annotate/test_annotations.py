@@ -25,7 +25,8 @@ from xmtc.desk.annotate.worklist import (
     order_by,
     read_documents,
 )
-from xmtc.desk.config import Limits
+from xmtc.desk.config import Limits, ServeConfig
+from xmtc.desk.serve.service import Service
 from xmtc.desk.watch.acceptance import read_annotations
 from xmtc.errors import DataError, StorageError
 from xmtc.predict.predictions import Prediction
@@ -497,6 +498,19 @@ def test_queues_of_several_kinds(tmp_path: Path) -> None:
         (tmp_path / "q.jsonl").write_text(content)
         with pytest.raises(DataError, match=words):
             read_documents(tmp_path / "q.jsonl")
+
+
+def test_a_queue_has_no_document_that_nobody_may_send(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps({"id": "a", "text": "fish " * 30_000}) + "\n")
+    with pytest.raises(
+        DataError,
+        match=r"--queue .*q\.jsonl:1: .* 150,000 characters.*limits\.characters",
+    ):
+        Service(model, ServeConfig(queue=path))
+    Service(model, ServeConfig(queue=path, limits=Limits(characters=150_000)))
 
 
 def test_a_queue_may_be_a_folder(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ LONGEST_DOCUMENT = 10_000_000
 """Default of `data.longest_document`, in characters."""
 MOST_CHARACTERS = 1_000_000_000
 """Its greatest value."""
+LENGTH_OPTIONS = (
+    "data.longest_document, --longest-document of a command that reads files for a model, or limits.characters of "
+    "xmtc serve"
+)
+"""What allows longer documents."""
 _CHARACTERS_OF_JSON = 6
 """Characters by which JSON may write one of a text, as in `\\u00e9`."""
 _OTHER_CELLS = 1 << 20
@@ -226,7 +231,7 @@ def check_length(text: str, longest: int) -> None:
 def _length_advice(longest: int) -> str:
     return (
         f"a document may have {longest:,}: if several were joined, divide them (is a line break or a quote missing?), "
-        "otherwise raise data.longest_document, or --longest-document of a command that reads files for a model"
+        f"otherwise raise {LENGTH_OPTIONS}"
     )
 
 

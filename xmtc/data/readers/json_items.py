@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from xmtc.data.readers.base import LENGTH_OPTIONS
 from xmtc.files import RepeatedKeyError, without_repeated_keys
 
 _PIECE = 1 << 16
@@ -100,7 +101,8 @@ class JsonText:
                     ) from None
                 if len(self._text) - self._place > self._longest:
                     raise JsonItemsError(
-                        f"more than {self._longest:,} characters, or malformed JSON"
+                        f"more than {self._longest:,} characters, or malformed JSON: close the quote or bracket that "
+                        f"is open there, or raise {LENGTH_OPTIONS}"
                     ) from None
                 if not self._read_on():
                     raise JsonItemsError(

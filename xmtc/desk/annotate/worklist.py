@@ -10,6 +10,7 @@ import numpy as np
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers import Rejected
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.readers.columns import DocumentColumns
 from xmtc.desk.config import Order
 from xmtc.errors import DataError
@@ -96,17 +97,24 @@ class Worklist:
 
 
 def read_documents(
-    path: Path, trained_on: DocumentColumns | None = None
+    path: Path,
+    trained_on: DocumentColumns | None = None,
+    longest: int = LONGEST_DOCUMENT,
 ) -> dict[str, str]:
     """Read identifiers and texts from a file or folder with the columns of training, or `text` and, optionally, `id`.
 
+    Args:
+        path: the file or folder.
+        trained_on: the columns of training.
+        longest: most characters of a document.
+
     Raises:
-        DataError: the file cannot be read, or has no documents or too many.
+        DataError: the file cannot be read, has no documents or too many, or one that is too long.
     """
     documents: dict[str, str] = {}
     files = input_files([str(path)])
     for row in itertools.chain.from_iterable(
-        read_rows(file, _columns(file, trained_on)) for file in files
+        read_rows(file, _columns(file, trained_on, longest)) for file in files
     ):
         if isinstance(row, Rejected):
             raise DataError(f"--queue {row.where}: {row.reason}")
@@ -124,11 +132,13 @@ def read_documents(
     return documents
 
 
-def _columns(file: InputFile, trained_on: DocumentColumns | None) -> TextColumns:
+def _columns(
+    file: InputFile, trained_on: DocumentColumns | None, longest: int
+) -> TextColumns:
     """Choose the columns: the first that the first row has; at last `text` alone."""
     ids = ((trained_on and trained_on.id) or "id", "id", None)
     tried = [
-        text_columns(text, doc_id, trained_on)
+        text_columns(text, doc_id, trained_on, longest)
         for text in (None, ["text"])
         for doc_id in ids
     ]

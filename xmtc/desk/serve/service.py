@@ -114,7 +114,9 @@ class Service:
         self.annotations = self._opened_annotations()
         self.worklist: Worklist | None = None
         if config.queue is not None:
-            documents = read_documents(config.queue, self._columns)
+            documents = read_documents(
+                config.queue, self._columns, self.limits.characters
+            )
             self.worklist = Worklist(
                 documents, self.annotations.ids if self.annotations else ()
             )
