@@ -22,6 +22,8 @@ _EXPONENT = re.compile(r"\s*\d(?:\.\d+)?e\+\d\d\s*")
 """A large number as R and pandas write it to CSV, such as 1e+05 for 100000."""
 _LISTS = ("to_pylist", "as_py", "tolist", "to_list")
 """Methods by which Arrow, NumPy, pandas and polars convert to Python."""
+_EXTENDED = "$"
+"""How the only key of an object begins by which MongoDB tells a type, such as {"$oid": "5f1b"}."""
 ZERO = frozenset({"0", "0.0", "False"})
 """How a column of 0 and 1 says that a label does not fit."""
 ONE = frozenset({"1", "1.0", "True"})
@@ -69,6 +71,9 @@ def plain(value: Any) -> Any:
     for method in _LISTS:
         if hasattr(value, method):
             return getattr(value, method)()
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((key, inside),) = value.items()
+        return plain(inside) if str(key).startswith(_EXTENDED) else value
     return value
 
 

@@ -3,13 +3,17 @@
 import html
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 _FORMULA = re.compile(r'\s*="(.*)"\s*', re.DOTALL)
 """How a text is written to CSV so that Excel doesn't read it as a number, such as ="001"."""
 _ENTITY = "&lt;"
 """How < is written in HTML, which Stack Exchange's dumps have around tags."""
-_NAMES = ("name", "label", "title", "term", "tag", "value", "text", "element", "item")
+_NAMES = (
+    *("name", "label", "title", "term", "tag", "value", "text", "element", "item"),
+    *("category", "classname", "class", "displayName", "id"),
+)
 """Keys that name a label in an object, from the clearest."""
 _SPANS = frozenset({"start", "end", "start_offset", "end_offset", "offset", "offsets"})
 """Keys of objects that mark a place in the text, not a label of the document."""
@@ -18,7 +22,7 @@ _SHOWN = 5
 
 
 def unwrapped(cell: Any) -> Any:
-    """Return what is inside objects and lists of objects; marks by label become the labels that are marked.
+    """Return what is inside objects, and lists of objects or lists; marks by label become the marked labels.
 
     Raises:
         ValueError: nothing says which part of an object is the label. The message names keys, never values.
@@ -29,12 +33,24 @@ def unwrapped(cell: Any) -> Any:
         marks = marks_in(cell)
         if marks is not None:
             return [label for label, fits in marks.items() if fits]
+        if cell and all(isinstance(value, float) for value in cell.values()):
+            raise ValueError(
+                "holds a weight for each label, not a list of labels; write those that fit: "
+                "[label for label, weight in weights.items() if weight >= 0.5]"
+            )
         return unwrapped(_inside(cell))
     if isinstance(cell, list | tuple) and any(
         isinstance(item, Mapping) for item in cell
     ):
         return [_label_in(item) for item in cell]
+    if isinstance(cell, list) and cell and all(map(_is_path, cell)):
+        return list(chain.from_iterable(cell))
     return cell
+
+
+def _is_path(item: Any) -> bool:
+    """Whether an item of a list is a list of names, such as the path of a category in a hierarchy."""
+    return isinstance(item, list) and all(isinstance(name, str) for name in item)
 
 
 def marks_in(cell: Any) -> dict[str, bool] | None:
