@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from xmtc.data.readers.cells import split_cell
+
 _RUN = re.compile(r"[^\w\s]+|\s+")
 """What may separate: a run of signs, or a run of blanks."""
 _JOINERS = frozenset(" -.'’&/()")
@@ -113,7 +115,7 @@ def separator_of(cells: Mapping[str, int]) -> Separator | None:
 
 def parts_of(cell: str, separator: str) -> list[str]:
     """Split a cell; return it whole if a part would begin or end within brackets or quotes."""
-    pieces = cell.split() if separator == " " else cell.split(separator)
+    pieces = cell.split() if separator == " " else split_cell(cell, separator)
     parts = [part.strip() for part in pieces if part.strip()]
     balanced = all(
         part.count("(") == part.count(")") and part.count('"') % 2 == 0
@@ -132,8 +134,10 @@ def _leaves_blanks_to_words(cells: Iterable[str], sign: str) -> bool:
     number = 0
     beside = 0
     for cell in cells:
-        pieces = cell.split(sign)
-        number += len(pieces) - 1
+        pieces = [piece for piece in cell.split(sign) if piece.strip()]
+        number += max(
+            len(pieces) - 1, 0
+        )  # a sign behind the last label is not between two
         for before, after in itertools.pairwise(pieces):
             beside += before.endswith(" ") or after.startswith(" ")
     return beside >= _NEARLY_ALL * number

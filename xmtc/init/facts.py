@@ -224,12 +224,15 @@ class Labels:
         return 1 - len(self.counts) / max(self.counts.total(), 1)
 
 
-def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
+def read_facts(
+    rows: Iterable[Row | Rejected], place: str, *, within: bool = False
+) -> list[ColumnFacts]:
     """Describe the columns of a sample.
 
     Args:
         rows: rows of a table. The sample is drawn from many of the first rows, because files are often sorted by label.
         place: the table, for messages.
+        within: whether what is in objects is described, too, as in `fields.text`.
 
     Raises:
         DataError: there are no rows, or none can be read.
@@ -242,7 +245,17 @@ def read_facts(rows: Iterable[Row | Rejected], place: str) -> list[ColumnFacts]:
     if not sample:
         raise DataError(f"{place}: no rows; give a file with documents")
     names = dict.fromkeys(name for cells in sample for name in cells)
-    return [_facts(name, sample) for name in names]
+    outside = {name.rpartition(".")[0] for name in names}
+    objects = {
+        name
+        for name in outside & names.keys()
+        if any(isinstance(cells.get(name), Mapping) for cells in sample)
+    }
+    return [
+        _facts(name, sample)
+        for name in names
+        if within or name.rpartition(".")[0] not in objects
+    ]
 
 
 def _sampled(

@@ -30,7 +30,7 @@ from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init.answers import Answers
 from xmtc.init.commented import commented_yaml, header, reasons
 from xmtc.init.data_files import DataFiles, find_files, label_columns
-from xmtc.init.facts import read_facts
+from xmtc.init.facts import ColumnFacts, read_facts
 from xmtc.init.recipes import (
     WIDTH,
     Candidate,
@@ -144,7 +144,23 @@ def roles_of(files: DataFiles, answers: Answers) -> Roles:
     Raises:
         DataError: see `choose_roles`, or the first line of a CSV file is a document.
     """
-    columns = read_facts(files.rows(), files.place)
+    try:
+        return _roles_of_columns(
+            files, answers, read_facts(files.rows(), files.place, within=False)
+        )
+    except DataError as refusal:
+        columns = read_facts(files.rows(), files.place, within=True)
+        if not any("." in column.name for column in columns):
+            raise
+        try:
+            return _roles_of_columns(files, answers, columns)
+        except DataError:
+            raise refusal from None
+
+
+def _roles_of_columns(
+    files: DataFiles, answers: Answers, columns: Sequence[ColumnFacts]
+) -> Roles:
     if files.fields is not None:
         answers = _with_fields(answers, files.fields, files.place)
     if files.named_by_line:
@@ -193,6 +209,8 @@ def data_section(files: DataFiles, roles: Roles, name: str) -> Settings:
         "null_labels": None if roles.null_labels == "none" else roles.null_labels,
         "split": roles.split,
     }
+    if roles.join_rows:
+        columns["join_rows"] = True
     if roles.status is not None:
         column, values = roles.status
         columns["status"] = column

@@ -18,11 +18,17 @@ _CUT = 16
 _CUT_TEXT = "Unterminated string"
 """What Python says of a text whose end is in the next piece."""
 _LISTS = ("data", "rows", "documents", "records", "items", "examples", "results")
-"""Keys under which one object may hold the list of all documents."""
+"""Keys under which one object often holds the list of all documents."""
+_ALL = object()
+"""Says that the values of an object are the documents."""
+_STREAM = object()
+"""Says that the text has objects one after the other."""
 _COLUMNS_OF_PANDAS = {"columns", "index"}
 """Keys before the rows of a table that pandas wrote with orient="split"."""
 _FIRST_ROW = "0"
 """Key of the first cell of each column of a table that pandas wrote."""
+_SHOWN = 4
+"""Places of lists that a message names."""
 _DAMAGED = "; the file is cut short or damaged, export it again"
 _DECODER = json.JSONDecoder(object_pairs_hook=without_repeated_keys)
 
@@ -37,6 +43,10 @@ class JsonItemsError(Exception):
 
 class TableByColumnsError(JsonItemsError):
     """Raised for a table that pandas wrote column by column."""
+
+
+class ListsWithinError(JsonItemsError):
+    """Raised for an object with several lists of objects, or with lists within other objects."""
 
 
 class JsonText:
@@ -163,7 +173,8 @@ class JsonText:
 
 
 def documents_in(opened: Opened, longest: int) -> Iterator[Any]:
-    """Yield the documents of one array, of the list that one object holds, or of an object with one for each key.
+    """Yield the documents of one array, of the list that one object holds, or of an object with one for each key; or
+    objects one after the other.
 
     Args:
         opened: opens the text.
@@ -184,8 +195,12 @@ def documents_in(opened: Opened, longest: int) -> Iterator[Any]:
         list_key = _list_key(text)
     with opened() as file:
         text = JsonText(file, longest)
+        if list_key is _STREAM:
+            while text.next_sign():
+                yield text.value()
+            return
         for key in text.object_keys():
-            if list_key is None:
+            if list_key is _ALL:
                 yield {"id": key, **text.value()}
             elif key == list_key:
                 yield from text.items()
@@ -194,32 +209,74 @@ def documents_in(opened: Opened, longest: int) -> Iterator[Any]:
                 text.value()
 
 
-def _list_key(text: JsonText) -> str | None:
-    """Return the key of the list of documents in an object; None if each of its values is a document.
+def _list_key(text: JsonText) -> object:
+    """Return the key of the list of documents in an object, `_ALL`, or `_STREAM`.
 
     Raises:
         JsonItemsError: it holds something else, or is malformed.
+        ListsWithinError: it holds several lists of objects, or they are in other objects.
         TableByColumnsError: it holds columns.
     """
     keys: list[str] = []
+    lists: list[str] = []
+    within: list[str] = []
     are_objects = True
     are_columns = True
     for key in text.object_keys():
-        if text.next_sign() == "[" and key in _LISTS:
-            if keys and _COLUMNS_OF_PANDAS.issuperset(keys):
-                raise _by_columns()
-            return key
-        value = text.value()
         keys.append(key)
+        if text.next_sign() == "[":
+            if key in _LISTS:
+                if keys[:-1] and _COLUMNS_OF_PANDAS.issuperset(keys[:-1]):
+                    raise _by_columns()
+                return key
+            if _are_documents(text):
+                lists.append(key)
+            are_objects = False
+            are_columns = False
+            continue
+        value = text.value()
         are_objects = are_objects and isinstance(value, dict)
         are_columns = are_columns and isinstance(value, dict) and _FIRST_ROW in value
+        within += [f".{key}.{inner}[]" for inner in _lists_in(value)]
+    if text.next_sign() == "{":
+        return _STREAM
     if keys and are_columns:
         raise _by_columns()
-    if len(keys) > 1 and are_objects:
-        return None
-    raise JsonItemsError(
-        "one JSON object, not a list of documents; write one object on each line, or an array"
+    if len(lists) == 1:
+        return lists[0]
+    if len(keys) > 1 and are_objects and not within:
+        return _ALL
+    refusal = "one JSON object, not a list of documents; write one object on each line, or an array"
+    places = [f".{key}[]" for key in lists] or within
+    if not places:
+        raise JsonItemsError(refusal)
+    others = f" (its lists: {', '.join(places[:_SHOWN])})" if len(places) > 1 else ""
+    raise ListsWithinError(
+        f"{refusal}: jq -c {places[0]!r} FILE > documents.jsonl{others}"
     )
+
+
+def _are_documents(text: JsonText) -> bool:
+    """Pass a list, and say whether it has several objects and nothing else."""
+    number = 0
+    are_objects = True
+    for item in text.items():
+        number += 1
+        are_objects = are_objects and isinstance(item, dict)
+    return are_objects and number > 1
+
+
+def _lists_in(value: Any) -> list[str]:
+    """List the keys of an object with lists of several objects."""
+    if not isinstance(value, dict):
+        return []
+    return [
+        key
+        for key, items in value.items()
+        if isinstance(items, list)
+        and len(items) > 1
+        and all(isinstance(item, dict) for item in items)
+    ]
 
 
 def _by_columns() -> TableByColumnsError:

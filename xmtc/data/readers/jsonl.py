@@ -12,6 +12,7 @@ from xmtc.data.readers.columns import ColumnsConfig
 from xmtc.data.readers.files import bounded_lines, json_object, line_count, open_text
 from xmtc.data.readers.json_items import (
     JsonItemsError,
+    ListsWithinError,
     TableByColumnsError,
     documents_in,
 )
@@ -72,7 +73,8 @@ def _is_one_value(path: Path, columns: ColumnsConfig | None, longest: int) -> bo
     if first.startswith("{") and not second:
         return _is_one_object(path, columns, longest)
     return first.startswith(("[{", "[ {", "[[")) or (
-        first.startswith("{") and second[:1] in ('"', "}", "]")
+        first.startswith("{")
+        and (second[:1] in ('"', "}", "]") or first.endswith(("[", "{", ",")))
     )
 
 
@@ -82,18 +84,34 @@ def _is_one_object(path: Path, columns: ColumnsConfig | None, longest: int) -> b
         line = text.readline(longest)
         if text.read(_HEAD).strip() and line.endswith("\n"):
             return False
+    if columns is not None and _has_columns(line, columns):
+        return False
     try:
-        if (
-            columns is not None
-            and set(columns.text_columns()) <= json_object(line).keys()
-        ):
-            return False
         next(documents_in(lambda: io.StringIO(line), longest), None)
-    except TableByColumnsError:
+    except (TableByColumnsError, ListsWithinError):
         return True
     except (JsonItemsError, ValueError):  # whoever reads the line says what it is
         return False
     return True
+
+
+def _has_columns(line: str, columns: ColumnsConfig) -> bool:
+    """Whether a line is one object with the text of a document."""
+    try:
+        return set(columns.text_columns()) <= flat(json_object(line)).keys()
+    except ValueError:
+        return False
+
+
+def flat(item: dict[str, Any]) -> dict[str, Any]:
+    """Add what is in the objects of an object, under names such as `fields.text`."""
+    inner = {
+        f"{key}.{name}": value
+        for key, values in item.items()
+        if isinstance(values, dict)
+        for name, value in values.items()
+    }
+    return {**inner, **item} if inner else item
 
 
 def _items(path: Path, longest: int) -> Iterator[Row | Rejected]:
@@ -111,7 +129,7 @@ def _items(path: Path, longest: int) -> Iterator[Row | Rejected]:
 
 def _item(item: Any, where: str, number: int) -> Row | Rejected:
     if isinstance(item, dict):
-        return Row(item, where, number)
+        return Row(flat(item), where, number)
     if (
         isinstance(item, list)
         and len(item) == 2
@@ -124,6 +142,6 @@ def _item(item: Any, where: str, number: int) -> Row | Rejected:
 
 def _row(line: str, where: str, number: int) -> Row | Rejected:
     try:
-        return Row(json_object(line), where, number)
+        return Row(flat(json_object(line)), where, number)
     except ValueError as problem:
         return Rejected(where, str(problem))

@@ -23,6 +23,8 @@ _HEADER = re.compile(r"\s*\d+\s+\d+\s+\d+\s*")
 """The first line of the Extreme Classification Repository's files: documents, features, labels."""
 _NAMES = {"features": ("Xf.txt", "features.txt"), "labels": ("Yf.txt", "labels.txt")}
 """Files beside one of svmlight with the words of its features, and with the names of its labels."""
+_REMARK = "#"
+"""How lines begin that scikit-learn writes before the documents."""
 _MOST_REPEATS = 20
 
 
@@ -43,7 +45,7 @@ class LineExport(Export):
     ) -> Iterator[Row | Rejected]:
         with open_text(path, newline="\n") as lines:
             for number, line in enumerate(lines, start=1):
-                if not line.strip() or (number == 1 and self.is_header(line)):
+                if self.is_remark(line) or (number == 1 and self.is_header(line)):
                     continue
                 where = f"{path}:{number}"
                 try:
@@ -54,6 +56,10 @@ class LineExport(Export):
     def is_header(self, line: str) -> bool:
         """Whether the first line is no document."""
         return False
+
+    def is_remark(self, line: str) -> bool:
+        """Whether a line says nothing."""
+        return not line.strip()
 
     @override
     def count(self, path: Path) -> int | None:
@@ -81,7 +87,9 @@ class FastText(LineExport):
     def cells(self, line: str) -> dict[str, Any]:
         words = line.split()
         labels = [
-            word.removeprefix(_PREFIX) for word in words if word.startswith(_PREFIX)
+            word.removeprefix(_PREFIX).rstrip(",;")
+            for word in words
+            if word.startswith(_PREFIX)
         ]
         return {
             "text": " ".join(word for word in words if not word.startswith(_PREFIX)),
@@ -128,7 +136,11 @@ class Svmlight(LineExport):
     @override
     @classmethod
     def recognises(cls, sample: Sample) -> bool:
-        lines = [line for line in sample.lines(least=2) if not _HEADER.fullmatch(line)]
+        lines = [
+            line
+            for line in sample.lines(least=2)
+            if not _HEADER.fullmatch(line) and not line.startswith(_REMARK)
+        ]
         return bool(lines) and all(_FEATURES.fullmatch(line) for line in lines)
 
     @override
@@ -142,6 +154,10 @@ class Svmlight(LineExport):
     @override
     def is_header(self, line: str) -> bool:
         return _HEADER.fullmatch(line) is not None
+
+    @override
+    def is_remark(self, line: str) -> bool:
+        return not line.strip() or line.startswith(_REMARK)
 
     @override
     def cells(self, line: str) -> dict[str, Any]:
