@@ -1,11 +1,14 @@
 """Every refusal of `xmtc init` says what to do; whoever does it goes on."""
 
 import csv
+import gzip
 import json
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +68,23 @@ def joined(labels: Sequence[str]) -> str:
 # What is refused
 
 
-def unknown_ending(folder: Path) -> Arguments:
-    return [write_csv(folder / "data.txt", MADE, ("text", "topics"))]
+def archive(folder: Path) -> Arguments:
+    path = write_csv(folder / "train.csv", MADE, ("text", "topics"))
+    with zipfile.ZipFile(folder / "data.zip", "w") as file:
+        file.write(path, "train.csv")
+    path.unlink()
+    return [folder / "data.zip"]
+
+
+def misnamed(folder: Path) -> Arguments:
+    rows = [{"text": t, "labels": ls} for t, ls in MADE]
+    return [lines(folder / "a.csv", rows)]
+
+
+def compressed(folder: Path) -> Arguments:
+    path = write_csv(folder / "a.csv", MADE, ("text", "topics"))
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    return [path]
 
 
 def windows(folder: Path) -> Arguments:
@@ -149,16 +167,20 @@ def no_header(folder: Path) -> Arguments:
     return [table(folder / "a.csv", [first, labels], [[t, ls] for t, ls in rest])]
 
 
-def objects(folder: Path) -> Arguments:
-    rows = [{"text": t, "meta": {"labels": ls, "source": "web"}} for t, ls in MADE]
-    return [lines(folder / "a.jsonl", rows)]
-
-
-def texts_in_objects(folder: Path) -> Arguments:
-    rows = [{"doc": {"title": f"on {t}", "body": t}, "labels": ls} for t, ls in MADE]
+def lists_within(folder: Path) -> Arguments:
+    found = [{"_source": {"body": t, "tags": ls}, "_score": 1} for t, ls in MADE]
     path = folder / "a.json"
-    path.write_text(json.dumps(rows, indent=1))
+    path.write_text(json.dumps({"took": 3, "hits": {"total": 9, "hits": found}}))
     return [path]
+
+
+def texts_in_first_rows(folder: Path) -> Arguments:
+    rows = [
+        [t if place == 0 else "", label]
+        for t, ls in MADE
+        for place, label in enumerate(ls)
+    ]
+    return [table(folder / "a.csv", ["text", "topics"], rows)]
 
 
 def table_by_columns(folder: Path) -> Arguments:
@@ -289,24 +311,40 @@ def renamed(folder: Path, said: str) -> list[Arguments]:
 
 def by_jq(folder: Path, said: str) -> list[Arguments]:
     (path,) = folder.iterdir()
-    by_line, by_array = re.findall(r"jq (?:-c )?'([^']+)'", said)
-    program = by_array if path.read_text().startswith("[") else by_line
-    new = folder / "flat.jsonl"
+    program = re.search(r"jq -c '([^']+)'", said)
+    assert program is not None
+    new = folder / "documents.jsonl"
     if shutil.which("jq") is None:  # the same by hand
-        key = program.rsplit(".", 1)[1]
-        text = path.read_text()
-        rows = (
-            json.loads(text)
-            if text.startswith("[")
-            else map(json.loads, text.splitlines())
-        )
-        lines(new, [{**row, **row[key]} for row in rows])
+        items = json.loads(path.read_text())
+        for key in program[1].removesuffix("[]").strip(".").split("."):
+            items = items[key]
+        new.write_text("".join(json.dumps(item) + "\n" for item in items))
     else:
         done = subprocess.run(
-            ["jq", "-c", program, path], capture_output=True, check=True
+            ["jq", "-c", program[1], path], check=True, capture_output=True, text=True
         )
-        new.write_bytes(done.stdout)
+        new.write_text(done.stdout)
     return [[new]]
+
+
+def filled_down(folder: Path, said: str) -> list[Arguments]:
+    (path,) = folder.iterdir()
+    pd.read_csv(path).ffill().to_csv(path, index=False)
+    return [[path]]
+
+
+def unpacked(folder: Path, said: str) -> list[Arguments]:
+    command = re.search(r"python -m (zipfile -e \S+ (\S+)),", said)
+    assert command is not None
+    subprocess.run([sys.executable, "-m", *shlex.split(command[1])], check=True)
+    return [[Path(command[2])]]
+
+
+def called_rightly(folder: Path, said: str) -> list[Arguments]:
+    (path,) = folder.iterdir()
+    name = re.search(r"rename it to (\S+)", said)
+    assert name is not None
+    return [[path.rename(folder / name[1])]]
 
 
 def by_rows(folder: Path, said: str) -> list[Arguments]:
@@ -395,7 +433,9 @@ def other_column(folder: Path, said: str) -> list[Arguments]:
 
 
 REFUSALS = {
-    "unknown ending": Refusal(unknown_ending, "data.source.kind=csv"),
+    "archive": Refusal(archive, "unpack it", unpacked),
+    "misnamed": Refusal(misnamed, "rename it", called_rightly),
+    "compressed": Refusal(compressed, "rename it", called_rightly),
     "windows": Refusal(windows, "data.source.encoding=cp1252"),
     "windows, lines": Refusal(windows_lines, "iconv", by_iconv),
     "open quote": Refusal(open_quote, "data.source.quoting=none"),
@@ -409,8 +449,8 @@ REFUSALS = {
     "column twice": Refusal(column_twice, "named twice", first_named),
     "repeated header": Refusal(repeated_header, "rename one", renamed),
     "no header": Refusal(no_header, "add a line", with_header),
-    "objects": Refusal(objects, "jq", by_jq),
-    "texts in objects": Refusal(texts_in_objects, "jq", by_jq),
+    "lists within": Refusal(lists_within, "jq", by_jq),
+    "texts in first rows": Refusal(texts_in_first_rows, "Fill down", filled_down),
     "table by columns": Refusal(table_by_columns, "orient='records'", by_rows),
     "vectors": Refusal(vectors, "write labels instead", with_names),
     "other files": Refusal(other_files, "named train", the_command),

@@ -183,7 +183,7 @@ def difference(case: Case, read: dict[str, frozenset[str]]) -> str | None:
 
 OPTION = re.compile(
     r"--(?:text|labels|label-separator|accept|id|split-column|task|name)\b"
-    r"(?:[ =](?:'[^']*'|\"[^\"]*\"|[\w.-]+))?"
+    r"(?:([ =])(?:'[^']*'|\"[^\"]*\"|[\w.=-]+))?"
 )
 OVERRIDE = re.compile(r"data\.source\.\w+=(?:'[^']*'|[\w-]+)")
 
@@ -192,11 +192,14 @@ def advice(output: str) -> list[list[str]]:
     """The options and settings that a refusal says to add, alone and together."""
     settings = [shlex.split(setting) for setting in OVERRIDE.findall(output)]
     options = [
-        shlex.split(option.group().replace("=", " ", 1))
+        shlex.split(
+            option.group().replace("=", " ", 1) if option[1] == "=" else option.group()
+        )
         for option in OPTION.finditer(output)
     ]
     complete = [option for option in options if len(option) == 2] + settings
-    together = [word for option in complete for word in option]
+    first_by_name = {option[0]: option for option in reversed(complete)}
+    together = [word for option in first_by_name.values() for word in option]
     return [together, *complete] if complete else []
 
 

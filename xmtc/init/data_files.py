@@ -27,9 +27,7 @@ from xmtc.data.readers.table import Row
 from xmtc.data.readers.table_config import (
     TABLES,
     ArrowConfig,
-    CsvConfig,
     JsonlConfig,
-    ParquetConfig,
     TableConfig,
     TableSettings,
     table_of,
@@ -41,6 +39,7 @@ from xmtc.data.readers.xc_repository import (
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import read_json, reading
 from xmtc.init.answers import NO_ANSWERS, OF_SOURCE, Answers, settings_of_source
+from xmtc.init.contents import refuse_unread, settings_by_content
 from xmtc.init.roles import Roles
 from xmtc.run.config import RunConfig
 from xmtc.storage.config import is_remote
@@ -332,26 +331,18 @@ def _settings_of(
     """
     if kind is not None:
         return _SETTINGS[kind]
-    settings = _format_of_export(path) or table_of(path)
-    if settings is None and _PART.match(path.name):
-        settings = _by_content(path)
+    settings = _format_of_export(path)
+    if settings is None:
+        refuse_unread(path)
+        settings = table_of(path) or settings_by_content(path)
     if settings is None:
         endings = ", ".join([*TABLES, *COMPRESSIONS])
         tools = ", ".join(settings.kind for settings in EXPORT_SETTINGS)
         raise DataError(
-            f"{data}: xmtc init reads {endings}, folders of them, and the formats {tools}; if it is one of these under "
-            f"another name, give {OF_SOURCE}kind=csv, for example; save a spreadsheet as CSV"
+            f"{data}: neither the name nor the beginning of the file tells its format; xmtc init reads {endings}, "
+            f"folders of them, and the formats {tools}; if it is one of these, give {OF_SOURCE}kind=csv, for example"
         )
     return settings
-
-
-def _by_content(path: Path) -> TableSettings:
-    """Return the format of a file without an ending, such as Spark writes: JSON, Parquet or CSV."""
-    with reading(path), path.open("rb") as file:
-        head = file.read(4)
-    if head == b"PAR1":
-        return ParquetConfig
-    return JsonlConfig if head[:1] in (b"{", b"[") else CsvConfig
 
 
 def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
@@ -374,19 +365,13 @@ def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
             _settings_of(splits["train"], data, kind),
             _vocabularies(beside)[:1],
         )
-    parts = [
-        path
-        for path in sorted(folder.iterdir())
-        if path.is_file() and _PART.match(path.name)
-    ]
+    parts = [path for path in _files_in(folder) if _PART.match(path.name)]
     if parts:
         return _named(
             data, folder, {"train": parts}, _settings_of(parts[0], data, kind)
         )
     places = [place for place in (folder, folder / "data") if place.is_dir()]
-    files = [
-        path for place in places for path in sorted(place.iterdir()) if path.is_file()
-    ]
+    files = [path for place in places for path in _files_in(place)]
     tables = [path for path in files if _is_table(path)]
     if not tables:
         raise DataError(
@@ -405,6 +390,15 @@ def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
     return replace(
         found, left_out=[path.relative_to(folder).as_posix() for path in left_out]
     )
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """List the files of a folder without those that programs hide or keep as copies: `._train.csv`, `train.csv~`."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith((".", "~"))
+    ]
 
 
 def _is_table(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -73,24 +73,28 @@ _CLEAR = 0.5
 """Share of repeated parts of cells from which on labels may be longer."""
 _REPEATED = 0.2
 """Share of repeated values from which on they may be labels."""
+_LEAST_VALUES = 2
+"""Different cells of a column of labels."""
 _SEVERAL_INDICATORS = 3
 """Columns of 0 and 1 that are labels together; one or two may be anything."""
 _CATEGORY_WORDS = 4
 """Most words of a category."""
 _CATEGORY_ROWS = 20
 """Rows that each value of a category has on average, at least."""
-_STATUS = (
-    "answer",
-    "status",
-    "is_accepted",
-    "accepted",
-    "reviewed",
-    "is_reviewed",
-    "verified",
-    "state",
-    "decision",
+_STATUS = frozenset(
+    {
+        *("answer", "status", "state", "decision", "accepted", "approved", "reviewed"),
+        *("verified", "validated", "valid", "checked", "confirmed", "annotated"),
+    }
 )
-"""Names of columns by which tools say whether somebody accepted the labels."""
+"""Words in the names of columns by which tools say whether somebody accepted the labels …"""
+_REFUSAL = frozenset(
+    {"rejected", "refused", "ignored", "skipped", "discarded", "deleted", "invalid"}
+)
+"""… or refused them."""
+_WORD = re.compile(r"[^\W\d_]+")
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""Where a word of a name such as isValid begins."""
 _STATUS_VALUES = 8
 """Most values of such a column."""
 _ACCEPTED = (
@@ -104,12 +108,18 @@ _ACCEPTED = (
     "submitted",
     "validated",
     "reviewed",
+    "valid",
+    "approved",
+    "confirmed",
+    "y",
+    "t",
     "ok",
 )
 """Values that probably say so."""
+_NOT_REFUSED = ("false", "0", "no", "n", "f")
+"""Values that probably say that nobody refused them."""
 _OF_ANNOTATION = frozenset(
     {
-        *_STATUS,
         *(
             "annotator",
             "annotators",
@@ -140,6 +150,10 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 """A key that `jq` knows without quotes."""
 _LONGEST_ID = 100
 """Most characters of an identifier."""
+_PARTS = 0.2
+"""From this share of rows on whose text occurs before with another label, rows are labels and not documents."""
+_ALONE = 0.1
+"""Most rows with a label, but without a text."""
 _SAME = 0.95
 """Share of the documents of a label from which on their common category tells the label."""
 
@@ -156,6 +170,7 @@ class Roles:
         rejected: column with labels that were judged not to fit.
         null_labels: what null labels mean.
         status: column that says whether labels were accepted, with the values that count; None if none does.
+        join_rows: whether rows of the same text are one document.
         id, split: columns.
         separator: separator of labels in a cell; None if a cell is one label or a list.
         separation: evidence for a separator, whether it is taken or too thin; None if nothing seems to separate labels,
@@ -175,6 +190,7 @@ class Roles:
     rejected: str | None = None
     null_labels: Literal["none", "unjudged"] = "none"
     status: tuple[str, tuple[str, ...]] | None = None
+    join_rows: bool = False
     separator: str | None
     separation: Separator | None
     task: Task
@@ -252,6 +268,7 @@ def choose_roles(
         used.add(identifier)
 
     label_facts = [by_name[name] for name in labels]
+    _check_texts([by_name[name] for name in text], label_facts, place)
     are_marks = all(column.is_indicator for column in label_facts)
     if len(labels) == 1:
         column = label_facts[0]
@@ -264,9 +281,19 @@ def choose_roles(
     )
     _check_labels(column, separator, f"{place}: {labels[0]!r}")
     labels_found = Labels.of(column, separator)
+    are_parts = (
+        answers.task != "single_label"
+        and not labels_found.several
+        and _are_parts(by_name[text[-1]], column)
+    )
+    if are_parts:
+        column = _joined_by_text(by_name[text[-1]], column)
+        labels_found = Labels.of(column, None)
     task, task_reason = _task(labels_found, answers.task)
     candidates = [
-        candidate for candidate in _without(columns, used) if _is_category(candidate)
+        candidate
+        for candidate in _without(columns, used)
+        if not are_parts and _is_category(candidate)
     ]
     categories = [
         candidate.name
@@ -285,6 +312,7 @@ def choose_roles(
         if len(labels) == 1 and column.has_nulls_and_empty_lists
         else "none",
         status=status,
+        join_rows=are_parts,
         id=identifier,
         split=split,
         separator=separator,
@@ -294,18 +322,65 @@ def choose_roles(
         unused=(*(unused.name for unused in _without(columns, used)), *nameless),
         why={
             "text": f"{sum(by_name[name].words for name in text):,.0f} words on average",
-            "labels": f"{_how_written(column, labels, labels_found, separator, are_marks)}; "
+            "labels": f"{_how_written(column, labels, labels_found, separator, are_marks, are_parts)}; "
             f"{len(labels_found.counts):,} different ones in {labels_found.rows:,} rows",
             "task": task_reason,
         },
     )
 
 
+def _are_parts(texts: ColumnFacts, labels: ColumnFacts) -> bool:
+    """Whether many texts occur again with another label, so that a row is one label of a document."""
+    seen: defaultdict[str, set[str]] = defaultdict(set)
+    again = 0
+    for text, label in _pairs(texts, labels):
+        again += bool(seen[text] - {label})
+        seen[text].add(label)
+    return again >= _PARTS * max(len(labels.cells), 1)
+
+
+def _joined_by_text(texts: ColumnFacts, labels: ColumnFacts) -> ColumnFacts:
+    """Join the labels of each text to a list."""
+    by_text: defaultdict[str, list[str]] = defaultdict(list)
+    for text, label in _pairs(texts, labels):
+        by_text[text].append(label)
+    lists = [list(dict.fromkeys(labels_of_text)) for labels_of_text in by_text.values()]
+    return ColumnFacts(labels.name, "list", lists, len(lists), range(len(lists)))
+
+
+def _pairs(texts: ColumnFacts, labels: ColumnFacts) -> Iterator[tuple[str, str]]:
+    """Yield the text and the label of each row with both."""
+    text_of_row = dict(zip(texts.places, texts.cells, strict=True))
+    for place, label in zip(labels.places, labels.cells, strict=True):
+        if place in text_of_row:
+            yield str(text_of_row[place]), str(label)
+
+
+def _check_texts(
+    texts: Sequence[ColumnFacts], labels: Sequence[ColumnFacts], place: str
+) -> None:
+    """Refuse a table that gives some labels in rows of their own, below the text.
+
+    Raises:
+        DataError: it does.
+    """
+    with_text = {row for column in texts for row in column.places}
+    alone = {row for column in labels for row in column.places} - with_text
+    rows = texts[0].rows
+    if len(alone) > _ALONE * rows:
+        names = " or ".join(shown_column(column.name) for column in texts)
+        raise DataError(
+            f"{place}: {len(alone):,} of {rows:,} rows have labels and no text in {names}; if "
+            "they belong to the text above, write it into these rows, too (OpenRefine: Edit cells > Fill down; pandas: "
+            "table.ffill()): rows of the same text become one document; if they do not, take them out"
+        )
+
+
 def _is_known_later(name: str, around: Surroundings) -> bool:
     """Whether new texts will have a column: annotation tools fill some in only when labels are given."""
     if around.later_columns is not None and name not in around.later_columns:
         return False
-    return name.lower() not in _OF_ANNOTATION
+    return name.lower() not in _OF_ANNOTATION and not _is_status(name)
 
 
 def accepted_values(
@@ -328,7 +403,7 @@ def accepted_values(
         return None
     for column in columns:
         if (
-            column.name.lower() not in _STATUS
+            not _is_status(column.name)
             or column.name in answers.columns()
             or column.distinct < 2
         ):
@@ -338,15 +413,24 @@ def accepted_values(
             shown = ", ".join(
                 f"{quoted_label(value)} {number:,}" for value, number in counts
             )
+            good = _NOT_REFUSED if _words_of(column.name) & _REFUSAL else _ACCEPTED
             likely = next(
-                (value for value, _ in counts if value.lower() in _ACCEPTED),
-                counts[0][0],
+                (value for value, _ in counts if value.lower() in good), counts[0][0]
             )
             raise DataError(
                 f"{place}: the column {column.name!r} may say whether labels were accepted ({shown}); give "
                 f"--accept '{column.name}={likely}' to leave the other documents out, or --accept all"
             )
     return None
+
+
+def _words_of(name: str) -> set[str]:
+    return set(_WORD.findall(_CAPITAL.sub(" ", name).lower()))
+
+
+def _is_status(name: str) -> bool:
+    """Whether a column's name says that it tells whether labels were accepted."""
+    return not _words_of(name).isdisjoint(_STATUS | _REFUSAL)
 
 
 def _without(columns: Sequence[ColumnFacts], names: set[str]) -> list[ColumnFacts]:
@@ -375,8 +459,11 @@ def _how_written(
     found: Labels,
     separator: str | None,
     are_marks: bool,
+    are_parts: bool,
 ) -> str:
     """Say in words how labels are written in the rows."""
+    if are_parts:
+        return "one in each row of a text, joined; --task single_label reads each row as a document"
     if separator:
         return f"separated by {separator!r}"
     if len(labels) > 1:
@@ -476,11 +563,16 @@ def _labels(
     numbered = _numbered(candidates)
     if numbered:
         return numbered
+    indicators = [column.name for column in candidates if column.is_indicator]
+    only_numbers = all(
+        column.name.lower() not in _LABELS
+        and all(NUMERIC.fullmatch(str(cell)) for cell in column.cells)
+        for column in possible
+    )
+    if only_numbers and len(indicators) >= _SEVERAL_INDICATORS:
+        return tuple(indicators)
     if possible:
         return (_best_labels(possible, place),)
-    indicators = [column.name for column in candidates if column.is_indicator]
-    if len(indicators) >= _SEVERAL_INDICATORS:
-        return tuple(indicators)
     raise DataError(
         f"{place}: no column looks like labels; name it with --labels. {describe(columns)}"
     )
@@ -516,6 +608,9 @@ def _best_labels(possible: Sequence[ColumnFacts], place: str) -> str:
     best, *rest = sorted(possible, key=rank)
     if best.name.lower() in usual or not rest or best.is_lists > rest[0].is_lists:
         return best.name
+    called = [column.name for column in possible if _words_of(column.name) & {*_LABELS}]
+    if len(called) == 1:
+        return called[0]
     names = ", ".join(shown_column(column.name) for column in (best, *rest))
     raise DataError(
         f"{place}: several columns may be the labels; name it with --labels. They are: {names}. If several are, "
@@ -528,7 +623,7 @@ def _may_be_labels(column: ColumnFacts) -> bool:
     has_usual_name = column.name.lower() in _LABELS
     if column.kind in ("empty", "date", "nested") or column.name.lower() in _IDS:
         return False
-    if column.is_indicator and not has_usual_name:
+    if (column.is_indicator or column.distinct < _LEAST_VALUES) and not has_usual_name:
         return False
     if column.kind == "number":
         return has_usual_name or (

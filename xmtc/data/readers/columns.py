@@ -92,6 +92,9 @@ class ColumnsConfig:
     """Column that says whether the labels were accepted; documents with other values than `accepted` are left out."""
     accepted: tuple[str, ...] = ()
     """Values of `status` of documents that are read, such as `[accept]`."""
+    join_rows: bool = False
+    """Whether rows of the same text (and `id`, if there is one) are one document with the labels of all of them, as in
+    a table with a row for each label. All documents of a file are then in memory at once."""
     label_separator: Name | None = None
     """Separator of the labels in a string, such as `;`; without it, the string is one label."""
     split: Name | None = None

@@ -145,6 +145,12 @@ class CsvTable(TableFormat):
         lines = line_count(path, quotes=self._quoting != "none")
         return None if lines is None else max(0, lines - 1)
 
+    def fits(self, path: Path) -> bool:
+        """Whether nearly all of the first lines have as many cells as the first, of which there are several."""
+        dialect = self._dialect_of(path)
+        with self._opened(path) as lines:
+            return _fit(lines.read(_LOOKED_AT), dialect) >= _FITS
+
     def _opened(self, path: Path) -> AbstractContextManager[io.TextIOWrapper]:
         return open_text(path, encoding=self._encoding, fix=_NAME_ENCODING)
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +106,7 @@ class TableReader(Reader):
         empty_lists = 0
         for split, path in self._settings.files.by_split():
             numeric = NumericColumns(columns.text_columns())
+            joined: dict[tuple[str | None, str], Document] = {}
             for row in self._rows(path, longest):
                 if isinstance(row, Rejected):
                     yield row
@@ -115,10 +116,16 @@ class TableReader(Reader):
                 labels = row.cells.get(columns.label_columns()[0], "")
                 nulls += labels is None
                 empty_lists += labels == []
-                yield columns.document(
+                document = columns.document(
                     row.cells, row.where, f"{path.name}:{row.number}", split, longest
                 )
+                if columns.join_rows and isinstance(document, Document):
+                    key = (document.doc_id if columns.id else None, document.text)
+                    joined[key] = _joined(joined.get(key, document), document)
+                else:
+                    yield document
             numeric.check(path)
+            yield from joined.values()
         if (
             nulls
             and empty_lists
@@ -215,6 +222,16 @@ class TableReader(Reader):
                 return None
             total += rows
         return total
+
+
+def _joined(first: Document, other: Document) -> Document:
+    """Give a document the labels of another row of it, too."""
+    labels = dict.fromkeys((*first.labels, *other.labels))
+    rejected: tuple[str, ...] | None = None
+    if first.rejected_labels is not None and other.rejected_labels is not None:
+        all_rejected = dict.fromkeys((*first.rejected_labels, *other.rejected_labels))
+        rejected = tuple(label for label in all_rejected if label not in labels)
+    return replace(first, labels=tuple(labels), rejected_labels=rejected)
 
 
 def _fill_labels(
