@@ -12,6 +12,7 @@ from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.fusion.pairs import Pairs
 from xmtc.losses.base import Targets, without_unjudged
 from xmtc.losses.binary_cross_entropy import BinaryCrossEntropy
+from xmtc.scorers.config import LinearConfig, WordNeighboursConfig
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.scorers import warn_of_unjudged
 
@@ -44,9 +45,10 @@ def test_a_corpus_keeps_which_labels_nobody_judged(tmp_path, caplog):
     assert not unjudged[:, [y, z]].any()
     partial = int(np.flatnonzero(gold[:, y])[0])
     assert split.unjudged_ids(partial).tolist() == [x]
-    warn_of_unjudged([split, corpus.split("dev")])
-    number = matrix.nnz + corpus.split("dev").unjudged_matrix().nnz
-    assert f"as if {number} labels that nobody judged" in caplog.text
+    warn_of_unjudged(7, [LinearConfig()])
+    assert not caplog.text
+    warn_of_unjudged(7, [LinearConfig(), WordNeighboursConfig()])
+    assert "word_neighbours are fitted as if 7 labels that nobody" in caplog.text
 
 
 def test_labels_that_nobody_judged_have_neither_loss_nor_gradient():

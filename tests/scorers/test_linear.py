@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from scorer_cases import training, unseen
 from xmtc.errors import DataError
 from xmtc.scorers.config import LinearConfig
 from xmtc.scorers.gram import gram, kernel
-from xmtc.scorers.linear import Linear, pruned
+from xmtc.scorers.linear import Linear, factorise, pruned
 
 
 def dense_weights(
@@ -45,6 +46,26 @@ def test_scores_are_those_of_the_closed_form(documents: int) -> None:
     )
     expected = features.words.together().toarray() @ weights
     np.testing.assert_allclose(scorer.score(features).at(ids), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("documents", [60, 400])
+def test_pairs_that_nobody_judged_are_left_out(documents: int) -> None:
+    rng = np.random.default_rng(0)
+    words_NV = rng.random((documents, 100)).astype(np.float32)
+    words_NV /= 5 * np.linalg.norm(words_NV, axis=1, keepdims=True)
+    labels_NL = rng.random((documents, 3)) < 0.3
+    unjudged_NL = rng.random((documents, 3)) < 0.5
+    factor = factorise(sparse.csr_array(words_NV), 0.5)
+    weights_VL = factor.weights(
+        sparse.csc_array(labels_NL & ~unjudged_NL), sparse.csc_array(unjudged_NL)
+    )
+    for label in range(3):
+        judged_N = ~unjudged_NL[:, label]
+        own_JV = words_NV[judged_N]
+        exact_V = np.linalg.solve(
+            own_JV.T @ own_JV + 0.5 * np.eye(100), own_JV.T @ labels_NL[judged_N, label]
+        )
+        np.testing.assert_allclose(weights_VL[:, label], exact_V, atol=2e-3)
 
 
 def test_pruning_keeps_its_bound() -> None:

@@ -102,11 +102,14 @@ class Training:
         features: features of N documents.
         labels_NL: boolean.
         names: names of the labels; None if there are none.
+        unjudged_NL: True where nobody judged whether a document has a label; None if everything was judged. Scorers
+            whose settings say so leave these pairs out, others read them as absent.
     """
 
     features: Features
     labels_NL: Matrix
     names: LabelNames | None = None
+    unjudged_NL: Matrix | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(self.features), int(self.labels_NL.indptr.size - 1)}

@@ -35,6 +35,8 @@ class ScorerSettings(Protocol):
     """What the scorer is, in a few words: `xmtc init` writes them beside it."""
     needs: ClassVar[frozenset[Feature]] = frozenset({"words"})
     """The parts of `Training` that it needs: words of whole texts, pooled states, texts of labels, states of these."""
+    leaves_out_unjudged: ClassVar[bool] = False
+    """Whether it leaves out pairs of a document and a label that nobody judged, and does not read them as absent."""
     shares_work: ClassVar[bool] = False
     """Whether all ranks call `fit` and share its work; otherwise only rank 0 calls it."""
 
@@ -57,6 +59,7 @@ class LinearConfig(ScorerSettings):
     """Ridge regression in closed form over TF-IDF of words: one factorisation for all labels."""
 
     summary: ClassVar[str] = "regression over words of whole texts"
+    leaves_out_unjudged: ClassVar[bool] = True
     shares_work: ClassVar[bool] = True
     kind: Literal["linear"] = "linear"
     fields: FieldWeights = None

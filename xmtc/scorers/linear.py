@@ -4,6 +4,10 @@ W = (AᵀA + λI)⁻¹AᵀY over TF-IDF rows A (N, V) and labels Y (N, L); a ter
 fewer than terms, the dual form W = Aᵀ(AAᵀ + λI)⁻¹Y gives the same W. Gram matrices are sums over shards (`gram`), and
 chunks of labels are solved independently (`solve_labels`), so both steps can run in parallel.
 
+Pairs of a document and a label that nobody judged are left out as the unknown part of a least-squares problem is: they
+are given the value that W predicts, and W is solved again, with the same factorisation (Dempster, Laird & Rubin 1977).
+At the fixed point, their error is 0, so that W fits the judged pairs alone.
+
 W is linear in Y. If no document has both of two labels, the weights of their union are the sum of their weights. A
 document with both labels counts twice in the sum.
 
@@ -37,6 +41,8 @@ from xmtc.scorers.word_weights import WordWeights, gathered
 
 LABELS_AT_ONCE = 512
 """Number of labels solved at once."""
+_ROUNDS = 10
+"""Solutions after which pairs that nobody judged hardly matter."""
 _LARGEST = 60_000  # rows of a Gram matrix; float32: 14 GB
 _MAX_DENSE_LABELS = 50_000  # above this, scores stay sparse
 
@@ -63,7 +69,10 @@ class Linear(WordWeights):
             scale_V = _log_odds(words_NV, training.labels_NL)
             words_NV = _scaled(words_NV, scale_V)
         solved = solve_labels(
-            training.labels_NL, factorise(words_NV, settings.penalty), settings.prune
+            training.labels_NL,
+            factorise(words_NV, settings.penalty),
+            settings.prune,
+            training.unjudged_NL,
         )
         weights_LV = _scaled(gathered(solved), scale_V)
         weights_LC = sparse.csr_array(
@@ -131,17 +140,31 @@ class Factor:
     lower_MM: Floats
     dual: bool
 
-    def weights(self, labels_NC: Matrix) -> Floats:
-        """Compute weights (V, C) of a chunk of labels."""
-        labels = labels_NC.astype(np.float32)
-        targets = labels if self.dual else self.words_NV.T @ labels
-        solved = linalg.cho_solve(
+    def weights(self, labels_NC: Matrix, unjudged_NC: Matrix | None = None) -> Floats:
+        """Compute weights (V, C) of a chunk of labels, for the judged pairs alone."""
+        if unjudged_NC is None or unjudged_NC.nnz == 0:
+            return self._solved(labels_NC.astype(np.float32))
+        targets_NC = labels_NC.toarray().astype(np.float32)
+        rows_J, columns_J = unjudged_NC.nonzero()
+        judged_C = len(targets_NC) - np.bincount(
+            columns_J, minlength=targets_NC.shape[1]
+        )
+        shares_C = targets_NC.sum(axis=0) / np.maximum(judged_C, 1)
+        targets_NC[rows_J, columns_J] = shares_C[columns_J]
+        for _ in range(_ROUNDS):
+            weights_VC = self._solved(targets_NC)
+            predicted_NC = self.words_NV @ weights_VC
+            targets_NC[rows_J, columns_J] = predicted_NC[rows_J, columns_J]
+        return self._solved(targets_NC)
+
+    def _solved(self, targets_NC: Matrix | Floats) -> Floats:
+        right_MC = targets_NC if self.dual else self.words_NV.T @ targets_NC
+        solved_MC = linalg.cho_solve(
             (self.lower_MM, True),
-            targets.toarray(),
-            overwrite_b=True,
+            right_MC.toarray() if sparse.issparse(right_MC) else right_MC,
             check_finite=False,
         )
-        return self.words_NV.T @ solved if self.dual else solved
+        return self.words_NV.T @ solved_MC if self.dual else solved_MC
 
 
 def factorise(words_NV: Matrix, penalty: float) -> Factor:
@@ -177,7 +200,10 @@ def factorise(words_NV: Matrix, penalty: float) -> Factor:
 
 
 def solve_labels(
-    labels_NL: Matrix, factor: Factor, prune: float
+    labels_NL: Matrix,
+    factor: Factor,
+    prune: float,
+    unjudged_NL: Matrix | None = None,
 ) -> Iterator[tuple[int, Matrix]]:
     """Solve this rank's share of the labels, chunk by chunk: yield the first label, and pruned weights (C, V).
 
@@ -185,16 +211,17 @@ def solve_labels(
         labels_NL: boolean labels of the training documents.
         factor: of the words of these.
         prune: see `LinearConfig.prune`.
+        unjudged_NL: see `Training`.
     """
     by_label = sparse.csc_array(labels_NL)
+    unjudged_by_label = None if unjudged_NL is None else sparse.csc_array(unjudged_NL)
     rank, size = rank_and_world_size()  # ranks take chunks in turn
     for start in range(
         rank * LABELS_AT_ONCE, labels_NL.shape[1], size * LABELS_AT_ONCE
     ):
-        yield (
-            start,
-            pruned(factor.weights(by_label[:, start : start + LABELS_AT_ONCE]), prune),
-        )
+        chunk = slice(start, start + LABELS_AT_ONCE)
+        unjudged_NC = None if unjudged_by_label is None else unjudged_by_label[:, chunk]
+        yield start, pruned(factor.weights(by_label[:, chunk], unjudged_NC), prune)
 
 
 def pruned(weights_VC: Floats, share: float) -> Matrix:

@@ -168,20 +168,36 @@ def _training(
     counts_NC = _stacked([words.counts_NC for words in words_of_splits])
     words = Words(counts_NC, words_of_splits[0].vocabulary)
     labels_NL = _stacked([split.label_matrix() for split in splits])
-    if worker.is_first:
-        warn_of_unjudged(splits)
+    unjudged_NL = _unjudged(splits)
+    if worker.is_first and unjudged_NL is not None:
+        warn_of_unjudged(unjudged_NL.nnz, to_fit)
     names = names_of_labels(worker.corpus.labels, worker.corpus.vocabulary(), embed)
-    return Training(Features(words, states_ND), labels_NL, names)
+    return Training(Features(words, states_ND), labels_NL, names, unjudged_NL)
 
 
-def warn_of_unjudged(splits: Sequence[Split]) -> None:
-    """Say how many labels scorers read as absent though nobody judged them."""
+def _unjudged(splits: Sequence[Split]) -> Matrix | None:
+    """Return which labels of the documents nobody judged; None if all were judged."""
     matrices = [split.unjudged_matrix() for split in splits]
-    unjudged = sum(matrix.nnz for matrix in matrices if matrix is not None)
-    if unjudged:
+    if all(matrix is None or matrix.nnz == 0 for matrix in matrices):
+        return None
+    return _stacked(
+        [
+            sparse.csr_array(split.label_matrix().shape, dtype=bool)
+            if matrix is None
+            else matrix
+            for split, matrix in zip(splits, matrices, strict=True)
+        ]
+    )
+
+
+def warn_of_unjudged(unjudged: int, scorers: Sequence[ScorerSettings]) -> None:
+    """Say which scorers read labels as absent though nobody judged them."""
+    kinds = [scorer.kind for scorer in scorers if not scorer.leaves_out_unjudged]
+    if kinds:
         logger.warning(
-            "scorers are fitted as if %s labels that nobody judged were absent from their documents; the head, the "
-            "fusion and the metrics leave them out",
+            "%s are fitted as if %s labels that nobody judged were absent from their documents; the other scorers, the "
+            "head, the fusion and the metrics leave them out",
+            ", ".join(dict.fromkeys(kinds)),
             f"{unjudged:,}",
         )
 
