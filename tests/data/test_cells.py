@@ -399,7 +399,7 @@ def test_columns_of_zeros_and_ones_name_the_labels():
         ("toxic",),
     )  # nobody has judged the other
     bad = columns.document(
-        {"text": "a", "toxic": "yes", " insult ": 0}, "row 3", "3", None
+        {"text": "a", "toxic": "perhaps", " insult ": 0}, "row 3", "3", None
     )
     assert isinstance(bad, Rejected)
     assert bad.reason.startswith("'toxic' is neither 0 nor 1")

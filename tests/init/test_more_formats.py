@@ -13,7 +13,9 @@ from test_formats import (
     expected,
     read,
 )
+from test_formats import rows as rows_of
 
+from xmtc.data.readers.base import Document
 from xmtc.errors import DataError
 from xmtc.init.answers import Answers
 from xmtc.init.contents import refuse_unread
@@ -104,6 +106,28 @@ def test_the_labels_of_each_variant_are_found(tmp_path: Path, name: str) -> None
     file, write = WRITTEN[name]
     (tmp_path / file).write_text(write(made))
     assert read(tmp_path / file) == expected(made)
+
+
+@pytest.mark.parametrize(
+    "signs", [("x", ""), ("1", ""), ("yes", "no"), ("WAHR", "FALSCH"), ("1.0", "-1.0")]
+)
+def test_columns_of_signs_are_the_labels(
+    tmp_path: Path, signs: tuple[str, str]
+) -> None:
+    made = documents()
+    rows = [
+        ",".join([text, *(signs[topic not in labels] for topic in TOPICS)])
+        for text, labels in made
+    ]
+    (tmp_path / "a.csv").write_text("\n".join([",".join(["text", *TOPICS]), *rows, ""]))
+    if signs[1] != "-1.0":
+        assert read(tmp_path / "a.csv") == expected(made)
+        return
+    found = [row for row in rows_of(tmp_path / "a.csv") if isinstance(row, Document)]
+    assert {row.text: frozenset(row.labels) for row in found} == expected(made)
+    assert all(
+        row.rejected_labels == () for row in found if len(row.labels) < len(TOPICS)
+    )
 
 
 def test_quoted_labels_may_hold_the_separator(tmp_path: Path) -> None:

@@ -15,7 +15,17 @@ from typing import Any, Literal
 
 from xmtc.data.analyzer import words_of
 from xmtc.data.readers.base import Rejected
-from xmtc.data.readers.cells import ONE, ZERO, absent, labels_of, mark_of, plain
+from xmtc.data.readers.cells import (
+    FITS,
+    FITS_NOT,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    absent,
+    labels_of,
+    mark_of,
+    plain,
+)
 from xmtc.data.readers.columns import SPLIT_NAMES
 from xmtc.data.readers.table import Row
 from xmtc.data.readers.wrappings import unwrapped
@@ -141,6 +151,17 @@ class ColumnFacts:
             bool(self.cells)
             and {str(cell).capitalize() for cell in self.cells} <= ZERO | ONE
         )
+
+    @cached_property
+    def is_marks(self) -> bool:
+        """Whether cells only say whether a label fits, or that nobody knows: 0 and 1, yes and no, or ticks."""
+        marks = {str(cell).strip().capitalize() for cell in self.cells}
+        return bool(marks) and marks <= FITS | FITS_NOT | UNKNOWN
+
+    @property
+    def has_only_ticks(self) -> bool:
+        """Whether it never says that a label does not fit, but by a blank."""
+        return self.is_marks and all(mark_of(cell) for cell in self.cells)
 
     def parts(self, separator: str | None) -> Iterator[list[str]]:
         """Yield the labels of each cell, if this is a label column."""

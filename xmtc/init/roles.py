@@ -166,7 +166,7 @@ class Roles:
         text: columns to join.
         categories: columns with categories.
         labels: the column, or several columns of 0 and 1 named as the labels, or several columns of labels.
-        label_cells: whether several columns hold 0 and 1, or labels.
+        label_cells: what several columns hold; see `ColumnsConfig`.
         rejected: column with labels that were judged not to fit.
         null_labels: what null labels mean.
         status: column that says whether labels were accepted, with the values that count; None if none does.
@@ -186,7 +186,7 @@ class Roles:
     labels: tuple[str, ...]
     id: str | None
     split: str | None
-    label_cells: Literal["marks", "labels"] = "marks"
+    label_cells: Literal["marks", "ticks", "labels"] = "marks"
     rejected: str | None = None
     null_labels: Literal["none", "unjudged"] = "none"
     status: tuple[str, tuple[str, ...]] | None = None
@@ -269,7 +269,12 @@ def choose_roles(
 
     label_facts = [by_name[name] for name in labels]
     _check_texts([by_name[name] for name in text], label_facts, place)
-    are_marks = all(column.is_indicator for column in label_facts)
+    are_marks = all(column.is_marks for column in label_facts)
+    label_cells: Literal["marks", "ticks", "labels"] = "marks"
+    if len(labels) > 1 and not are_marks:
+        label_cells = "labels"
+    elif len(labels) > 1 and all(column.has_only_ticks for column in label_facts):
+        label_cells = "ticks"
     if len(labels) == 1:
         column = label_facts[0]
     else:
@@ -306,7 +311,7 @@ def choose_roles(
         text=text,
         categories=tuple(categories),
         labels=labels,
-        label_cells="marks" if are_marks or len(labels) == 1 else "labels",
+        label_cells=label_cells,
         rejected=rejected,
         null_labels="unjudged"
         if len(labels) == 1 and column.has_nulls_and_empty_lists
@@ -558,18 +563,23 @@ def _labels(
 
     Where there is none, a list is the labels, or three or more columns of 0 and 1.
     """
-    possible = [column for column in candidates if _may_be_labels(column)]
+    indicators = [column.name for column in candidates if column.is_marks]
+    are_labels = len(indicators) >= _SEVERAL_INDICATORS
+    possible = [
+        column
+        for column in candidates
+        if _may_be_labels(column) and not (are_labels and column.name in indicators)
+    ]
     possible = possible or [column for column in candidates if column.is_lists]
     numbered = _numbered(candidates)
     if numbered:
         return numbered
-    indicators = [column.name for column in candidates if column.is_indicator]
     only_numbers = all(
         column.name.lower() not in _LABELS
         and all(NUMERIC.fullmatch(str(cell)) for cell in column.cells)
         for column in possible
     )
-    if only_numbers and len(indicators) >= _SEVERAL_INDICATORS:
+    if only_numbers and are_labels:
         return tuple(indicators)
     if possible:
         return (_best_labels(possible, place),)

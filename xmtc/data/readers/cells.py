@@ -30,6 +30,12 @@ ONE = frozenset({"1", "1.0", "True"})
 """How it says that one fits."""
 
 
+TICK = frozenset({"X", "✓", "✔", "☑", "*"})
+"""How it says that one fits where a blank says that it does not."""
+FITS = ONE | TICK | {"Yes", "Y", "Ja", "Wahr", "Oui", "Vrai", "Si", "Sí", "T"}
+"""How cells of several columns say that the label of the column fits …"""
+FITS_NOT = ZERO | {"No", "N", "Nein", "Falsch", "Non", "Faux", "F"}
+"""… or that it does not."""
 UNKNOWN = frozenset({"-1", "-1.0"})
 """How competitions and medical data sets say that nobody knows."""
 
@@ -200,11 +206,11 @@ def mark_of(cell: Any) -> bool | None:
     mark = str(cell).strip().capitalize()
     if mark in UNKNOWN:
         return None
-    if mark not in ZERO | ONE:
+    if mark not in FITS | FITS_NOT:
         raise ValueError(
-            "is neither 0 nor 1, nor true or false; name columns of 0 and 1, or one column of labels"
+            "is neither 0 nor 1, nor true or false, yes or no; name columns of 0 and 1, or one column of labels"
         )
-    return mark in ONE
+    return mark in FITS
 
 
 def split_cell(cell: str, separator: str) -> list[str]:

@@ -79,9 +79,10 @@ class ColumnsConfig:
     labels: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = "labels"
     """Column with the labels: a list, or one string that `label_separator` splits; empty where no label fits. Or
     several columns; see `label_cells`."""
-    label_cells: Literal["marks", "labels"] = "marks"
-    """What several columns hold: `marks`, which are 0 or 1 for the label that names the column (blank or -1 where
-    nobody judged it), or `labels`, as in `label1`, `label2`, `label3`."""
+    label_cells: Literal["marks", "ticks", "labels"] = "marks"
+    """What several columns hold: `marks`, which are 0 or 1, or no or yes, for the label that names the column (blank or
+    -1 where nobody judged it); `ticks`, which are 1 or x, or blank where the label does not fit; or `labels`, as in
+    `label1`, `label2`, `label3`."""
     rejected: Name | None = None
     """Column with the labels that were judged not to fit. Labels in neither column were not judged: they are left out
     of the loss and of the metrics. Null where all labels were judged."""
@@ -160,7 +161,14 @@ class ColumnsConfig:
         return (self.labels,) if isinstance(self.labels, str) else self.labels
 
     def _are_marks(self) -> bool:
-        return not isinstance(self.labels, str) and self.label_cells == "marks"
+        return not isinstance(self.labels, str) and self.label_cells != "labels"
+
+    def _marks(self, row: Mapping[str, Any]) -> dict[str, bool | None]:
+        """Say which labels fit; None where nobody judged it."""
+        marks = {name: _read(mark_of, name, row) for name in self.label_columns()}
+        if self.label_cells == "ticks":
+            return {name: bool(mark) for name, mark in marks.items()}
+        return marks
 
     def document(
         self,
@@ -210,9 +218,7 @@ class ColumnsConfig:
             if status.casefold() not in {value.casefold() for value in self.accepted}:
                 return False
         if self._are_marks():
-            return any(
-                _read(mark_of, name, row) is not None for name in self.label_columns()
-            )
+            return any(mark is not None for mark in self._marks(row).values())
         if self.null_labels == "none":
             return True
         return not all(row[name] is None for name in self.label_columns())
@@ -229,10 +235,7 @@ class ColumnsConfig:
     def _labels(self, row: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
         """Return the labels of a row, and how many entries said nothing."""
         if self._are_marks():
-            fitting = [
-                name for name in self.label_columns() if _read(mark_of, name, row)
-            ]
-            return labels_of(fitting)
+            return labels_of([name for name, fits in self._marks(row).items() if fits])
         labels: dict[str, None] = {}
         absences = 0
         for name in self.label_columns():
@@ -246,7 +249,7 @@ class ColumnsConfig:
     def _rejected_labels(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the labels that were judged not to fit, if others were not judged."""
         if self._are_marks():
-            marks = {name: _read(mark_of, name, row) for name in self.label_columns()}
+            marks = self._marks(row)
             if None not in marks.values():
                 return None
             return tuple(name for name, mark in marks.items() if mark is False)

@@ -247,7 +247,7 @@ def _fill_labels(
             cells[columns.rejected] = own.get(REJECTED)
         return
     labels = own[LABELS] or []
-    if columns.label_cells == "marks":
+    if columns.label_cells != "labels":
         cells.update({name: name in labels for name in missing})
     else:
         cells[missing[0]] = labels
