@@ -55,8 +55,8 @@ class HuggingFaceConfig(EncoderSettings):
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     """Attention kernel. `auto`: FlashAttention-2 if it is installed and usable, otherwise Transformers' default."""
     engine: Literal["torch", "openvino"] = "torch"
-    """What computes the states of a frozen encoder on a CPU; a GPU always uses PyTorch. `openvino` takes about half the
-    time in float32, and two thirds in bfloat16. It needs `xmtc[openvino]`, also wherever the model predicts."""
+    """What computes the states of a frozen encoder on a CPU; a GPU always uses PyTorch. `openvino` takes up to half the
+    time less. It needs `xmtc[openvino]`, also wherever the model predicts."""
     gradient_checkpointing: Annotated[int, Field(ge=0)] = 0
     """Recompute the activations of every n-th layer in the backward pass: 1 of all layers, 0 of none."""
     window: Annotated[int, Field(ge=8)] | None = None
