@@ -25,7 +25,7 @@ from xmtc.data.readers.in_memory import (
 from xmtc.errors import ConfigError, DataError
 from xmtc.files import reading, writing
 from xmtc.init.answers import Answers
-from xmtc.init.command import seconds_of
+from xmtc.init.budget import seconds_of
 from xmtc.init.plan import make_plan
 from xmtc.init.summary import summary
 from xmtc.pipeline import train_run

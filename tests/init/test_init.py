@@ -30,7 +30,8 @@ from xmtc.estimate.seconds import Speeds
 from xmtc.estimate.size import Size, Survey, size_of_source, survey
 from xmtc.init import plan
 from xmtc.init.answers import Answers
-from xmtc.init.command import config_for, name_of, seconds_of, write_config
+from xmtc.init.budget import seconds_of
+from xmtc.init.command import config_for, name_of, write_config
 from xmtc.init.commented import commented_yaml, reasons
 from xmtc.init.data_files import find_files, label_columns
 from xmtc.init.facts import read_facts
@@ -121,7 +122,7 @@ def test_the_configuration_of_other_data_of_the_same_name_is_not_used(
     write_csv(tmp_path / "news.csv", ROWS)
     with pytest.raises(
         ConfigError,
-        match=r"news\.yaml: exists, and reads other data than .*; give a name",
+        match=r"news\.yaml exists, .* it reads other data than .*add name=OTHER",
     ):
         config_for(str(tmp_path / "news.csv"))
 
@@ -1030,7 +1031,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 
 def test_names_that_no_run_can_have(tmp_path):
-    with pytest.raises(ConfigError, match=r"--name \.\./x"):
+    with pytest.raises(ConfigError, match=r"name \.\./x"):
         write_config(str(tmp_path / "none.csv"), Answers(), name="../x")
 
 

@@ -289,10 +289,42 @@ def test_train_takes_the_options_of_init(folder: Path) -> None:
     assert str(more) in said.output
 
     again = train(folder, path, *options, "--print-config")
-    assert again.status == 0
-    assert "warning: --accept, --budget: no effect, because a.yaml" in again.output
+    assert again.status == 0, again.output
+    assert "using the existing configuration a.yaml" in again.output
     another = write_jsonl(folder / "another.jsonl", MADE[10:20])
-    said = train(folder, path, "--add", another, "--print-config")
+    before = config.read_bytes()
+    for other, there in (
+        (("--accept", "status=open"), "there: status=done"),
+        (("--accept", "all"), "there: status=done"),
+        (("--budget", "3m"), "there: 2.0 min"),
+        (("--labels", "subject"), "there: topics"),
+        (("--text", "titel"), "there: text"),
+        (("--text", "text", "--text", "topics"), "there: text"),
+        (("--id", "text"), "there: none"),
+        (("--split-column", "status"), "there: none"),
+        (("--label-separator", ";"), "there: '|'"),
+        (("--task", "single_label"), "there: multi_label"),
+        (("--add", another), "not read there"),
+    ):
+        refused = train(folder, path, *other, "--print-config")
+        assert refused.status == 1
+        assert refused.fault is None
+        assert f"{other[0]} {other[1]}" in refused.output.replace("';'", ";")
+        assert there in refused.output
+        assert "add name=OTHER" in refused.output
+    assert "budget ten: give hours" in train(folder, path, "--budget", "ten").output
+    assert config.read_bytes() == before
+
+    renamed = train(folder, path, *options, "name=b", "--print-config")
+    assert "name: b\n" in renamed.output  # the options agree, so that edits are kept
+    assert not config.with_name("b.yaml").exists()
+    other = ("--accept", "status=done", "--budget", "2m", "--add", another)
+    said = train(folder, path, *other, "name=c", "--print-config")
+    assert said.status == 0, said.output
+    assert str(another) in said.output
+    assert str(more) not in said.output
+    assert "name: c\n" in config.with_name("c.yaml").read_text()
+    said = train(folder, "a.yaml", "--add", another, "--print-config")
     assert all(str(name) in said.output for name in (path, more, another))
     for option in (("--budget", "1m"), ("--labels", "topics"), ("--accept", "all")):
         refused = train(folder, "a.yaml", *option)

@@ -155,7 +155,7 @@ def test_only_what_changed_runs_again(whole, monkeypatch):
     [
         (
             ["track.resume=never"],
-            r"track\.resume: never: .*tiny holds a run already; use another name, or resume=auto",
+            r"track\.resume: never: .*tiny holds a run already; add name=OTHER, or track\.resume=auto",
         ),
         (
             ["track.resume=must", "name=absent"],

@@ -48,21 +48,24 @@ def new_page(path: Path | None) -> Path | None:
     return path
 
 
-def config_file(config_or_data: str, answers: "Answers", budget: str | None) -> Path:
+def config_file(
+    config_or_data: str, answers: "Answers", budget: str | None, name: str | None
+) -> Path:
     """Return the given configuration, or write one for the given data.
 
     Args:
         config_or_data: YAML file, or data.
         answers: what the options say of data.
         budget: time that training may take, such as `10m`.
+        name: name of the run, if the user gives it.
 
     Raises:
-        ConfigError: a budget, or what is in columns, is given for a configuration that is there.
+        ConfigError: a budget, or what is in columns, is given with a configuration.
     """
     if not is_yaml(config_or_data):
         from xmtc.init.command import config_for
 
-        return config_for(config_or_data, answers, budget)
+        return config_for(config_or_data, answers, budget, name)
     unused = [*answers.options(), *(["--budget"] if budget is not None else [])]
     if unused:
         raise ConfigError(

@@ -83,6 +83,16 @@ def settings_of_source(overrides: Sequence[str]) -> dict[str, str]:
     return settings
 
 
+def name_in(overrides: Sequence[str]) -> str | None:
+    """Return the name that overrides give the run; None if they give none."""
+    names = [
+        value.strip()
+        for key, _, value in (override.partition("=") for override in overrides)
+        if key.strip() == "name"
+    ]
+    return names[-1] if names else None
+
+
 def is_for_init(override: str) -> bool:
     """Whether `init` has to know an override: it says how the files are written."""
     key = _key_of(override)

@@ -9,7 +9,9 @@ from xmtc.config.load import load_config
 from xmtc.data.readers.table_config import document_files
 from xmtc.errors import ConfigError
 from xmtc.files import resolve_links, write_text
+from xmtc.init.agreement import disagreements
 from xmtc.init.answers import NO_ANSWERS, Answers
+from xmtc.init.budget import seconds_of
 from xmtc.init.data_files import find_files, no_files_to_add
 from xmtc.init.plan import make_plan
 from xmtc.init.summary import summary
@@ -17,26 +19,6 @@ from xmtc.run.config import RUN_NAME, RunConfig
 from xmtc.track.console import print_line
 
 DEFAULT_BUDGET = "1h"
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([hms])\s*")
-"""A number with its unit, such as 1h or 30 m."""
-_SECONDS = {"h": 3600, "m": 60, "s": 1}
-
-
-def seconds_of(budget: str) -> float:
-    """Parse a budget such as `10m`, `1h`, `1h30m` or `90s` to seconds.
-
-    Raises:
-        ConfigError: the budget is invalid.
-    """
-    text = str(budget).strip().lower()  # Python callers may give a number
-    seconds = sum(
-        float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)
-    )
-    if not seconds or _PART.sub("", text):
-        raise ConfigError(
-            f"budget {budget}: give hours, minutes or seconds above 0, such as 10m, 1h or 1h30m"
-        )
-    return seconds
 
 
 def name_of(data: str) -> str:
@@ -70,7 +52,7 @@ def write_config(
     name = name or name_of(data)
     if not re.fullmatch(RUN_NAME, name):
         raise ConfigError(
-            f"--name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
+            f"name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
         )
     output = output or Path(f"{name}.yaml")
     _check_free(output)
@@ -106,39 +88,65 @@ def _check_free(output: Path) -> None:
 
 
 def config_for(
-    data: str, answers: Answers = NO_ANSWERS, budget: str | None = None
+    data: str,
+    answers: Answers = NO_ANSWERS,
+    budget: str | None = None,
+    name: str | None = None,
 ) -> Path:
     """Find the configuration that `xmtc init` wrote for some data, or write it now.
 
     Args:
         data: a file, a folder, or a URI of either.
-        answers: options of the user, for a new configuration.
+        answers: options of the user. They decide what a new configuration says, and must agree with one that is there.
         budget: budget of a new configuration, such as `10m`; None: that of `write_config`.
+        name: name of the run, if the user gives it. The run of another name has a configuration of its own if there is
+            one, or if the options ask for something else than the configuration of the data says.
 
     Raises:
-        ConfigError: the configuration of this name is for other data.
+        ConfigError: the configuration of this name is for other data, or the options say otherwise than it does.
         DataError: see `make_plan`.
     """
-    config = Path(f"{name_of(data)}.yaml")
+    of_data = Path(f"{name_of(data)}.yaml")
+    config = of_data if name is None else Path(f"{name}.yaml")
+    edits_stay = of_data.exists() and not _differences(of_data, data, answers, budget)
+    if not config.exists() and edits_stay:
+        config = of_data
     if not config.exists():
         return write_config(
-            data, answers, budget=budget or DEFAULT_BUDGET, output=config
+            data, answers, budget=budget or DEFAULT_BUDGET, name=name, output=config
         )
-    unused = [*answers.options(), *(["--budget"] if budget is not None else [])]
-    if unused:
-        print_line(
-            f"warning: {', '.join(unused)}: no effect, because {config} exists; delete it to choose again"
+    differences = _differences(config, data, answers, budget)
+    if differences:
+        raise ConfigError(
+            f"{config} exists, and says otherwise: {'; '.join(differences)}. Change {config}, add name=OTHER to write "
+            f"another configuration, or delete {config} to write it again"
         )
+    _, unread = _files_of(config, data)
+    for file in unread:
+        print_line(f"warning: {config} does not read {file}")
+    print_line(f"using the existing configuration {config}")
+    return config
+
+
+def _differences(
+    config: Path, data: str, answers: Answers, budget: str | None
+) -> list[str]:
+    """List what the user asks for and a configuration does not say, with what it says."""
+    are_read, _ = _files_of(config, data)
+    if not are_read:
+        return [f"it reads other data than {data}"]
+    return disagreements(config, answers, budget)
+
+
+def _files_of(config: Path, data: str) -> tuple[list[str], list[str]]:
+    """List which files of the data a configuration reads, and which it does not."""
     source = load_config(RunConfig, config).data.source
     paths = [path for _, path in document_files(source)] or source.build().files()
     files_read = {resolve_links(path) for path in paths}
-    names = [name for names in find_files(data).by_split.values() for name in names]
-    unread = [name for name in names if resolve_links(Path(name)) not in files_read]
-    if len(unread) == len(names):
-        raise ConfigError(
-            f"{config}: exists, and reads other data than {data}; give a name by xmtc init --name"
-        )
-    for name in unread:
-        print_line(f"warning: {config} does not read {name}")
-    print_line(f"using the existing configuration {config}")
-    return config
+    are_read: list[str] = []
+    unread: list[str] = []
+    for names in find_files(data).by_split.values():
+        for name in names:
+            is_read = resolve_links(Path(name)) in files_read
+            (are_read if is_read else unread).append(name)
+    return are_read, unread

@@ -8,6 +8,7 @@ import numpy as np
 import yaml
 
 from xmtc.data.pretrained import MULTILINGUAL
+from xmtc.init.budget import mention
 from xmtc.run.encoder_use import encoder_use
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def header(plan: "Plan", output: "Path") -> list[str]:
         f"Written by xmtc init for {plan.files.place}. Every key: docs/reference/configuration.md.",
         f"  xmtc train {output}",
         f"Recipe: {choice.candidate.recipe.what}.",
-        f"Estimate on this machine: {choice.seconds / 60:.1f} min of {plan.budget_s / 60:,.0f}.",
+        mention(choice.seconds, plan.budget_s),
     ]
     return lines + [f"Passed over: {words}." for words in choice.passed_over]
 

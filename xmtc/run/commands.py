@@ -21,6 +21,7 @@ from xmtc.commands.options import (
     TaskOption,
 )
 from xmtc.errors import ConfigError
+from xmtc.files import is_yaml
 
 
 @command(panel="Train")
@@ -79,7 +80,7 @@ def train(
     add: AddedFiles = None,
 ) -> None:
     """Run the whole job: prepare, rank tokens, plant, fine-tune, export, evaluate, report. Skips finished stages."""
-    from xmtc.init.answers import Answers, is_for_init
+    from xmtc.init.answers import Answers, is_for_init, name_in
 
     overrides = overrides or []
     answers = Answers(
@@ -93,8 +94,8 @@ def train(
         add=add or (),
         overrides=list(filter(is_for_init, overrides)),
     )
-    path = config_file(config, answers, budget)
-    if add:
+    path = config_file(config, answers, budget, name_in(overrides))
+    if add and is_yaml(config):
         from xmtc.init.command import with_more_files
 
         overrides = [*overrides, with_more_files(path, add)]

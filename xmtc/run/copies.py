@@ -124,7 +124,7 @@ class RunCopies:
         if self._run.changed_elsewhere("run.json"):
             raise StorageError(
                 f"{self._run.place}: another machine has continued this run meanwhile; let one of them finish, then "
-                "run the same command again, or use another name"
+                "run the same command again, or add name=OTHER"
             )
         self._run.push(choose=lambda name: not of_a_checkpoint(name))
 

@@ -295,12 +295,12 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
     if old is None:
         if resume == "must":
             raise ConfigError(
-                f"track.resume: must: {directory} holds no run; use resume=auto to start one"
+                f"track.resume: must: {directory} holds no run; add track.resume=auto to start one"
             )
         return None
     if resume == "never":
         raise ConfigError(
-            f"track.resume: never: {directory} holds a run already; use another name, or resume=auto"
+            f"track.resume: never: {directory} holds a run already; add name=OTHER, or track.resume=auto"
         )
     before = yaml_tree.read(RunDirectory(directory).config, []).plain()
     after = redacted(to_plain(config))
@@ -318,7 +318,8 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
             else ""
         )
         raise ConfigError(
-            f"{directory}: holds a run of another configuration; use another name, or move it away:\n{shown}{more}"
+            f"{directory}: holds a run of another configuration; add name=OTHER to start another run, or move it away:"
+            f"\n{shown}{more}"
         )
     return old
 
