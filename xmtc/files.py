@@ -35,6 +35,7 @@ MALFORMED = (
     AttributeError,
     RuntimeError,
     OverflowError,
+    MemoryError,
 )
 """Errors that reading a damaged or foreign file raises."""
 _LIBRARY_ERRORS = (
@@ -519,6 +520,8 @@ def reason_of(error: BaseException) -> str:
         return f"malformed JSON: {problem} at {place}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is"
     if isinstance(error, FileNotFoundError):  # Arrow's has no number
         return "no such file"
     if isinstance(error, KeyError):

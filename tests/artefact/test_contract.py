@@ -249,3 +249,13 @@ def test_trials_that_have_no_end_are_refused(
     monkeypatch.setattr("xmtc.artefact.trial._LIMIT_S", 0.05)
     with pytest.raises(CheckpointError, match="not read within"):
         try_native_files(model)
+
+
+@pytest.mark.parametrize("name", ["config.json", "thresholds.json"])
+def test_a_hole_in_a_file_takes_no_memory(model: Path, name: str) -> None:
+    with (model / name).open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(
+        CheckpointError, match=rf"{name}: cannot be read: .* bytes, and at most"
+    ):
+        load_model(model)

@@ -32,6 +32,8 @@ STRICT = ConfigDict(extra="forbid", strict=True)
 _CHECKSUMS = "sha256"
 _READ = frozenset({".safetensors", ".arrow", ".json", ".faiss", ".txt", ".model"})
 """Extensions of the files that loading a model may read."""
+_MOST_BYTES = 1 << 30
+"""Of a file that is read as a whole; those of very many labels have some tens of megabytes."""
 _COPY = "copy the whole model folder again, or export the model again"
 
 
@@ -160,6 +162,9 @@ def _bytes_of(path: Path) -> bytes:
     if not path.exists():
         raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
     with reading(path, CheckpointError, _COPY):
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise ValueError(f"{size:,} bytes, and at most {_MOST_BYTES:,} are read")
         return read_file(path)
 
 

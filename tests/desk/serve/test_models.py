@@ -1,6 +1,7 @@
 """A folder of models: their versions change while the server answers, and only for versions that pass the checks."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -145,6 +146,10 @@ def test_switching_under_load_loses_no_request(folder: Path) -> None:
             "smoke.json: .*Input should be a valid string",
         ),
         (lambda two: (two / "config.json").unlink(), "no version '2'; there are 1"),
+        (
+            lambda two: os.truncate(two / "config.json", 1 << 40),
+            "en/2: needs 1024.0 GiB",
+        ),
     ],
 )
 def test_a_bad_version_is_refused_and_the_old_one_answers(
@@ -191,7 +196,7 @@ def test_a_version_is_a_name_not_a_path(
         monkeypatch.setattr(
             served_models, "_stamp", lambda path: looked.append(path) or stamp(path)
         )
-        for version in (str(folder), "../de/1", "a" * 300):
+        for version in ("", str(folder), "../de/1", "a" * 300):
             assert client.post("/models/en", {"version": version}).status_code == 409, (
                 version
             )

@@ -166,9 +166,8 @@ class Models:
         try:
             async with self._switching:
                 await asyncio.to_thread(fetch, self.place)
-                return await self._put(
-                    name, version or self._current(name), remember=True
-                )
+                wanted = self._current(name) if version is None else version
+                return await self._put(name, wanted, remember=True)
         except (
             Exception
         ) as error:  # a candidate may do anything, and must not end the server
