@@ -4,9 +4,12 @@ import pytest
 
 from attack_cases.content import content_attacks
 from attack_cases.links import link_attacks
+from attack_cases.long_documents import long_document_attacks
 from attack_cases.meanwhile import meanwhile_attacks
 from attack_cases.served import server_attacks
 from attack_cases.signals import signal_attacks
+from attack_cases.store import store_attacks
+from attack_cases.strange import strange_attacks
 from bad_input_cases.case import Site
 from bad_input_cases.trained import add_extras
 
@@ -24,14 +27,20 @@ SAMPLE = [
     ("links", "score"),
     ("input changes", "score, overwritten"),
     ("input changes", "score, replaced"),
+    ("long documents", "score, .json, a little"),
+    ("torn lines", "zeros"),
 ]
 
 
 def test_a_sample_of_the_attacks_holds(site, tmp_path):
-    attacks = [*link_attacks(site), *meanwhile_attacks(site), *signal_attacks(site)]
     server = object()
+    attacks = [*link_attacks(site), *meanwhile_attacks(site), *signal_attacks(site)]
     assert len(attacks) + sum(1 for _ in server_attacks(site, server, server)) >= 400
     assert sum(1 for _ in content_attacks(site, server, tmp_path)) >= 80
+    more = [*long_document_attacks(site), *store_attacks(site, server)]
+    more += strange_attacks(site, server, server, tmp_path)
+    assert len(more) >= 300
+    attacks += more
     for number, wanted in enumerate(SAMPLE):
         attack = next(one for one in attacks if (one.kind, one.boundary) == wanted)
         (tmp_path / str(number)).mkdir()

@@ -21,9 +21,12 @@ from pathlib import Path
 from attack_cases.attack import Attack, FellError
 from attack_cases.content import content_attacks
 from attack_cases.links import link_attacks
+from attack_cases.long_documents import long_document_attacks
 from attack_cases.meanwhile import meanwhile_attacks
 from attack_cases.served import TOKEN, Server, server_attacks
 from attack_cases.signals import signal_attacks
+from attack_cases.store import store_attacks
+from attack_cases.strange import strange_attacks
 from bad_input_cases.case import Site, in_child
 from bad_inputs import prepared
 
@@ -36,6 +39,9 @@ def all_attacks(
     """Every kind at every boundary."""
     yield from server_attacks(site, *servers)
     yield from content_attacks(site, switching, versions)
+    yield from strange_attacks(site, servers[0], switching, versions)
+    yield from long_document_attacks(site)
+    yield from store_attacks(site, servers[0])
     yield from meanwhile_attacks(site)
     yield from link_attacks(site)
     yield from signal_attacks(site)
@@ -58,7 +64,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="run the kinds whose names begin so")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="run the kinds whose names begin so; several are separated by commas",
+    )
     parser.add_argument("--every", type=int, default=1, help="run each Nth attack")
     parser.add_argument(
         "--seconds", type=float, default=3600, help="begin no attack after this time"
@@ -85,7 +95,7 @@ def main() -> None:
         chosen = [
             attack
             for attack in all_attacks(site, servers, switching, versions)
-            if attack.kind.startswith(given.only)
+            if attack.kind.startswith(tuple(given.only.split(",")))
         ][:: given.every]
         for number, attack in enumerate(chosen):
             if time.monotonic() > end_s:
