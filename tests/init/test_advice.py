@@ -262,6 +262,49 @@ def unreadable_text(folder: Path) -> Arguments:
     return [folder / "a.parquet", "--text", "body"]
 
 
+def repeated_labels(folder: Path) -> Arguments:
+    rows = [[text, *labels, "", ""][:3] for text, labels in MADE]
+    return [table(folder / "a.csv", ["text", "Labels", "Labels"], rows)]
+
+
+def title_above(folder: Path) -> Arguments:
+    path = write_csv(folder / "a.csv", MADE, ("text", "topics"))
+    path.write_text("# exported on Monday\n\n" + path.read_text())
+    return [path]
+
+
+def several_questions(folder: Path) -> Arguments:
+    def result(question: str, labels: Sequence[str]) -> Any:
+        return {"from_name": question, "value": {"choices": list(labels)}}
+
+    tasks = [
+        {
+            "data": {"text": text},
+            "annotations": [
+                {"result": [result("mood", ["good"]), result("topic", ls)]}
+            ],
+        }
+        for text, ls in MADE
+    ]
+    path = folder / "a.json"
+    path.write_text(json.dumps(tasks))
+    return [path]
+
+
+def archives(folder: Path) -> Arguments:
+    archive(folder)
+    (folder / "data.zip").rename(folder / "train.csv.zip")
+    return [folder]
+
+
+def objects_in_files(folder: Path) -> Arguments:
+    for number, (text, labels) in enumerate(MADE):
+        (folder / f"{number}.json").write_text(
+            json.dumps({"text": text, "labels": labels}, indent=1)
+        )
+    return [folder]
+
+
 # What its advice leads to
 
 
@@ -301,6 +344,46 @@ def with_header(folder: Path, said: str) -> list[Arguments]:
     assert header is not None
     path.write_text(f"{header[1]}\n{path.read_text()}")
     return [[path]]
+
+
+def named_columns(folder: Path, said: str) -> list[Arguments]:
+    (path,) = folder.iterdir()
+    header = re.search(r"(data\.source\.header=)'([^']+)'", said)
+    assert header is not None
+    return [[path, header[1] + header[2]]]
+
+
+def numbered(folder: Path, said: str) -> list[Arguments]:
+    (path,) = folder.iterdir()
+    names = re.search(r"such as ([^:]+):", said)
+    assert names is not None
+    first, others = path.read_text().split("\n", 1)
+    header = ["text", *names[1].split(", ")]
+    assert len(header) == len(first.split(","))
+    path.write_text(f"{','.join(header)}\n{others}")
+    return [[path]]
+
+
+def without_title(folder: Path, said: str) -> list[Arguments]:
+    (path,) = folder.iterdir()
+    line = re.search(r"tail -n \+(\d+)", said)
+    assert line is not None
+    path.write_text("\n".join(path.read_text().splitlines()[int(line[1]) - 1 :]))
+    return [[path]]
+
+
+def all_unpacked(folder: Path, said: str) -> list[Arguments]:
+    for command in re.findall(r"python -m (zipfile -e \S+ \S+)", said):
+        subprocess.run([sys.executable, "-m", *shlex.split(command)], check=True)
+    return [[folder]]
+
+
+def joined_files(folder: Path, said: str) -> list[Arguments]:
+    assert "-exec jq -c . {} +" in said
+    objects = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    new = folder / "documents.jsonl"
+    new.write_text("".join(json.dumps(item) + "\n" for item in objects))
+    return [[new]]
 
 
 def renamed(folder: Path, said: str) -> list[Arguments]:
@@ -447,8 +530,13 @@ REFUSALS = {
     "unusual labels": Refusal(labels_of_one_word_each, "--labels", columns_named),
     "no such column": Refusal(no_such_column, "there are:", as_they_are_called),
     "column twice": Refusal(column_twice, "named twice", first_named),
-    "repeated header": Refusal(repeated_header, "rename one", renamed),
-    "no header": Refusal(no_header, "add a line", with_header),
+    "repeated header": Refusal(repeated_header, "rename them", renamed),
+    "repeated labels": Refusal(repeated_labels, "rename them", numbered),
+    "no header": Refusal(no_header, "add a line", named_columns),
+    "title above": Refusal(title_above, "take out the lines", without_title),
+    "several questions": Refusal(several_questions, "--labels labels.topic"),
+    "archives": Refusal(archives, "unpack them", all_unpacked),
+    "objects in files": Refusal(objects_in_files, "join them", joined_files),
     "lists within": Refusal(lists_within, "jq", by_jq),
     "texts in first rows": Refusal(texts_in_first_rows, "Fill down", filled_down),
     "table by columns": Refusal(table_by_columns, "orient='records'", by_rows),

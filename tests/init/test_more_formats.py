@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_formats import (
     TOPICS,
@@ -19,6 +21,8 @@ from xmtc.data.readers.base import Document
 from xmtc.errors import DataError
 from xmtc.init.answers import Answers
 from xmtc.init.contents import refuse_unread
+from xmtc.init.data_files import find_files
+from xmtc.init.plan import roles_of
 
 Item = Callable[[str, list[str]], Any]
 
@@ -128,6 +132,56 @@ def test_columns_of_signs_are_the_labels(
     assert all(
         row.rejected_labels == () for row in found if len(row.labels) < len(TOPICS)
     )
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_a_folder_for_each_label(tmp_path: Path, splits: bool) -> None:
+    made = documents(most=1)
+    for number, (text, (label,)) in enumerate(made):
+        part = ("train" if number % 4 else "test") if splits else "."
+        folder = tmp_path / part / label
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.txt").write_text(text)
+    assert read(tmp_path) == expected(made)
+
+
+def test_tables_in_folders_of_splits(tmp_path: Path) -> None:
+    made = documents()
+    for split, own in (("train", made[:70]), ("test", made[70:])):
+        folder = tmp_path / f"split={split}"
+        folder.mkdir()
+        (folder / "part-00000-abc.json").write_text(lines(own, plain))
+    assert read(tmp_path) == expected(made)
+
+
+def test_labels_of_test_without_texts_are_left_out(tmp_path: Path) -> None:
+    made = documents()
+    table = marks(made).replace("rater", "id")
+    header, *rows = table.splitlines()
+    (tmp_path / "train.csv").write_text(table)
+    (tmp_path / "test.csv").write_text("id,text\n7,a text\n")
+    labels = [row.split(",", 1)[1] for row in (header, *rows[:3])]
+    (tmp_path / "test_labels.csv").write_text("\n".join([*labels, ""]))
+    files = find_files(str(tmp_path))
+    roles = roles_of(files, Answers())
+    left = files.with_labels(roles.labels, roles.text)
+    assert set(left.by_split) == {"train"}
+    assert len(left.unlabelled) == 2
+
+
+def test_the_entries_of_a_map_are_labels(tmp_path: Path) -> None:
+    made = documents()
+    entries = [
+        [(topic, float(topic in labels)) for topic in TOPICS] for _, labels in made
+    ]
+    table = pa.table(
+        {
+            "text": [text for text, _ in made],
+            "scores": pa.array(entries, pa.map_(pa.string(), pa.float64())),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == expected(made)
 
 
 def test_quoted_labels_may_hold_the_separator(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Give `xmtc init` the files that strangers have, and compare what it reads with what was written.
 
-    python tools/check/formats.py [--variants N] [--seed S] [--only NAME,…]
+    python tools/check/formats.py [--variants N] [--seed S] [--only NAME;…] [--record cases.jsonl]
+
+With --record, each case adds a line to a file as it ends, and cases with a line are not run again.
 
 The files are made from the public descriptions of formats (`format_cases/`), by functions that know nothing of xmtc's
 readers. `xmtc init PATH` runs as a user types it. A case ends in one of these ways:
@@ -247,11 +249,18 @@ def _compare(case: Case, folder: Path, spool: Path, good: str) -> tuple[str, str
     return (good, "") if wrong is None else ("silent", wrong)
 
 
-def run(variants: int, seed: int, names: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """Run this many variants of each format."""
+def run(
+    variants: int, seed: int, names: list[str], record: Path | None
+) -> dict[str, list[tuple[str, str]]]:
+    """Run this many variants of each format, of all formats in turn."""
     results: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for name in names:
-        for variant in range(variants):
+    recorded = _recorded(record)
+    for variant in range(variants):
+        for name in names:
+            key = (seed, name, variant)
+            if key in recorded:
+                results[name].append(recorded[key])
+                continue
             draw = random.Random(f"{seed} {name} {variant}")
             made_by = FORMATS[name]
             case = make_case(draw, phrases=made_by.phrases, single=made_by.single)
@@ -260,7 +269,21 @@ def run(variants: int, seed: int, names: list[str]) -> dict[str, list[tuple[str,
                 files.mkdir()
                 path = made_by.write(case, files)
                 results[name].append(outcome(case, path, Path(folder)))
+            if record is not None:
+                line = [*key, *results[name][-1]]
+                with record.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
     return results
+
+
+def _recorded(record: Path | None) -> dict[tuple[int, str, int], tuple[str, str]]:
+    """Return the outcomes of a record by seed, format and variant."""
+    if record is None or not record.exists():
+        return {}
+    lines = map(json.loads, record.read_text(encoding="utf-8").splitlines())
+    return {
+        (seed, name, variant): (end, said) for seed, name, variant, end, said in lines
+    }
 
 
 ENDS = ("right", "advised", "silent", "weak", "traceback")
@@ -290,15 +313,13 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", help="names of formats, separated by semicolons"
     )
-    parser.add_argument("--json", type=Path, help="file for every outcome")
+    parser.add_argument("--record", type=Path, help="JSON lines of every outcome")
     options = parser.parse_args()
     names = [name.strip() for name in options.only.split(";") if name.strip()] or list(
         FORMATS
     )
-    results = run(options.variants, options.seed, names)
+    results = run(options.variants, options.seed, names, options.record)
     print(table_of(results))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
     bad = 0
     for name, cases in results.items():
         shown = 0

@@ -12,7 +12,7 @@ not. Three corpora are trained on with the same configuration:
     left out  hidden pairs are not judged: the judged labels are in `labels` and `rejected`
     absent    hidden pairs read as absent: `labels` alone
 
-Dev is judged completely. The head (label attention over a frozen MiniLM that reads 64 tokens), the ridge regression
+Dev is judged completely. The head (label attention over a frozen MiniLM that reads 32 tokens), the ridge regression
 over words and the fusion of all scorers are measured on dev by fusions that are fitted on one half of dev and applied
 to the other. Training is the same for all arms, and nothing was chosen on dev. Intervals are of paired resamples of
 dev's documents. Runs resume.
@@ -144,7 +144,7 @@ def measure(
         f"data.corpus={json.dumps(str(place / 'corpus'))}",
         f"data.source.files={json.dumps({'train': train, 'dev': dev})}",
         f"data.source.labels.path={json.dumps(str(arguments.data / CORPUS / 'labels.parquet'))}",
-        "data.max_length=64",
+        "data.max_length=32",
         "distributed.workers=0",
         "evaluate.fit_on_dev=false",
     ]

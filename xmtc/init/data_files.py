@@ -60,6 +60,8 @@ _WORDS = re.compile(r"[\W_]+")
 """What stands between the words of a file's name."""
 _PART = re.compile(r"part-\d+")
 """How the names of files begin that Spark and Hadoop write."""
+_DOCUMENTS = 5
+"""JSON files of a folder from which on each may be a document."""
 _SHOWN = 8
 """Files of a folder that a message names."""
 _SETTINGS: dict[str, TableSettings | ExportSettings] = {
@@ -104,6 +106,13 @@ class DataFiles:
     def named_by_line(self) -> bool:
         """Whether the first line of a file names the columns."""
         return self.folder is None and self.settings.named_by_line
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the user names the columns."""
+        return any(
+            override.startswith(f"{OF_SOURCE}header=") for override in self.overrides
+        )
 
     @property
     def is_export(self) -> bool:
@@ -159,8 +168,15 @@ class DataFiles:
         first = self.by_split["train"][0]
         return self._source().format().rows(self.local[first], None)
 
-    def with_labels(self, labels: Sequence[str]) -> "DataFiles":
-        """Leave out dev and test files without labels: competitions keep the labels of test."""
+    def with_labels(
+        self, labels: Sequence[str], texts: Sequence[str] = ()
+    ) -> "DataFiles":
+        """Leave out dev and test files without labels: competitions keep the labels of test, or give them later.
+
+        Args:
+            labels: columns of labels.
+            texts: columns of texts; a file without them, beside one of texts without labels, is left out, too.
+        """
         if self.folder is not None:
             return self
         by_split = dict(self.by_split)
@@ -169,6 +185,12 @@ class DataFiles:
             lacking = [
                 name for name in by_split[split] if not self._has_labels(name, labels)
             ]
+            if lacking and texts:
+                lacking += [
+                    name
+                    for name in by_split[split]
+                    if name not in lacking and self.columns_of(name).isdisjoint(texts)
+                ]
             unlabelled += [self.local[name] for name in lacking]
             by_split[split] = tuple(
                 name for name in by_split[split] if name not in lacking
@@ -355,6 +377,11 @@ def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
         for name in names
         if (folder / name).is_dir()
     }
+    parted = _partitions(folder)
+    if "train" in parted:
+        return _named(
+            data, folder, parted, _settings_of(parted["train"][0], data, kind)
+        )
     if "train" in splits and _format_of_export(splits["train"]) is not None:
         by_split = {split: [part] for split, part in splits.items()}
         beside = sorted(path for path in folder.iterdir() if path.is_file())
@@ -370,14 +397,13 @@ def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
         return _named(
             data, folder, {"train": parts}, _settings_of(parts[0], data, kind)
         )
+    if _has_a_document_in_each(folder):
+        raise _nothing_in(data, folder)
     places = [place for place in (folder, folder / "data") if place.is_dir()]
     files = [path for place in places for path in _files_in(place)]
     tables = [path for path in files if _is_table(path)]
     if not tables:
-        raise DataError(
-            f"{data}: no {', '.join(TABLES)} in this folder; it holds {_listed(folder.iterdir()) or 'nothing'}; "
-            "give the file itself"
-        )
+        raise _nothing_in(data, folder)
     beside = [path for path in files if path.parent == tables[0].parent]
     found = _by_split(
         data,
@@ -390,6 +416,62 @@ def _in_folder(data: str, folder: Path, kind: str | None) -> DataFiles:
     return replace(
         found, left_out=[path.relative_to(folder).as_posix() for path in left_out]
     )
+
+
+def _partitions(folder: Path) -> dict[str, list[Path]]:
+    """List the tables in folders of splits, such as `train/` and `split=test/`; none if a folder has other files."""
+    by_split: dict[str, list[Path]] = {}
+    for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+        split = _split_of(part)
+        files = [path for path in _files_in(part) if path.name != "_SUCCESS"]
+        if split is None or not files:
+            continue
+        if not all(table_of(path) or _PART.match(path.name) for path in files):
+            return {}
+        if all(ending_of(path) == ".json" for path in files) and len(files) > 1:
+            return {}  # a document in each
+        by_split.setdefault(split, []).extend(files)
+    return by_split
+
+
+def _nothing_in(data: str, folder: Path) -> DataError:
+    """Make the error for a folder without documents."""
+    held = _listed(folder.iterdir()) or "nothing"
+    folders = [folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())]
+    of_objects = [place for place in folders if _has_a_document_in_each(place)]
+    if of_objects:
+        commands = "; ".join(
+            f"find {shlex.quote(str(place))} -name '*.json' -exec jq -c . {{}} + > {place.name}.jsonl"
+            for place in of_objects[:_SHOWN]
+        )
+        return DataError(
+            f"{data}: JSON files with one document in each; join them: {commands}"
+        )
+    archives = [path for path in _files_in(folder) if path.suffix.lower() == ".zip"]
+    if archives:
+        place = shlex.quote(str(folder))
+        commands = "; ".join(
+            f"python -m zipfile -e {shlex.quote(str(path))} {place}"
+            for path in archives[:_SHOWN]
+        )
+        return DataError(
+            f"{data}: this folder holds archives: {held}; unpack them: {commands}"
+        )
+    return DataError(
+        f"{data}: no {', '.join(TABLES)} in this folder; it holds {held}; give the file itself"
+    )
+
+
+def _has_a_document_in_each(folder: Path) -> bool:
+    """Whether a folder holds many JSON files, the first of which is one object."""
+    files = [path for path in _files_in(folder) if path.suffix.lower() == ".json"]
+    if len(files) < _DOCUMENTS:
+        return False
+    try:
+        next(iter(JsonLines().rows(files[0], None)))
+    except DataError:  # one object of several lines
+        return True
+    return sum(1 for _ in islice(JsonLines().rows(files[0], None), 2)) == 1
 
 
 def _files_in(folder: Path) -> list[Path]:

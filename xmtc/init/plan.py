@@ -115,7 +115,7 @@ def make_plan(data: str, answers: Answers, budget_s: float, name: str) -> Plan:
     """
     files = find_files(data, answers)
     roles = roles_of(files, answers)
-    files = files.with_labels(roles.labels)
+    files = files.with_labels(roles.labels, roles.text)
     source = data_section(files, roles, name)
     found = survey(_data_config(files, source), Progress())
     check_learnable(found, roles, data, files.labels)
@@ -163,7 +163,7 @@ def _roles_of_columns(
 ) -> Roles:
     if files.fields is not None:
         answers = _with_fields(answers, files.fields, files.place)
-    if files.named_by_line:
+    if files.named_by_line and not files.has_header:
         check_header(columns, files.place)
     if any(split != "train" for split in files.by_split):  # the files give the split
         columns = [column for column in columns if not column.is_split]

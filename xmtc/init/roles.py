@@ -1,8 +1,9 @@
 """Infer the role of each column from its content; names decide between equal candidates."""
 
 import re
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,7 +11,7 @@ from xmtc.data.config import Task
 from xmtc.data.readers.base import no_column, quoted_label, shown_column
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.columns import NUMERIC
-from xmtc.data.readers.exports.base import ID, LABELS, REJECTED
+from xmtc.data.readers.exports.base import ID, LABELS, OF_QUESTION, REJECTED
 from xmtc.data.separators import Separator
 from xmtc.errors import DataError
 from xmtc.init.answers import Answers
@@ -235,6 +236,12 @@ def choose_roles(
     columns = [column for column in columns if _has_name(column)]
     by_name = {column.name: column for column in columns}
     if around.export_columns:
+        _check_questions(by_name, answers, place)
+        columns = [
+            column
+            for column in columns
+            if not column.name.startswith(OF_QUESTION) or column.name == answers.labels
+        ]
         answers = replace(
             answers,
             labels=answers.labels or LABELS,
@@ -332,6 +339,22 @@ def choose_roles(
             "task": task_reason,
         },
     )
+
+
+def _check_questions(
+    columns: Mapping[str, ColumnFacts], answers: Answers, place: str
+) -> None:
+    """Ask which of several questions the labels answer.
+
+    Raises:
+        DataError: there are several, and the user names none.
+    """
+    questions = [name for name in columns if name.startswith(OF_QUESTION)]
+    if len(questions) > 1 and answers.labels is None:
+        options = " or ".join(f"--labels {shlex.quote(name)}" for name in questions)
+        raise DataError(
+            f"{place}: the labels answer several questions; give {options}, or --labels {LABELS} for all of them"
+        )
 
 
 def _are_parts(texts: ColumnFacts, labels: ColumnFacts) -> bool:
@@ -486,9 +509,21 @@ def check_header(columns: Sequence[ColumnFacts], place: str) -> None:
     numbered = all(column.name.isdecimal() for column in columns if column.name)
     if not numbered and any(_is_named_by_a_cell(column) for column in columns):
         raise DataError(
-            f"{place}: the first line looks like a document and not like the names of {len(columns)} columns; "
-            "add a line with their names above it, such as text,labels"
+            f"{place}: the first line looks like a document and not like the names of {len(columns)} columns; give "
+            f"their names with data.source.header='[{','.join(_proposed_names(columns))}]', or add a line with them"
         )
+
+
+def _proposed_names(columns: Sequence[ColumnFacts]) -> list[str]:
+    """Propose names for columns without names: text and labels by their content."""
+    longest = max(columns, key=lambda column: column.words)
+    others = [column for column in columns if column is not longest]
+    labels = [column for column in others if _may_be_labels(column)] or others
+    names = {id(longest): "text"} | {id(column): "labels" for column in labels[:1]}
+    return [
+        names.get(id(column), f"column{number}")
+        for number, column in enumerate(columns, start=1)
+    ]
 
 
 def _is_named_by_a_cell(column: ColumnFacts) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "dev", "test")
 _LONGEST_CELL, _LONGEST_LABEL = 40, 60  # characters
 _IDENTIFIER, _MAX_COLUMNS = re.compile(r"^[^\W\d][\w.-]{0,39}$"), 20
-_NAME_WORDS = 4
+_NAME_WORDS, _BEGINS = 4, 3
 T = TypeVar("T")
 
 LONGEST_DOCUMENT = 10_000_000
@@ -277,7 +277,12 @@ def shown_column(name: str) -> str:
     if not name:
         return "a column without a name"
     shown = len(name) <= _LONGEST_CELL and len(name.split()) <= _NAME_WORDS
-    return name if shown else f"a column with a name of {len(name):,} characters"
+    if shown:
+        return name
+    begins = " ".join(name.split()[:_BEGINS])
+    if len(begins) > _LONGEST_CELL:
+        return f"a column with a name of {len(name):,} characters"
+    return f"a column whose name begins with {begins!r}"
 
 
 def no_column(name: str, there: Iterable[object]) -> str:

@@ -3,10 +3,11 @@
 import csv
 import io
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,8 @@ _SEPARATOR_LINE = "sep="
 """How the first line begins by which Excel is told the delimiter."""
 _BETTER = 0.02
 """By so much a rarer dialect must fit better than a usual one …"""
+_TABLE = 0.8
+"""Share of the rows with equally many cells, from which on a file is a table below its title."""
 _FITS = 0.95
 """… and at least this share of the rows."""
 _ESCAPED_QUOTE = '\\"'
@@ -85,6 +88,7 @@ class CsvTable(TableFormat):
         quoting: whether cells may be in double quotes; None: what fits best.
         escape: sign before a quote that is a letter; None: what fits best.
         encoding: None: UTF-8, or UTF-16 if the file begins with its mark.
+        header: names of the columns of files whose first line is a document; None: the first line has them.
     """
 
     def __init__(
@@ -93,16 +97,20 @@ class CsvTable(TableFormat):
         quoting: Quoting | None = None,
         escape: str | None = None,
         encoding: str | None = None,
+        header: Sequence[str] | None = None,
     ) -> None:
         self._delimiter = delimiter
         self._quoting: Quoting | None = quoting
         self._escape = escape
         self._encoding = encoding
+        self._header = header
         self.identity = f"csv:{delimiter!r}"
         if quoting is not None or escape is not None:
             self.identity += f":{quoting}:{escape!r}"
         if encoding is not None:
             self.identity += f":{encoding}"
+        if header is not None:
+            self.identity += f":{list(header)}"
 
     @override
     def rows(
@@ -111,7 +119,11 @@ class CsvTable(TableFormat):
         """Blank lines are left out, but they count. Warns of the first quoted cell that may hold rows."""
         dialect = self._dialect_of(path)
         lines = _lines(path, self._opened(path), dialect, longest)
-        _, header = next(lines, (1, []))
+        if self._header is None:
+            _, header = next(lines, (1, []))
+            self._check_first_line(path, header)
+        else:
+            header = list(self._header)
         needed = (
             [name for name in header if name] if columns is None else columns.names()
         )
@@ -144,6 +156,24 @@ class CsvTable(TableFormat):
         """Empty lines, and quotes inside unquoted cells, are counted wrongly."""
         lines = line_count(path, quotes=self._quoting != "none")
         return None if lines is None else max(0, lines - 1)
+
+    def _check_first_line(self, path: Path, header: Sequence[str]) -> None:
+        """Refuse a file with a title or remarks above the names of its columns.
+
+        Raises:
+            DataError: it has.
+        """
+        if not header or any(name.strip() for name in header[1:]):
+            return
+        with self._opened(path) as lines:
+            start = lines.read(_LOOKED_AT)
+        for delimiter in [self._delimiter] if self._delimiter else _DELIMITERS:
+            names = _line_of_names(start, Dialect(delimiter, "minimal", None))
+            if names is not None:
+                raise DataError(
+                    f"{path}:1: a title or a remark; the names of the columns seem to be in line {names}: take out the "
+                    f"lines above it, by tail -n +{names} FILE > NEW, for example"
+                )
 
     def fits(self, path: Path) -> bool:
         """Whether nearly all of the first lines have as many cells as the first, of which there are several."""
@@ -272,6 +302,20 @@ def _fit(start: str, dialect: Dialect) -> float:
     if not body:
         return 0.5
     return sum(width == widths[0] for width in body) / len(body)
+
+
+def _line_of_names(start: str, dialect: Dialect) -> int | None:
+    """Return the line below the first one that begins a table of several columns; None if there is none."""
+    rows: list[tuple[int, list[str]]] = []
+    reader = dialect.rows(io.StringIO(start, newline=""), strict=False)
+    for cells in islice(reader, _ROWS_LOOKED_AT):
+        rows.append((reader.line_num, [cell for cell in cells if cell.strip()]))
+    widths = Counter(len(cells) for _, cells in rows)
+    usual, number = widths.most_common(1)[0]
+    if usual < 2 or number < _TABLE * len(rows):
+        return None
+    first = next(line for line, cells in rows if len(cells) == usual)
+    return first if first > 1 else None
 
 
 def _holds_rows(cells: Sequence[str]) -> bool:

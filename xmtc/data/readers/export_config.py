@@ -117,6 +117,19 @@ class SvmlightConfig(TableConfig):
         return Svmlight()
 
 
+@config
+class LabelFoldersConfig(TableConfig):
+    """A folder for each label, with a file for each text: `sport/001.txt`, `law/002.txt`."""
+
+    kind: Literal["label_folders"] = "label_folders"
+
+    @override
+    def format(self) -> "TableFormat":
+        from xmtc.data.readers.exports import LabelFolders
+
+        return LabelFolders()
+
+
 ExportSettings = (
     type[LabelStudioConfig]
     | type[ProdigyConfig]
@@ -126,6 +139,7 @@ ExportSettings = (
     | type[AnnifTsvConfig]
     | type[AnnifFolderConfig]
     | type[SvmlightConfig]
+    | type[LabelFoldersConfig]
 )
 EXPORT_SETTINGS: tuple[ExportSettings, ...] = (
     LabelStudioConfig,
@@ -136,5 +150,6 @@ EXPORT_SETTINGS: tuple[ExportSettings, ...] = (
     AnnifTsvConfig,
     AnnifFolderConfig,
     SvmlightConfig,
+    LabelFoldersConfig,
 )
 """The settings of all formats of other tools."""

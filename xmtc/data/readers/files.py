@@ -222,8 +222,12 @@ def check_columns(
         if name not in there:
             raise missing_column(path, name, there, advice)
         if there.count(name) > 1:
+            numbered = [
+                f"{name} {number}" for number in range(1, there.count(name) + 1)
+            ]
             raise DataError(
-                f"{path}: {there.count(name)} columns are called {name!r}; rename one"
+                f"{path}: {there.count(name)} columns are called {name!r}; rename them, such as {', '.join(numbered)}: "
+                "several columns of labels that are numbered so are read together"
             )
 
 

@@ -145,6 +145,9 @@ class CsvConfig(TableConfig):
     fit best so, otherwise none, and a quote is doubled."""
     encoding: Name | None = None
     """Encoding of the text, such as `cp1252` of Windows; null: UTF-8, or UTF-16 if the file begins with its mark."""
+    header: Annotated[tuple[Name, ...], Field(min_length=2)] | None = None
+    """Names of the columns of files whose first line is a document, such as `[labels, text]`; null: the first line has
+    them."""
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     named_by_line: ClassVar[bool] = True
 
@@ -159,7 +162,9 @@ class CsvConfig(TableConfig):
     def format(self) -> "TableFormat":
         from xmtc.data.readers.csv_table import CsvTable
 
-        return CsvTable(self.delimiter, self.quoting, self.escape, self.encoding)
+        return CsvTable(
+            self.delimiter, self.quoting, self.escape, self.encoding, self.header
+        )
 
 
 def _is_encoding(name: str) -> bool:

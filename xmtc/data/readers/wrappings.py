@@ -43,9 +43,16 @@ def unwrapped(cell: Any) -> Any:
         isinstance(item, Mapping) for item in cell
     ):
         return [_label_in(item) for item in cell]
+    if isinstance(cell, list) and cell and all(map(_is_entry, cell)):
+        return unwrapped(dict(cell))
     if isinstance(cell, list) and cell and all(map(_is_path, cell)):
         return list(chain.from_iterable(cell))
     return cell
+
+
+def _is_entry(item: Any) -> bool:
+    """Whether an item of a list is a name with a value, as Arrow gives the entries of a map."""
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
 def _is_path(item: Any) -> bool:

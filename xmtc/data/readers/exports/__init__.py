@@ -5,6 +5,7 @@ from pathlib import Path
 from xmtc.data.readers.exports.annif_folder import AnnifFolder
 from xmtc.data.readers.exports.argilla import Argilla
 from xmtc.data.readers.exports.base import Export, Sample
+from xmtc.data.readers.exports.label_folders import LabelFolders
 from xmtc.data.readers.exports.label_studio import LabelStudio
 from xmtc.data.readers.exports.lines import AnnifTsv, FastText, Svmlight
 from xmtc.data.readers.exports.prodigy import Prodigy
@@ -19,6 +20,7 @@ EXPORTS: tuple[type[Export], ...] = (
     AnnifTsv,
     Svmlight,
     AnnifFolder,
+    LabelFolders,
 )
 """All formats, in the order in which they are tried. `identity` is the `source.kind`."""
 
@@ -35,6 +37,7 @@ __all__ = [
     "AnnifTsv",
     "Argilla",
     "FastText",
+    "LabelFolders",
     "LabelStudio",
     "Prodigy",
     "SpacyCats",

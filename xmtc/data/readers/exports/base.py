@@ -26,6 +26,8 @@ _BINARY = frozenset({".parquet", ".arrow", ".feather"})
 
 LABELS = "labels"
 """Column of an export with the labels of a document."""
+OF_QUESTION = "labels."
+"""How the columns begin with the labels that answer one of several questions, such as `labels.topic`."""
 REJECTED = "rejected"
 """Column with the labels that were judged not to fit it, if not all others were judged."""
 ID = "id"
@@ -149,6 +151,17 @@ class JsonExport(Export):
                 else f"not as {self.what} writes it"
             )
             return Rejected(row.where, reason)
+
+
+def answers_to(labels_by_question: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the labels that answer each question about a document, and those of all together."""
+    every: dict[str, None] = {}
+    cells: dict[str, Any] = {}
+    for question, labels in labels_by_question.items():
+        every.update(dict.fromkeys(labels))
+        if question:
+            cells[f"{OF_QUESTION}{question}"] = list(dict.fromkeys(labels))
+    return cells | {LABELS: list(every)}
 
 
 class UnjudgedError(Exception):

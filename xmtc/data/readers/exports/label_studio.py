@@ -5,7 +5,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from xmtc.data.readers.exports.base import ID, LABELS, JsonExport, UnjudgedError
+from xmtc.data.readers.exports.base import (
+    ID,
+    JsonExport,
+    UnjudgedError,
+    answers_to,
+)
 
 
 class LabelStudio(JsonExport):
@@ -38,8 +43,10 @@ class LabelStudio(JsonExport):
         cells = dict(item["data"])
         if "id" in item:
             cells[ID] = str(item["id"])
-        cells[LABELS] = list(choices_of(latest))
-        return cells
+        labels_by_question: dict[str, list[str]] = {}
+        for question, label in answers_of(latest):
+            labels_by_question.setdefault(question, []).append(label)
+        return cells | answers_to(labels_by_question)
 
 
 def is_cancelled(annotation: Any) -> bool:
@@ -48,13 +55,21 @@ def is_cancelled(annotation: Any) -> bool:
 
 
 def choices_of(annotation: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the labels of a document in an annotation; a path of a taxonomy is its last part."""
+    """Yield the labels of a document in an annotation."""
+    for _, label in answers_of(annotation):
+        yield label
+
+
+def answers_of(annotation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the question and the label of each choice; a path of a taxonomy is its last part."""
     for result in annotation.get("result") or ():
         value = result.get("value") or {}
         if "start" in value:
             raise ValueError(
                 "marks places of the text, not labels of documents; export a project with choices"
             )
-        yield from value.get("choices") or ()
+        question = str(result.get("from_name") or "")
+        for choice in value.get("choices") or ():
+            yield question, choice
         for path in value.get("taxonomy") or ():
-            yield path[-1] if isinstance(path, list) else path
+            yield question, path[-1] if isinstance(path, list) else path
