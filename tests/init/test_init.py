@@ -106,7 +106,7 @@ def test_a_file_that_another_process_wrote_meanwhile_is_kept(
 ):
     output = tmp_path / "late.yaml"
     monkeypatch.setattr(
-        "xmtc.init.command.make_plan", lambda *_: output.write_text("mine")
+        "xmtc.init.plan.make_plan", lambda *_: output.write_text("mine")
     )
     with pytest.raises(ConfigError, match=r"late\.yaml already exists"):
         write_config(str(written.with_name("news.csv")), Answers(), output=output)

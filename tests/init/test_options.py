@@ -296,7 +296,7 @@ def test_train_takes_the_options_of_init(folder: Path) -> None:
     for other, there in (
         (("--accept", "status=open"), "there: status=done"),
         (("--accept", "all"), "there: status=done"),
-        (("--budget", "3m"), "there: 2.0 min"),
+        (("--budget", "3m"), "there: 2m"),
         (("--labels", "subject"), "there: topics"),
         (("--text", "titel"), "there: text"),
         (("--text", "text", "--text", "topics"), "there: text"),

@@ -6,8 +6,7 @@ from pathlib import Path
 from xmtc.config.load import load_config
 from xmtc.data.config import DataConfig
 from xmtc.data.readers.base import shown_column
-from xmtc.data.readers.table_config import TableConfig, document_files
-from xmtc.estimate.seconds import in_words
+from xmtc.data.readers.table_config import document_files, table_columns
 from xmtc.files import read_file, resolve_links
 from xmtc.init.answers import Answers
 from xmtc.init.budget import mentioned_budget, seconds_of
@@ -39,13 +38,12 @@ def disagreements(config: Path, answers: Answers, budget: str | None) -> list[st
 
 def _about_columns(data: DataConfig, answers: Answers) -> Iterator[str]:
     """Compare the columns that the user names, and what is in them."""
-    source = data.source
-    if not isinstance(source, TableConfig):
+    columns = table_columns(data.source)
+    if columns is None:
         for option in answers.options():
             if option != "--task":
-                yield f"{option} (there: a source of the kind {source.kind}, whose columns are fixed)"
+                yield f"{option} (there: a source of the kind {data.source.kind}, whose columns are fixed)"
         return
-    columns = source.columns
     wanted_and_there = {
         "--text": (tuple(answers.text), columns.text_columns()),
         "--labels": (_listed(answers.labels), columns.label_columns()),
@@ -81,7 +79,7 @@ def _about_budget(config: Path, budget: str) -> Iterator[str]:
     if there_s is None:
         yield f"--budget {budget} (there: none is mentioned)"
     elif abs(wanted_s - there_s) >= _ROUNDING_S:
-        yield f"--budget {budget} (there: {in_words(there_s)})"
+        yield f"--budget {budget} (there: {there_s / 60:g}m)"
 
 
 def _listed(name: str | None) -> tuple[str, ...]:

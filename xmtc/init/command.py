@@ -13,8 +13,6 @@ from xmtc.init.agreement import disagreements
 from xmtc.init.answers import NO_ANSWERS, Answers
 from xmtc.init.budget import seconds_of
 from xmtc.init.data_files import find_files, no_files_to_add
-from xmtc.init.plan import make_plan
-from xmtc.init.summary import summary
 from xmtc.run.config import RUN_NAME, RunConfig
 from xmtc.track.console import print_line
 
@@ -48,6 +46,9 @@ def write_config(
         ConfigError: the file already exists, or the budget is invalid.
         DataError: see `make_plan`.
     """
+    from xmtc.init.plan import make_plan
+    from xmtc.init.summary import summary
+
     budget_s = seconds_of(budget)
     name = name or name_of(data)
     if not re.fullmatch(RUN_NAME, name):

@@ -217,9 +217,15 @@ def table_of(path: Path) -> TableSettings | None:
     return TABLES.get(ending_of(path))
 
 
+def table_columns(source: ReaderSettings) -> ColumnsConfig | None:
+    """Return the columns of a source; None if it has no table of documents."""
+    return source.columns if isinstance(source, TableConfig) else None
+
+
 def document_columns(source: ReaderSettings) -> DocumentColumns | None:
     """Return the columns with the documents of a source; None if it has no table of documents."""
-    return source.columns.of_documents() if isinstance(source, TableConfig) else None
+    columns = table_columns(source)
+    return None if columns is None else columns.of_documents()
 
 
 def label_source(source: ReaderSettings) -> LabelFileConfig | None:
