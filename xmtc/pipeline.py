@@ -52,9 +52,15 @@ def train_run(
     Raises:
         XmtcError: the user has something to fix; the run can then be resumed.
     """
+    copies = RunCopies(config)
+    if finish and _is_finished(copies):
+        print_line(
+            f"--finish: {copies.paths.root}: this run is finished, so that nothing is left to do"
+        )
+        print_summary(copies.paths)
+        return copies.paths.root
     check(config)
     check_machine(config)
-    copies = RunCopies(config)
     with copies.published():
         if finish and not copies.paths.best_of(Stage.FINETUNE).is_file():
             raise _not_measured(copies.paths)
@@ -77,6 +83,14 @@ def train_run(
     if copies.run_uri is not None:
         print(f"these are copies of {copies.run_uri}")
     return copies.paths.root
+
+
+def _is_finished(copies: RunCopies) -> bool:
+    """Whether the run is finished, as far as its record on this machine says, and its results are there."""
+    config, paths = copies.config, copies.paths
+    record = check_resume(paths.root, config, config.track.resume)
+    has_results = bool(paths.evaluated()) and (paths.model / "config.json").is_file()
+    return has_results and record is not None and record.finished
 
 
 def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:

@@ -22,6 +22,7 @@ from xmtc import pipeline
 from xmtc.config.load import load_config
 from xmtc.predict.predictor import Model
 from xmtc.run.config import RunConfig
+from xmtc.run.state import RunState
 from xmtc.stages.measuring import quick_metrics
 from xmtc.stages.table import needed_stages
 from xmtc.storage.remote import Remote
@@ -465,6 +466,23 @@ def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch
         assert torch.equal(table, epochs[0][name])
     assert re.search(r"finetune +done in [\d:]+$", xmtc("status", run).out, re.M)
     assert "finetune: already done, skipped" in xmtc("train", tiny).err
+
+
+def test_a_run_that_is_being_trained_is_refused_at_once(xmtc, tiny, monkeypatch):
+    run = tiny.parent / "runs" / "tiny"
+    monkeypatch.delattr(pipeline, "train_run")  # which takes long to import
+    with RunState.open(run, tiny_runs.load(tiny)):
+        outcome = xmtc("train", tiny)
+    assert outcome.code == 1
+    assert f"{run}: process {os.getpid()} on " in outcome.err
+
+
+def test_nothing_of_a_finished_run_is_left_to_finish(xmtc, trained, monkeypatch):
+    monkeypatch.delattr(pipeline, "fingerprint_of")  # which reads the data
+    outcome = xmtc("train", trained, "--finish")
+    assert outcome.code == 0, outcome.err
+    assert "this run is finished, so that nothing is left to do" in outcome.err
+    assert "report: " in outcome.out
 
 
 def test_ctrl_c_from_outside(tiny):

@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +19,14 @@ from xmtc.config.load import load_config
 from xmtc.config.plain import changed_settings, config_hash, dump_yaml
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.files import write_text
-from xmtc.run.state import RunState, StageRecord, git_state, read_run, versions
+from xmtc.run.state import (
+    RunState,
+    StageRecord,
+    check_free,
+    git_state,
+    read_run,
+    versions,
+)
 from xmtc.track.config import TrackConfig
 from xmtc.track.sinks import TensorBoardConfig
 
@@ -160,12 +169,20 @@ def test_a_run_that_trained_nothing_leaves_its_name_to_another_configuration(
 
 
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
-    with (
-        RunState.open(tmp_path, CONFIG),
-        pytest.raises(ConfigError, match="another process is at work"),
-    ):
-        RunState.open(tmp_path, CONFIG)
-    RunState.open(tmp_path, CONFIG).close()
+    run = tmp_path / "run"
+    check_free(run)
+    assert not run.exists()
+    holder = rf"run: process {os.getpid()} on {re.escape(socket.gethostname())} writes this run; .*name=OTHER"
+    with RunState.open(run, CONFIG):
+        with pytest.raises(ConfigError, match=holder):
+            RunState.open(run, CONFIG)
+        with pytest.raises(ConfigError, match=holder):
+            check_free(run)
+        (run / ".lock").write_text("")  # of a version that wrote nothing into it
+        with pytest.raises(ConfigError, match="another process writes this run"):
+            check_free(run)
+    check_free(run)
+    RunState.open(run, CONFIG).close()
 
 
 def test_a_place_where_no_run_can_be_kept(tmp_path: Path) -> None:

@@ -111,6 +111,10 @@ def train(
         raise ConfigError(
             "--price is only of use with --dry-run; add it, or leave --price out"
         )
+    from xmtc.run.directory import RunPaths
+    from xmtc.run.state import check_free
+
+    check_free(RunPaths.of(run).root)  # at once: what trains takes long to import
     from xmtc.pipeline import train_run
 
     train_run(run, overwrite=overwrite, finish=finish)

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +24,11 @@ from xmtc.config.plain import changed_settings, config_hash, redacted, to_plain
 from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
 from xmtc.files import read_file, reading, take_lock, write_json, write_text, writing
 from xmtc.run.directory import RunDirectory, Stage
+from xmtc.track.console import printable
 
 _LOCK_FILE = ".lock"
+_LONGEST_HOLDER = 300
+"""Characters that say who holds the lock."""
 _FORMAT = 1
 _MAX_SHOWN_CHANGES = 8
 
@@ -343,17 +347,53 @@ def _has_results(directory: Path, record: RunRecord) -> bool:
     )
 
 
+def check_free(directory: Path) -> None:
+    """Refuse a run directory that another process writes, from its lock alone.
+
+    Raises:
+        ConfigError: one does; says which.
+    """
+    writer = writer_of(directory)
+    if writer is not None:
+        raise _written_elsewhere(directory, writer)
+
+
+def writer_of(directory: Path) -> str | None:
+    """Say which process writes a run, such as `process 5 on host`; None if none does."""
+    path = directory / _LOCK_FILE
+    if not path.exists():
+        return None
+    with reading(path), path.open(encoding="utf-8") as file:
+        return None if take_lock(file, alone=False) else _holder(file)
+
+
 def _lock(directory: Path) -> IO[str]:
-    """Take a lock that ends with the process, so that a killed run blocks nothing."""
+    """Take a lock that ends with the process, so that a killed run blocks nothing, and write down who holds it."""
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / _LOCK_FILE).open("w")
+        file = (directory / _LOCK_FILE).open("a+", encoding="utf-8")
     if not take_lock(file, alone=True):
+        error = _written_elsewhere(directory, _holder(file))
         file.close()
-        raise ConfigError(
-            f"{directory}: another process is at work in this run; wait for it, or use another name"
-        )
+        raise error
+    with writing(directory):
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
     return file
+
+
+def _holder(lock: IO[str]) -> str:
+    """Read who holds the lock of a run."""
+    lock.seek(0)
+    return printable(lock.read(_LONGEST_HOLDER)) or "another process"
+
+
+def _written_elsewhere(directory: Path, writer: str) -> ConfigError:
+    return ConfigError(
+        f"{directory}: {writer} writes this run; wait for it (xmtc status {directory} says how far it is), or add "
+        "name=OTHER to start another run"
+    )
 
 
 def versions() -> dict[str, str]:
