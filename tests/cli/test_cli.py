@@ -471,8 +471,14 @@ def test_an_interrupted_run_finishes_with_its_best_epoch(xmtc, tiny, monkeypatch
 def test_a_run_that_is_being_trained_is_refused_at_once(xmtc, tiny, monkeypatch):
     run = tiny.parent / "runs" / "tiny"
     monkeypatch.delattr(pipeline, "train_run")  # which takes long to import
-    with RunState.open(run, tiny_runs.load(tiny)):
+    with RunState.open(run, tiny_runs.load(tiny), stages=("prepare",)):
         outcome = xmtc("train", tiny)
+        assert f"process {os.getpid()} on " in xmtc("status", run).out
+        assert (
+            "no model yet: its stage prepare is pending"
+            in xmtc("predict", run, "-t", "a").err
+        )
+    assert "no process on this machine writes it now" in xmtc("status", run).out
     assert outcome.code == 1
     assert f"{run}: process {os.getpid()} on " in outcome.err
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from xmtc.artefact.output import EDITABLE, FORMAT
+from xmtc.artefact.unfinished import CONFIG, why_no_model
 from xmtc.config.shape import adapter
 from xmtc.data.config import Task
 from xmtc.data.fields import ONE_FIELD
@@ -160,7 +161,11 @@ def _bytes_of(path: Path) -> bytes:
         with reading(path, CheckpointError, _COPY):
             recover_directory(resolve_links(path.parent))
     if not path.exists():
-        raise CheckpointError(f"{path}: missing; give the `model` folder of a run")
+        raise CheckpointError(
+            why_no_model(path.parent)
+            if path.name == CONFIG
+            else f"{path}: missing: {_COPY}"
+        )
     with reading(path, CheckpointError, _COPY):
         size = path.stat().st_size
         if size > _MOST_BYTES:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from xmtc.artefact.unfinished import warn_if_not_last
 from xmtc.errors import ConfigError
 from xmtc.files import parse_json, replacing_directory, resolve_links, writing
 
@@ -78,13 +79,15 @@ def model_files(config: bytes | None) -> set[str]:
 
 
 def model_of_run(folder: Path) -> Path:
-    """Return the folder `model` of a run, or the given folder if it is no run with a model."""
+    """Return the folder `model` of a run, or the given folder if it is no run with a model; warn of one that is not the
+    run's last.
+    """
     inner = folder / "model"
-    return (
-        inner
-        if not (folder / "config.json").exists() and (inner / "config.json").is_file()
-        else folder
-    )
+    is_run = not (folder / "config.json").exists() and (inner / "config.json").is_file()
+    model = inner if is_run else folder
+    if model.is_dir():
+        warn_if_not_last(model)
+    return model
 
 
 @contextmanager

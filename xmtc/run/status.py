@@ -6,9 +6,10 @@ from typing import Any
 
 from rich.console import Console
 
+from xmtc.artefact.unfinished import similar_run
 from xmtc.errors import DataError
 from xmtc.run.directory import RunDirectory, Stage
-from xmtc.run.state import RunRecord, read_run
+from xmtc.run.state import RunRecord, read_run, writer_of
 from xmtc.track.console import duration, printable
 from xmtc.track.tracker import read_metrics
 
@@ -24,11 +25,14 @@ def print_status(run: Path) -> None:
     record = read_run(run)
     if record is None:
         raise DataError(
-            f"{run}: no run there (no run.json); give a directory such as runs/quickstart"
+            f"{run}: no run there (no run.json, which a run writes once its data and configuration are looked at); "
+            f"{similar_run(run)}give a directory such as runs/quickstart"
         )
     console, files = Console(), RunDirectory(run)
     started = "once" if len(record.sessions) == 1 else f"{len(record.sessions)} times"
     console.print(f"[bold]{run}[/] · started {started} · updated {record.updated_at}")
+    if not record.finished:
+        console.print(printable(f"  {_writer(run)}"), markup=False)
     log = read_metrics(files.metrics_log)
     for name in record.stages:
         for line in _stage_lines(name, record, log):
@@ -36,6 +40,13 @@ def print_status(run: Path) -> None:
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
         if saved := sorted(directory.glob("step_*")):
             console.print(f"  last checkpoint: {saved[-1]}")
+
+
+def _writer(run: Path) -> str:
+    """Say whether a process writes an unfinished run."""
+    if not (writer := writer_of(run)):
+        return "no process on this machine writes it now; start it again to continue"
+    return f"{writer} writes it"
 
 
 def seconds_of(
