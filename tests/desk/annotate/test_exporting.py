@@ -3,11 +3,14 @@
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from annotation_lines import LINES
 from commands import xmtc
+from xmtc.desk.annotate.exporting import FORMATS, Format, export_annotations
+from xmtc.errors import DataError
 
 __all__ = ["xmtc"]
 
@@ -103,3 +106,36 @@ def test_what_is_no_annotation_is_refused(xmtc, tmp_path: Path) -> None:
         )
         assert outcome.code == 1
         assert words in outcome.err
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": None},
+        {"labels": [["law"]]},
+        {"labels": "law"},
+        {"by": []},
+        {"at": 3},
+        {"model": "m 1"},
+        {"model": {"name": []}},
+        {"suggested": True},
+        {"suggested": ["law"]},
+        {"suggested": [{"label": {}, "predicted": True}]},
+        {"suggested": [{"label": "law"}]},
+        {"suggested": [{"label": "law", "predicted": True, "score": float("nan")}]},
+        {"seconds": float("inf")},
+    ],
+    ids=str,
+)
+def test_values_of_another_type_are_refused_with_their_place(
+    tmp_path: Path, format_name: Format, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "more.jsonl"
+    line = {"id": "a", "text": "fish", "labels": ["law"]}
+    path.write_text(f"{json.dumps(line)}\n{json.dumps(line | {'id': 'b'} | change)}\n")
+    with pytest.raises(
+        DataError, match=rf"more\.jsonl: annotation 2: not valid: {next(iter(change))}"
+    ):
+        export_annotations([path], format_name, tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()

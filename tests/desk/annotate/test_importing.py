@@ -162,6 +162,22 @@ def test_what_argilla_writes(tmp_path: Path) -> None:
             [{"id": 1, "data": {"text": "a"}, "annotations": [{"result": [3]}]}],
             "item 1.*not as Label Studio writes it",
         ),
+        (
+            [
+                {
+                    "id": 1,
+                    "data": {"text": "a"},
+                    "annotations": [
+                        {
+                            "result": [
+                                {"type": "choices", "value": {"choices": [["law"]]}}
+                            ]
+                        }
+                    ],
+                }
+            ],
+            "item 1.*(not a label|not as Label Studio)",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused(

@@ -24,7 +24,7 @@ LIMIT = 500
 """Characters that a document may have in these attacks."""
 SIZES = {"a little": 2 * LIMIT, "much": 3_000_000}
 """How long the long document is: the first is read and then refused, the second while it is read."""
-BOMB_PIECES = 400
+BOMB_PIECES = 80
 """Of a million characters each."""
 Rows = list[dict[str, Any]]
 Write = Callable[[Path, Rows], object]

@@ -7,13 +7,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.sax.saxutils import quoteattr
 
+from pydantic import BaseModel, Field
+
 from xmtc.desk.annotate.annotations import KEYS, annotation_lines, document_of
 from xmtc.errors import DataError
-from xmtc.files import write_text
+from xmtc.files import reading, write_text
 
 Format = Literal["label-studio", "argilla"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -24,6 +26,28 @@ JOINED = "text"
 """Of a document with several fields, Label Studio shows this one: all fields, joined."""
 PEOPLE = "annotators"
 """Metadata of a record of Argilla: the names of its people, in the order of their responses."""
+
+
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Suggested(BaseModel):
+    """What is exported of a label that the model suggested."""
+
+    label: str
+    predicted: bool
+    score: _Number | None = None
+
+
+class _Line(BaseModel):
+    """What is exported of an annotation, beside the columns of its document."""
+
+    labels: list[str]
+    by: str | None = None
+    at: str | None = None
+    model: dict[str, str | None] | None = None
+    suggested: list[_Suggested] | None = None
+    seconds: _Number | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +97,13 @@ def read_reviewed(paths: Iterable[Path]) -> list[ReviewedDocument]:
             raise DataError(
                 f"{path}: no such file; give what xmtc serve --annotations writes"
             )
-        for line in annotation_lines(path):
+        for number, line in enumerate(annotation_lines(path), start=1):
+            with reading(
+                f"{path}: annotation {number}",
+                fix="correct this line",
+                what="not valid",
+            ):
+                _Line.model_validate(line, strict=True)
             cells = {
                 column: value for column, value in line.items() if column not in KEYS
             }

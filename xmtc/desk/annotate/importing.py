@@ -170,6 +170,8 @@ def read_foreign(path: Path) -> Iterator[tuple[str, ForeignDocument]]:
             raise DataError(f"{row.where}: {row.reason}")
         try:
             document = convert(row.cells)
+            for _ in document.lines():  # refuses what is no label
+                pass
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             is_clear = isinstance(problem, ValueError)
             reason = str(problem) if is_clear else f"not as {export.what} writes it"
