@@ -291,6 +291,23 @@ def several_questions(folder: Path) -> Arguments:
     return [path]
 
 
+def two_tables(folder: Path) -> Arguments:
+    texts = [[str(number), text] for number, (text, _) in enumerate(MADE)]
+    codes = [
+        [str(number), label] for number, (_, ls) in enumerate(MADE) for label in ls
+    ]
+    table(folder / "notes.csv", ["hadm_id", "text"], texts)
+    table(folder / "codes.csv", ["hadm_id", "code"], codes)
+    return [folder]
+
+
+def pythons_writing(folder: Path) -> Arguments:
+    path = folder / "a.json"
+    rows = [{"text": text, "labels": labels} for text, labels in MADE]
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return [path]
+
+
 def archives(folder: Path) -> Arguments:
     archive(folder)
     (folder / "data.zip").rename(folder / "train.csv.zip")
@@ -370,6 +387,24 @@ def without_title(folder: Path, said: str) -> list[Arguments]:
     assert line is not None
     path.write_text("\n".join(path.read_text().splitlines()[int(line[1]) - 1 :]))
     return [[path]]
+
+
+def merged(folder: Path, said: str) -> list[Arguments]:
+    both = pd.read_csv(folder / "notes.csv").merge(pd.read_csv(folder / "codes.csv"))
+    both.to_csv(folder / "merged.csv", index=False)
+    return [[folder / "merged.csv"]]
+
+
+def by_python(folder: Path, said: str) -> list[Arguments]:
+    program = re.search(r"python -c '([^']+)'", said)
+    assert program is not None
+    (path,) = folder.iterdir()
+    new = folder / "new.jsonl"
+    with path.open() as file, new.open("w") as output:
+        subprocess.run(
+            [sys.executable, "-c", program[1]], stdin=file, stdout=output, check=True
+        )
+    return [[new]]
 
 
 def all_unpacked(folder: Path, said: str) -> list[Arguments]:
@@ -535,6 +570,8 @@ REFUSALS = {
     "no header": Refusal(no_header, "add a line", named_columns),
     "title above": Refusal(title_above, "take out the lines", without_title),
     "several questions": Refusal(several_questions, "--labels labels.topic"),
+    "two tables": Refusal(two_tables, "join them to one table", merged),
+    "Python's writing": Refusal(pythons_writing, "python -c", by_python),
     "archives": Refusal(archives, "unpack them", all_unpacked),
     "objects in files": Refusal(objects_in_files, "join them", joined_files),
     "lists within": Refusal(lists_within, "jq", by_jq),

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from test_formats import (
     TOPICS,
     Documents,
@@ -182,6 +183,33 @@ def test_the_entries_of_a_map_are_labels(tmp_path: Path) -> None:
     )
     pq.write_table(table, tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet") == expected(made)
+
+
+def test_names_of_classes_come_before_their_numbers(tmp_path: Path) -> None:
+    made = documents(most=1)
+    rows = [f"{text},{TOPICS.index(label)},{label}\n" for text, (label,) in made]
+    (tmp_path / "a.csv").write_text("text,label,label_text\n" + "".join(rows))
+    assert read(tmp_path / "a.csv") == expected(made)
+
+
+def test_numbers_of_sharepoint_are_no_labels(tmp_path: Path) -> None:
+    made = documents()
+    (tmp_path / "a.csv").write_text(
+        cells(
+            made,
+            lambda labels: ";#".join(f"{TOPICS.index(one)};#{one}" for one in labels),
+        )
+    )
+    assert read(tmp_path / "a.csv") == expected(made)
+
+
+def test_a_large_window_of_zstd_is_named(tmp_path: Path) -> None:
+    settings = zstandard.ZstdCompressionParameters(window_log=28)
+    packer = zstandard.ZstdCompressor(compression_params=settings).compressobj()
+    text = lines(documents(), plain).encode()
+    (tmp_path / "a.jsonl.zst").write_bytes(packer.compress(text) + packer.flush())
+    with pytest.raises(DataError, match="zstd -d --long=31"):
+        read(tmp_path / "a.jsonl.zst")
 
 
 def test_quoted_labels_may_hold_the_separator(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from xmtc.config.load import load_overrides
 from xmtc.data.fields import field_parts
-from xmtc.data.readers.base import Reader, Rejected, sound
+from xmtc.data.readers.base import Reader, Rejected, shown_column, sound
 from xmtc.data.readers.cells import labels_of
 from xmtc.data.readers.config import ReaderConfig, XcRepositoryConfig
 from xmtc.data.readers.endings import COMPRESSIONS, ending_of
@@ -60,6 +60,8 @@ _WORDS = re.compile(r"[\W_]+")
 """What stands between the words of a file's name."""
 _PART = re.compile(r"part-\d+")
 """How the names of files begin that Spark and Hadoop write."""
+_KEY = re.compile(r"(?:id|key|number)$", re.IGNORECASE)
+"""How the names of columns end by which rows of tables belong together."""
 _DOCUMENTS = 5
 """JSON files of a folder from which on each may be a document."""
 _SHOWN = 8
@@ -555,6 +557,14 @@ def _by_split(
         by_split["train"] = rest
     if not by_split["train"]:
         others = rest or files
+        shared = _shared_columns(others[:2], data, kind)
+        if shared:
+            names = ", ".join(map(shown_column, shared))
+            raise DataError(
+                f"{data}: no file of this folder is named train: {_listed(files)}; {others[0].name} and "
+                f"{others[1].name} share {names}: if their rows belong together, join them to one "
+                "table first (pandas.merge); rows of the same text become one document"
+            )
         more = "".join(f" --add {shlex.quote(str(path))}" for path in others[1:3])
         raise DataError(
             f"{data}: no file of this folder is named train: {_listed(files)}; give the files of documents: xmtc init "
@@ -564,16 +574,31 @@ def _by_split(
     return _named(data, folder, by_split, settings, labels[:1])
 
 
+def _shared_columns(files: Sequence[Path], data: str, kind: str | None) -> list[str]:
+    """List columns by which the rows of two tables of otherwise different columns belong together."""
+    if len(files) < 2:
+        return []
+    first, second = (_columns_of(path, data, kind) for path in files)
+    shared = sorted(first & second)
+    are_keys = all(_KEY.search(name) for name in shared)
+    return shared if are_keys and first - second and second - first else []
+
+
+def _columns_of(path: Path, data: str, kind: str | None) -> frozenset[str]:
+    name = str(path)
+    settings = _settings_of(path, data, kind)
+    alone = DataFiles(name, {"train": (name,)}, {name: path}, settings)
+    return frozenset(alone.columns_of(name))
+
+
 def _are_alike(files: Sequence[Path], data: str, kind: str | None) -> bool:
     """Whether files have the same columns, as the parts of a table have: a file for each year, for example."""
     if len(files) == 1:
         return True
-    columns: set[tuple[str, frozenset[str]]] = set()
-    for path in files:
-        name = str(path)
-        settings = _settings_of(path, data, kind)
-        alone = DataFiles(name, {"train": (name,)}, {name: path}, settings)
-        columns.add((settings.kind, frozenset(alone.columns_of(name))))
+    columns = {
+        (_settings_of(path, data, kind).kind, _columns_of(path, data, kind))
+        for path in files
+    }
     return len(columns) == 1
 
 

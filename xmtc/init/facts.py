@@ -266,16 +266,13 @@ def read_facts(
     if not sample:
         raise DataError(f"{place}: no rows; give a file with documents")
     names = dict.fromkeys(name for cells in sample for name in cells)
-    outside = {name.rpartition(".")[0] for name in names}
-    objects = {
-        name
-        for name in outside & names.keys()
-        if any(isinstance(cells.get(name), Mapping) for cells in sample)
-    }
-    return [
-        _facts(name, sample)
+    objects = tuple(
+        f"{name}."
         for name in names
-        if within or name.rpartition(".")[0] not in objects
+        if any(isinstance(cells.get(name), Mapping) for cells in sample)
+    )
+    return [
+        _facts(name, sample) for name in names if within or not name.startswith(objects)
     ]
 
 

@@ -147,8 +147,6 @@ _NUMBERED = re.compile(r"([^\W\d_]+)[ _.-]?\d+")
 """Names such as label1 or tag_2."""
 _DESCRIBED = 30
 """Columns that a message describes."""
-_PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
-"""A key that `jq` knows without quotes."""
 _LONGEST_ID = 100
 """Most characters of an identifier."""
 _PARTS = 0.2
@@ -264,11 +262,11 @@ def choose_roles(
         used.add(status[0])
     text = tuple(answers.text) or _text(_without(columns, used), columns, place)
     used.update(text)
-    labels = (
-        (answers.labels,)
-        if answers.labels
-        else _labels(_without(columns, used), columns, place)
-    )
+    if answers.labels:
+        labels = (answers.labels,)
+    else:
+        candidates = _without(columns, used)
+        labels = _by_name(_labels(candidates, columns, place), candidates)
     used.update(labels)
     identifier = answers.id or _identifier(_without(columns, used))
     if identifier is not None:
@@ -623,6 +621,28 @@ def _labels(
     )
 
 
+def _by_name(
+    labels: tuple[str, ...], candidates: Sequence[ColumnFacts]
+) -> tuple[str, ...]:
+    """Replace a column of numbers of classes by one with their names, such as `label` by `label_text`."""
+    (first, *others) = labels
+    by_name = {column.name: column for column in candidates}
+    numbers = by_name[first]
+    if others or not all(str(cell).isdecimal() for cell in numbers.cells):
+        return labels
+    for column in candidates:
+        is_name = column.kind == "text" and not column.is_marks
+        pairs = set(_pairs(numbers, column))
+        if (
+            is_name
+            and column.name.lower().startswith(first.lower())
+            and 1 < len(pairs) == column.distinct == numbers.distinct
+            and not any(cell.isdecimal() for cell in column.cells)
+        ):
+            return (column.name,)
+    return labels
+
+
 def _numbered(candidates: Sequence[ColumnFacts]) -> tuple[str, ...]:
     """List columns such as label1, label2, label3, which hold a label each."""
     by_stem: defaultdict[str, list[str]] = defaultdict(list)
@@ -798,14 +818,13 @@ def describe(columns: Sequence[ColumnFacts]) -> str:
 
 
 def _opening(columns: Sequence[ColumnFacts]) -> str:
-    """Say how what is in objects becomes columns; nothing if there are no objects."""
+    """Say why objects are no labels; nothing if there are no objects."""
     for column in columns:
-        if column.objects and _PLAIN_KEY.fullmatch(column.name):
-            merged = f". + .{column.name}"
-            return (
-                f". What is in {column.name!r} becomes columns by jq -c {merged!r} for JSON lines, and by jq "
-                f"{'.[] | ' + merged!r} for an array"
-            )
+        if column.objects:
+            try:
+                labels_of(column.cells[0] if column.cells else None)
+            except ValueError as problem:
+                return f". {column.name!r} {problem}"
     return ""
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import xxhash
+import zstandard
 
 from xmtc.data.readers.base import no_column
 from xmtc.data.readers.endings import COMPRESSIONS
@@ -22,12 +23,22 @@ _BLOCK = 1 << 20
 """Bytes that are read at once."""
 _HEAD = 1 << 10
 """Bytes from which UTF-16 is told, whose every second byte is often zero."""
+_FRAME = 32
+"""Bytes that hold the head of a frame of zstd."""
+_LARGEST_WINDOW = 1 << 27
+"""Window that a reader of zstd takes without being told to."""
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """How files in UTF-16 begin, as Excel and PowerShell write them."""
 _UTF32_MARK = codecs.BOM_UTF32_LE
 """How files in UTF-32 begin, which begin like UTF-16 too."""
 _UTF16 = "utf-16"
 _CONVERT = "convert the file, if Windows wrote it by iconv -f cp1252 -t utf-8"
+_PYTHON = ("{'", "{u'")
+"""How Python begins to write a dictionary."""
+_FROM_PYTHON = (
+    "convert the file: python -c 'import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in "
+    "sys.stdin]' < FILE > NEW.jsonl"
+)
 _UNDECODED = re.compile("[\udc80-\udcff]")
 """What Python puts in the place of bytes that are not UTF-8."""
 
@@ -156,6 +167,8 @@ def json_object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line.rstrip(), object_pairs_hook=without_repeated_keys)
     except json.JSONDecodeError as error:
+        if line.startswith(_PYTHON):
+            raise ValueError(f"Python's writing, not JSON; {_FROM_PYTHON}") from None
         raise ValueError(f"{reason_of(error)}; a line holds one object") from None
     except RepeatedKeyError:
         raise ValueError("a key occurs twice, and one value would be lost") from None
@@ -241,7 +254,27 @@ def _open_bytes(path: Path) -> Any:
     compression = COMPRESSIONS.get(path.suffix.lower())
     if compression == "xz":  # which Arrow does not know
         return lzma.open(path)
+    if compression == "zstd":
+        _check_window(path)
     return pa.input_stream(str(path), compression=compression, buffer_size=_BLOCK)
+
+
+def _check_window(path: Path) -> None:
+    """Refuse a file that zstd needs more memory for than Arrow gives it.
+
+    Raises:
+        DataError: it was compressed so.
+    """
+    with path.open("rb") as file:
+        head = file.read(_FRAME)
+    try:
+        window = zstandard.get_frame_parameters(head).window_size
+    except zstandard.ZstdError:  # whoever reads the file says that it is damaged
+        return
+    if window > _LARGEST_WINDOW:
+        raise DataError(
+            f"{path}: compressed with a window of {window >> 20:,} MiB; decompress it: zstd -d --long=31 {path.name}"
+        )
 
 
 def _first_undecodable(path: Path) -> int:

@@ -8,6 +8,9 @@ from typing import Any
 
 _FORMULA = re.compile(r'\s*="(.*)"\s*', re.DOTALL)
 """How a text is written to CSV so that Excel doesn't read it as a number, such as ="001"."""
+_NUMBERED = re.compile(r"\d+;#[^;#]+(?:;#\d+;#[^;#]+)*")
+_NUMBER = re.compile(r"(?:^|(?<=;#))\d+;#")
+"""How SharePoint writes rows of another list: `3;#law;#7;#sport`."""
 _ENTITY = "&lt;"
 """How < is written in HTML, which Stack Exchange's dumps have around tags."""
 _NAMES = (
@@ -77,7 +80,9 @@ def marks_in(cell: Any) -> dict[str, bool] | None:
 
 
 def _without_signs(cell: str) -> str:
-    """Undo Excel's formula around a text, and HTML's entities in tags."""
+    """Undo Excel's formula around a text, HTML's entities in tags, and SharePoint's numbers before names."""
+    if _NUMBERED.fullmatch(cell):
+        return _NUMBER.sub("", cell)
     formula = _FORMULA.fullmatch(cell)
     if formula is not None:
         return formula[1].replace('""', '"')
@@ -104,8 +109,10 @@ def _label_in(item: Any) -> Any:
         value = next(iter(item.values()))
         return _label_in(value) if isinstance(value, Mapping) else value
     for name in _NAMES:
-        if isinstance(item.get(name), str):
-            return item[name]
+        value = item.get(name)
+        is_number = name == "label" and isinstance(value, int)
+        if isinstance(value, str) or is_number:
+            return value
     raise ValueError(
         f"holds objects with the keys {keys}, of which none is called {', '.join(_NAMES[:4])}; write a list of labels"
     )
