@@ -60,7 +60,7 @@ def main() -> None:
     arguments.record.parent.mkdir(parents=True, exist_ok=True)
     lines = []
     with arguments.record.open("w", encoding="utf-8") as file:
-        for line in study(arguments.corpus, runs):
+        for line in study(arguments.corpus, runs, arguments.without):
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
@@ -79,6 +79,12 @@ def parse() -> argparse.Namespace:
         "--seeds",
         type=lambda text: [int(seed) for seed in text.split(",")],
         default=[1, 2, 3],
+    )
+    parser.add_argument(
+        "--without",
+        nargs="+",
+        default=[],
+        help="confirm on new seeds: leave out only these, all together",
     )
     parser.add_argument("--work", type=Path, default=Path("runs/leave_one_out"))
     parser.add_argument("--record", type=Path, help="JSON lines to write")
@@ -164,8 +170,14 @@ def draw(path: Path, folder: Path, count: int | None, seed: int) -> Path:
     return drawn
 
 
-def study(corpus: str, runs: Sequence[Run]) -> Iterator[Line]:
-    """Yield a line for each set of scorers and seed: what the scorers that are left out add."""
+def study(corpus: str, runs: Sequence[Run], without: Sequence[str]) -> Iterator[Line]:
+    """Yield a line for each set of scorers and seed: what the scorers that are left out add.
+
+    Args:
+        corpus: name of the data set.
+        runs: a run for each seed.
+        without: scorers to leave out together; without any, sets are searched.
+    """
     everything = runs[0].ablation.ensemble.names
     assert all(run.ablation.ensemble.names == everything for run in runs)
     whole = [next(run.evaluations([everything])) for run in runs]
@@ -174,18 +186,20 @@ def study(corpus: str, runs: Sequence[Run]) -> Iterator[Line]:
     kept = list(everything)
     while len(kept) > 1:
         sets = [[name for name in kept if name != left_out] for left_out in kept]
+        if without:
+            sets = [[name for name in everything if name not in without]]
         losses = np.zeros((len(sets), len(LEAST_LOSS)))
         for run, all_of_them in zip(runs, whole, strict=True):
             for place, evaluation in enumerate(run.evaluations(sets)):
-                without = [name for name in everything if name not in sets[place]]
-                line = {"corpus": corpus, "seed": run.seed, "without": without}
+                left_out = [name for name in everything if name not in sets[place]]
+                line = {"corpus": corpus, "seed": run.seed, "without": left_out}
                 yield line | figures(evaluation) | differences(all_of_them, evaluation)
                 for number, metric in enumerate(LEAST_LOSS):
                     lost = all_of_them.metrics[metric] - evaluation.metrics[metric]
                     losses[place, number] += 100 * lost / len(runs)
         shares = losses / np.array(list(LEAST_LOSS.values()))
         least = int(shares.max(axis=1).argmin())
-        if shares[least].max() > 1:
+        if without or shares[least].max() > 1:
             return
         kept = sets[least]
 
