@@ -62,6 +62,23 @@ def roles(rows: list[dict], **answers: object) -> Roles:
     return choose_roles(facts, Answers(**answers), "news.csv")
 
 
+def test_annotations_say_which_labels_were_rejected():
+    rows = [
+        {
+            "id": f"d{i}",
+            "text": text(i),
+            "labels": several(i),
+            "suggested": [{"label": NAMES[i % 3], "score": 0.5, "predicted": True}],
+            "accepted": [NAMES[i % 5]],
+            "rejected": [NAMES[(i + 1) % 5]],
+            "added": [],
+        }
+        for i in range(60)
+    ]
+    found = roles(rows)
+    assert (found.labels, found.rejected) == (("labels",), "rejected")
+
+
 def several(i: int) -> list[str]:
     return list(dict.fromkeys([NAMES[i % 5], NAMES[(i // 2) % 5]]))
 

@@ -445,7 +445,14 @@ def annotate(place: str, token: str, rows: Rows, gold: Gold, seed: int) -> int:
             for one in suggested
             if decide(one["label"], document["labels"], rng)
         ]
-        review = {"suggested": suggested, "seconds": 5.0, "version": shown["version"]}
+        review = {
+            "suggested": suggested,
+            "rejected": [
+                one["label"] for one in suggested if one["label"] not in labels
+            ],
+            "seconds": 5.0,
+            "version": shown["version"],
+        }
         body = {
             "id": row["doc_id"],
             "text": "\n".join(fields.values()),

@@ -119,6 +119,8 @@ _ACCEPTED = (
 """Values that probably say so."""
 _NOT_REFUSED = ("false", "0", "no", "n", "f")
 """Values that probably say that nobody refused them."""
+_ANNOTATED = frozenset(("suggested", "accepted", "added"))
+"""Columns of what `xmtc serve --annotations` writes when a person judged suggestions."""
 _OF_ANNOTATION = frozenset(
     {
         *(
@@ -233,6 +235,9 @@ def choose_roles(
     nameless = [column.name for column in columns if not _has_name(column)]
     columns = [column for column in columns if _has_name(column)]
     by_name = {column.name: column for column in columns}
+    if by_name.keys() >= _ANNOTATED:
+        around = replace(around, export_columns=True)
+        columns = [column for column in columns if column.name not in _ANNOTATED]
     if around.export_columns:
         _check_questions(by_name, answers, place)
         columns = [
@@ -247,8 +252,9 @@ def choose_roles(
             or (ID if ID in by_name and _identifies(by_name[ID]) else None),
         )
     _check_names(columns, answers, place)
-    status = accepted_values(columns, answers, place)
     rejected = REJECTED if around.export_columns and REJECTED in by_name else None
+    not_status = set() if rejected is None else {rejected}
+    status = accepted_values(_without(columns, not_status), answers, place)
     split = answers.split_column or next(
         (column.name for column in columns if column.is_split), None
     )

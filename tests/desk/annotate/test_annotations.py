@@ -33,9 +33,10 @@ from xmtc.predict.predictions import Prediction
 from xmtc.track.progress import Progress
 
 
-def read_as_training_data(path: Path) -> list[Document]:
+def read_as_training_data(path: Path, rejected: str | None = None) -> list[Document]:
     settings = TABLES[".jsonl"](
-        files=SplitFilesConfig(train=str(path)), columns=ColumnsConfig(id="id")
+        files=SplitFilesConfig(train=str(path)),
+        columns=ColumnsConfig(id="id", rejected=rejected),
     )
     return list(settings.build().read(map, Progress(enabled=False)))
 
@@ -318,7 +319,7 @@ def test_a_record_says_who_made_what_of_which_suggestions(
     }
     assert (first["accepted"], first["rejected"], first["seconds"]) == (
         ["fish"],
-        ["law", "steel"],
+        ["steel"],  # of `law`, which was predicted, nothing was said
         4.5,
     )
     assert first["added"] == [{"label": "cod", "name": "Cod", "train_count": 2}]
@@ -351,6 +352,7 @@ def test_a_record_says_who_made_what_of_which_suggestions(
             ({"suggested": [{"label": "law", "score": 2, "predicted": True}]}, "score"),
             ({"suggested": [], "rejected": ["lav"]}, "no label 'lav'"),
             ({"suggested": [], "seconds": -1}, "seconds"),
+            ({"suggested": []}, "no label is accepted or rejected"),
         ):
             refused = client.post(
                 "/annotations", {"text": "x", "labels": [], "review": wrong}
@@ -365,6 +367,36 @@ def test_a_record_says_who_made_what_of_which_suggestions(
         "çem",
         None,
     ]
+
+
+def test_what_nobody_judged_is_no_rejection_in_training(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
+    path = tmp_path / "some.jsonl"
+    with Annotations(path, model.labels) as annotations:
+        annotations.save(
+            [AnnotatedDocument("a", "x", ["fish"])], review={**REVIEW, "seconds": None}
+        )
+        annotations.save([AnnotatedDocument("b", "y", [])])
+    reviewed, whole = read_as_training_data(path, "rejected")
+    assert (reviewed.labels, reviewed.rejected_labels) == (("fish",), ("steel",))
+    assert (whole.labels, whole.rejected_labels) == ((), None)
+
+
+def test_where_a_document_has_one_label_the_chosen_one_rejects_the_others(
+    model: xmtc.Model, tmp_path: Path
+) -> None:
+    with Annotations(
+        tmp_path / "some.jsonl", model.labels, one_label=True
+    ) as annotations:
+        annotations.save(
+            [AnnotatedDocument("a", "x", ["fish"])], review={**REVIEW, "rejected": []}
+        )
+    line = json.loads(annotations.path.read_text())
+    assert (line["accepted"], line["rejected"]) == (
+        ["fish"],
+        ["law", "animal", "steel"],
+    )
 
 
 def test_suggestions_are_labels_however_they_are_written(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_labels_evidence_verdicts_and_saving(
         chosen = {expected[0].label, "law/tax"}
         assert (
             browser.run("document.querySelector('#chosen').textContent")
-            == f"{len(chosen)} labels accepted"
+            == f"{len(chosen)} labels accepted, 1 rejected, {len(expected) - len(chosen) - 1} not judged"
         )
         click(browser, "#save")
         browser.wait(
@@ -111,7 +111,13 @@ def test_labels_evidence_verdicts_and_saving(
         browser.run(
             "['next', 'save', 'next'].forEach(id => document.getElementById(id).click())"
         )  # two too early
+        click(browser, "#save")  # nothing is judged
+        browser.wait(
+            "document.querySelector('#message').textContent.startsWith('Nothing is judged yet')"
+        )
+        browser.wait("!document.querySelector('#next').disabled")
         click(browser, "#accept-all")
+        click(browser, "#reject-rest")
         click(browser, "#save")
         browser.wait("document.querySelector('#left').textContent.startsWith('3 left')")
         assert browser.errors == []
@@ -123,7 +129,9 @@ def test_labels_evidence_verdicts_and_saving(
     assert saved[0]["suggested"][0]["words"] == list(
         dict.fromkeys(one.text for one in expected[0].evidence)
     )
-    assert expected[1].label in saved[0]["rejected"]
+    assert saved[0]["rejected"] == [expected[1].label]
+    shown = {one["label"] for one in saved[1]["suggested"]}
+    assert set(saved[1]["labels"]) | set(saved[1]["rejected"]) == shown
     assert saved[0]["seconds"] > 0
     assert saved[0]["text"] == "\U0001d4d5 " + TEXTS[3]
     assert len(saved) == 2
@@ -196,6 +204,7 @@ def test_keys_go_from_document_to_document(
         for control in ("next", "save"):
             browser.run(f"document.querySelector('#{control}').focus()")
             before = browser.run("document.querySelector('#text').value")
+            click(browser, ".found .no")
             browser.press("Enter", 13)
             browser.wait(
                 f"document.querySelector('#text').value !== {json.dumps(before)}"
@@ -214,6 +223,7 @@ def test_words_are_cut_between_characters(
     with running(model, annotations=annotations) as client:
         opened(browser, client)
         label(browser, word)
+        click(browser, "#reject-rest")
         done(browser, "#save")
         assert browser.errors == []
     assert word[:100] in json.loads(annotations.read_text())["suggested"][0]["words"]
@@ -238,6 +248,7 @@ def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
         assert (
             browser.run("document.querySelector('#message').textContent") == "Not Found"
         )
+        click(browser, "#reject-rest")
         done(browser, "#save")
         assert (
             browser.run("document.querySelector('#message').textContent")
@@ -248,8 +259,9 @@ def test_a_document_whose_labels_fail_to_come_leaves_the_answer_before(
         )  # or a second click would save it again
         browser.run("void (window.fetch = ask)")
         done(browser, "#next")
+        click(browser, ".found .no")
         done(browser, "#save")
-        said = "Saved; 2 annotations in all. No document is left."
+        said = "Saved; 2 annotations in all. 5 labels were not judged. No document is left."
         assert browser.run("document.querySelector('#message').textContent") == said
         assert browser.run("document.querySelector('#found').hidden")
     saved = [json.loads(line) for line in annotations.read_text().splitlines()]
@@ -333,6 +345,7 @@ def test_fields_and_a_language_are_asked_for(
         assert browser.run("document.querySelector('#hits').textContent").startswith(
             "Kabeljau (cod)"
         )
+        click(browser, ".found .yes")
         click(browser, "#save")
         browser.wait(
             "document.querySelector('#message').textContent.startsWith('Saved; 1 ')"

@@ -94,6 +94,29 @@ def test_acceptance_by_bin_label_and_time(tmp_path: Path) -> None:
     assert found["added"].rows == [["missing (MISSING)", "0", "100"]]
 
 
+def test_what_nobody_judged_counts_neither_as_accepted_nor_as_refused() -> None:
+    suggested = [shown("common", True), shown("rare", True), shown("refused", True)]
+    rows = [
+        {"document": f"d{number}", "labels": ["common"], "suggested": suggested}
+        for number in range(3)
+    ]
+    judged = {"rejected": ["rare"]}
+    lines = [Annotation.model_validate(row | judged) for row in rows]
+    found = {
+        part.name: part.rows
+        for part in acceptance_parts(lines)
+        if isinstance(part, Table)
+    }
+    assert found["acceptance"][0][1:4] == ["6", "3", "3"]
+    assert [row[0] for row in found["refused"]] == ["rare (RARE)"]
+    one = Annotation.model_validate({**rows[0], "rejected": ["rare"], "by": "u"})
+    other = Annotation.model_validate(
+        {**rows[0], "labels": ["common", "rare"], "rejected": [], "by": "v"}
+    )
+    cells = agreement_table([one, other]).rows[0]
+    assert cells[4].split()[0] == "50.0"  # `refused` was judged by neither
+
+
 def test_a_second_person_of_the_same_mind_narrows_no_interval(tmp_path: Path) -> None:
     paths = [
         write(tmp_path / f"{name}.jsonl", 100, 1, name) for name in ("anna", "ben")

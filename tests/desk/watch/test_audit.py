@@ -99,6 +99,22 @@ def test_a_sample_has_every_stratum_and_one_of_all_is_exact(tmp_path: Path) -> N
     )
 
 
+def test_who_left_predicted_labels_unjudged_does_not_count(tmp_path: Path) -> None:
+    table, gold = scored(300)
+    path = tmp_path / "all.jsonl"
+    write_sample(path, draw(table, 300, 1, LABELS), None)
+    unfinished = [
+        Annotation(document=row["doc_id"], labels=[], rejected=[])
+        for row in table.to_pylist()
+        if row["labels"]
+    ]
+    found = audit(path, [*annotated(gold), *unfinished])
+    assert found.rows == audit(path, annotated(gold)).rows
+    assert found.caption.endswith(
+        f"{len(unfinished)} annotations do not count, because they leave predicted labels unjudged"
+    )
+
+
 def test_labels_expected_of_documents_that_get_none_count_in_recall(
     tmp_path: Path,
 ) -> None:

@@ -143,6 +143,9 @@ def test_what_cannot_be_compared_is_named(models: list[Path], tmp_path: Path) ->
         compare_models(*models, [*DOCUMENTS, ("e", "\u200b")], [])
     with pytest.raises(DataError, match="no annotation is of a document"):
         compare_models(*models, DOCUMENTS, [Annotation(document="x", labels=[])])
+    unfinished = Annotation(document="d0", labels=[], rejected=[])
+    with pytest.raises(DataError, match="judges every label that the models give"):
+        compare_models(*models, DOCUMENTS, [unfinished])
     rename_labels(
         models[0], {f"L{i:02d}": f"X{i}" for i in range(23)}, tmp_path / "renamed"
     )

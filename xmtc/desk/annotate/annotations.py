@@ -3,8 +3,9 @@
 Documents of several fields, or with categories, have the columns of training instead of `text`. Beside `id`, `text` and
 `labels`, a line says which `model` (name, version) it is about, `by` whom and when (`at`). If
 the person saw suggestions, it has them (`suggested`: label, name, train_count, score, predicted, words), what came of
-them (`accepted`, `rejected`, `added`) and the `seconds` taken. Predicted labels that were not accepted are
-rejected. A second person's annotation of a document has an id of its own (`ID~2`), and the document's as `document`.
+them (`accepted`, `rejected`, `added`) and the `seconds` taken. Suggested labels in neither list were not judged;
+a model of one label per document is the exception: the label that is chosen rejects the others. A second person's
+annotation of a document has an id of its own (`ID~2`), and the document's as `document`.
 """
 
 import errno
@@ -223,6 +224,10 @@ class Annotations:
             if label not in self.labels:
                 message = f"document {row}: {self.labels.unknown(label)}"
                 raise DataError(f"{message}: search labels with GET /labels?query=")
+        if review is not None and not document.labels and not rejected:
+            raise DataError(
+                f"document {row}: no label is accepted or rejected, so there is nothing to save; judge at least one"
+            )
 
     def _line_id(self, doc_id: str, by: str | None, document_ids: Sequence[str]) -> str:
         """Return the identifier of the line: that of the document, with a number for its second person and more."""
@@ -250,23 +255,17 @@ class Annotations:
             suggestion | self._about(suggestion["label"])
             for suggestion in review["suggested"]
         ]
-        rejected = {label_of(label) for label in review["rejected"]}
-        judged = {
-            suggestion["label"]: suggestion["predicted"]
-            or suggestion["label"] in rejected
-            for suggestion in suggested
-        }
+        seen = list(dict.fromkeys(suggestion["label"] for suggestion in suggested))
+        if self.one_label:
+            rejected = [label for label in seen if label not in labels]
+        else:
+            named = dict.fromkeys(map(label_of, review["rejected"]))
+            rejected = [label for label in named if label not in labels]
         return {
             "suggested": suggested,
-            "accepted": [label for label in judged if label in labels],
-            "rejected": [
-                label
-                for label, is_judged in judged.items()
-                if is_judged and label not in labels
-            ],
-            "added": [
-                self._about(str(label)) for label in labels if label not in judged
-            ],
+            "accepted": [label for label in seen if label in labels],
+            "rejected": rejected,
+            "added": [self._about(str(label)) for label in labels if label not in seen],
             "seconds": review["seconds"],
         }
 

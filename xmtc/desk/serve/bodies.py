@@ -194,10 +194,12 @@ class Suggested(Body):
 
 
 class Review(Body):
-    """What a person saw and did; labels that are predicted and not accepted are rejected, too."""
+    """What a person saw and did; a suggested label that is neither among the labels nor rejected was not judged."""
 
     suggested: Annotated[list[Suggested], Field(max_length=1000)]
-    rejected: list[str] = []
+    rejected: Annotated[
+        list[str], Field(description="Labels that the person judged not to fit.")
+    ] = []
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     version: Annotated[
         str | None,

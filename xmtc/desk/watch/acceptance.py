@@ -65,13 +65,22 @@ class Annotation(BaseModel):
     at: AwareDatetime | None = None
     model: Mapping[str, str] | None = None
     suggested: list[Mentioned] | None = None
+    rejected: list[str] | None = None
     added: list[Mentioned] = []
     seconds: float | None = None
 
+    def judges(self, label: str) -> bool:
+        """Whether the person accepted or refused a label. An annotation that rejects none in words judges all."""
+        return self.rejected is None or label in self.rejected or label in self.labels
+
     @property
     def offered(self) -> list[Mentioned]:
-        """The labels that were suggested as predicted."""
-        return [mentioned for mentioned in self.suggested or () if mentioned.predicted]
+        """The labels that were suggested as predicted, and judged."""
+        return [
+            mentioned
+            for mentioned in self.suggested or ()
+            if mentioned.predicted and self.judges(mentioned.label)
+        ]
 
     @property
     def given(self) -> list[Mentioned]:
@@ -133,7 +142,7 @@ def acceptance_parts(annotations: Sequence[Annotation]) -> list[Part]:
         )
     text = (
         "Acceptance is the share of the labels predicted that people accepted: precision as they see it. Found is the "
-        "share of their labels that were predicted. Intervals are of 95 %."
+        "share of their labels that were predicted. Labels that nobody judged count in neither. Intervals are of 95 %."
     )
     return [
         Paragraph(text),
@@ -357,8 +366,8 @@ class AgreementCounts:
         document: the document.
         both: number of labels that both gave.
         either: number of labels that one of them gave.
-        equal: number of equal decisions: a label that both gave, or that was shown to both and neither gave.
-        decisions: number of labels that one of them gave or saw.
+        equal: number of equal decisions: a label that both gave, or that neither gave.
+        decisions: number of labels that one of them gave or saw, and both judged.
     """
 
     document: str
@@ -376,8 +385,12 @@ class AgreementCounts:
             mentioned.label
             for mentioned in (*(one.suggested or ()), *(other.suggested or ()))
         }
-        decisions = labels_one | labels_other | shown
-        differing = labels_one ^ labels_other
+        decisions = {
+            label
+            for label in labels_one | labels_other | shown
+            if one.judges(label) and other.judges(label)
+        }
+        differing = decisions & (labels_one ^ labels_other)
         return cls(
             document=one.document,
             both=len(labels_one & labels_other),

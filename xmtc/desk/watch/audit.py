@@ -226,7 +226,7 @@ class Drawn(BaseModel):
 def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     """Estimate precision, recall and F1 of all documents from the sample's annotations, and by quarter.
 
-    Of a document that several people annotated, their mean counts.
+    Of a document that several people annotated, their mean counts. Who left a predicted label unjudged does not count.
 
     Raises:
         DataError: the sample cannot be read, or a stratum has fewer than two annotated documents.
@@ -240,9 +240,15 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
         raise DataError(
             f"{path}: no documents in it; give what xmtc annotations sample wrote"
         )
+    predicted_by_document = {document.id: document.labels for document in sample}
     labels_by_document: dict[str, list[set[str]]] = defaultdict(list)
+    unfinished = 0
     for annotation in annotations:
-        labels_by_document[annotation.document].append(set(annotation.labels))
+        predicted = predicted_by_document.get(annotation.document, ())
+        if all(map(annotation.judges, predicted)):
+            labels_by_document[annotation.document].append(set(annotation.labels))
+        else:
+            unfinished += 1
     annotated = [document for document in sample if document.id in labels_by_document]
     _check_strata(path, sample, annotated)
     quarters = sorted({document.quarter for document in annotated})
@@ -254,6 +260,8 @@ def audit(path: Path, annotations: Sequence[Annotation]) -> Table:
     for name in ("precision", "recall", "F1"):
         columns += [f"{name} expected, %", f"{name}, %"]
     caption = "Micro metrics of all documents, by quarters of expected F1, with 95 % intervals"
+    if unfinished:
+        caption += f"; {unfinished:,} annotations do not count, because they leave predicted labels unjudged"
     return Table("audit", columns, rows, caption=caption)
 
 

@@ -16,7 +16,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import Decided
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
 from xmtc.evaluate.flips import flips
-from xmtc.predict.decided import decided
+from xmtc.predict.decided import Decisions, decided
 from xmtc.predict.predictor import Model
 from xmtc.predict.tokenised import tokenised
 from xmtc.report.compare import flip_tables
@@ -57,7 +57,8 @@ def compare_models(
         old: the first model.
         new: the second model.
         documents: ids and texts.
-        annotations: what people decided of some of them; of several people, the last one.
+        annotations: what people decided of some of them; of several people, the last one. It counts if it judges
+            every label that one of the models gives.
 
     Raises:
         DataError: there are no documents, or one has no tokens; no label that both models know; or no annotation is of
@@ -81,14 +82,25 @@ def compare_models(
         decided(model.scorer, batches, labels, shared_L, config.top_k)
         for model in models
     ]
-    labels_by_document = {
-        annotation.document: annotation.labels for annotation in annotations
-    }
-    judged_N = np.array([doc_id in labels_by_document for doc_id in ids])
-    if annotations and not judged_N.any():
+    by_document = {annotation.document: annotation for annotation in annotations}
+    if annotations and by_document.keys().isdisjoint(ids):
         raise DataError(
             "no annotation is of a document here: their ids must be those of the table"
         )
+    judged_N = np.array(
+        [
+            doc_id in by_document
+            and all(map(by_document[doc_id].judges, _given(decisions, row, labels)))
+            for row, doc_id in enumerate(ids)
+        ]
+    )
+    if annotations and not judged_N.any():
+        raise DataError(
+            "no annotation judges every label that the models give its document: reject on the page what does not fit"
+        )
+    labels_by_document = {
+        doc_id: annotation.labels for doc_id, annotation in by_document.items()
+    }
     gold = _gold(ids, labels_by_document, labels, shared_L)
     flipped = flips(decisions[0], decisions[1], labels, config.bins, gold, judged_N)
     parts: list[Part] = list(flip_tables(flipped))
@@ -115,7 +127,10 @@ def compare_models(
             runs.append(
                 RunResults(name, "annotated", *files, evaluation.replicates, [], {}, {})
             )
-        text = f"Metrics are of the {len(rows):,} documents that people labelled, with both models' own decisions."
+        text = (
+            f"Metrics are of the {len(rows):,} documents of which people judged every label that a model gives, with "
+            "both models' own decisions."
+        )
         parts = [
             Paragraph(text),
             *(part for part in before_and_after(*runs) if part is not None),
@@ -126,6 +141,15 @@ def compare_models(
         f"({len(models[0].labels) - shared:,} only the old one, {len(labels) - shared:,} only the new one)."
     )
     return ModelComparison(facts, parts, flipped["all"][-1][0])
+
+
+def _given(decisions: Sequence[Decisions], row: int, labels: LabelTable) -> set[str]:
+    """Return the labels that one of the models gives to a document."""
+    return {
+        labels.labels[label_id]
+        for predictions, made_NK in decisions
+        for label_id in predictions.label_ids_NK[row, made_NK[row]].tolist()
+    }
 
 
 def _check_tokens(model: Model, ids: Sequence[str], texts: Sequence[str]) -> None:

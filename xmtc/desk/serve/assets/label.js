@@ -73,6 +73,7 @@ async function next() {
   }
   showDocument(answer.text);
   queued = { id: answer.id, text: readDocument().text }; // the labels may fail to come: the answer before stays
+  showEvidence(null); // the words of the document before
   await predict();
 }
 
@@ -86,6 +87,8 @@ async function save() {
   const labels = rows.filter((row) => row.verdict === "yes").map((row) => row.label);
   const review = {
     suggested: rows.filter((row) => row.score !== null).map(suggestionOf),
+  const unjudged = rows.filter((row) => row.verdict === null).length;
+  if (unjudged === rows.length) throw new Problem(0, "Nothing is judged yet: accept or reject a label.");
     rejected: rows.filter((row) => row.verdict === "no").map((row) => row.label),
     seconds: (performance.now() - answered.shownAt) / 1000,
     version: answered.version,
@@ -98,7 +101,8 @@ async function save() {
   say("");
   if (about.queue) await attempt(next);
   const { textContent: more, className } = $("#message");
-  say(`Saved; ${counted(answer.saved, "annotation")} in all. ${more}`.trim(), className === "bad");
+  const left = about.task === "single_label" || !unjudged ? "" : `${counted(unjudged, "label")} ${unjudged === 1 ? "was" : "were"} not judged. `;
+  say(`Saved; ${counted(answer.saved, "annotation")} in all. ${left}${more}`.trim(), className === "bad");
 }
 
 function addLabel({ label, name, broader }) {
@@ -131,6 +135,10 @@ $("#accept-all").onclick = () => {
 };
 $("#language").onchange = () => {
   const isJudged = allRows().some((row) => row.verdict);
+$("#reject-rest").onclick = () => {
+  const unjudged = allRows().filter((row) => row.verdict === null);
+  unjudged.forEach((row) => judge(row, "no"));
+};
   if (allRows().length && !isJudged) alone(predict); // keeps verdicts
 };
 $("#search").oninput = () => attempt(() => search($("#language").value, addLabel));

@@ -90,8 +90,9 @@ export function judge(row, verdict) {
 }
 
 function showCount() {
-  const accepted = rows.filter((row) => row.verdict === "yes").length;
-  $("#chosen").textContent = `${counted(accepted, "label")} accepted`;
+  const number = (verdict) => rows.filter((row) => row.verdict === verdict).length;
+  $("#chosen").textContent =
+    `${counted(number("yes"), "label")} accepted, ${number("no")} rejected, ${number(null)} not judged`;
 }
 
 // Shows the text with the words that support a label; null hides it.
