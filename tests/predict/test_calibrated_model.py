@@ -101,7 +101,7 @@ def test_evidence_sums_to_the_calibrated_logit(model, directory, tmp_path):
         ):
             total = (
                 sum(word.contribution for word in explanation.words)
-                + explanation.special
+                + explanation.other
                 + explanation.bias
             )
             assert total == pytest.approx(explanation.logit, abs=1e-4)

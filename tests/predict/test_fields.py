@@ -205,7 +205,7 @@ def test_evidence_names_fields_and_sums_to_the_logit(model: xmtc.Model) -> None:
     (one,) = model.explain(document, "law")
     total = (
         one.bias
-        + one.special
+        + one.other
         + sum(word.contribution for word in one.words)
         + sum(x for _, x in one.documents)
     )

@@ -165,10 +165,22 @@ def test_words_documents_and_bias_sum_to_the_logit(run):
     for found in model.explain(text, list(scores)):
         words = sum(word.contribution for word in found.words)
         others = sum(value for _, value in (*found.documents, *found.names))
-        assert found.bias + found.special + words + others == pytest.approx(
+        assert found.bias + found.other + words + others == pytest.approx(
             found.logit, abs=1e-5
         )
         assert set(found.scorers) == {*SCORERS, "head", CO_OCCURRENCE}
+    (predicted,) = model.predict([text], top_k=6, evidence=True)
+    explanations = model.explain(text, [one.label for one in predicted])
+    kinds = set()
+    for one, found in zip(predicted, explanations, strict=True):
+        assert [(part.text, part.kind) for part in one.evidence] == [
+            (part.text, part.kind) for part in found.top(5)
+        ]
+        assert [part.contribution for part in one.evidence] == pytest.approx(
+            [part.contribution for part in found.top(5)], abs=1e-5
+        )
+        kinds |= {part.kind for part in found.top(100)}
+    assert kinds == {"word", "name", "documents"}
     best = model.explain(text, [max(scores, key=lambda label: scores[label])])[0]
     assert best.documents, "neighbours vote for the best label of a training text"
     named = model.labels.names[model.labels.index(best.label)]

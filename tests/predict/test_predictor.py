@@ -159,7 +159,7 @@ def test_a_pooled_model_takes_its_logits_apart(tmp_path, pooling):
     )
     for one in model.explain(text, ["L03", "L11"]):
         words = sum(word.contribution for word in one.words)
-        assert one.logit == pytest.approx(words + one.special + one.bias, abs=1e-4)
+        assert one.logit == pytest.approx(words + one.other + one.bias, abs=1e-4)
         assert 1 / (1 + np.exp(-one.logit)) == pytest.approx(
             probability[one.label], abs=1e-4
         )
@@ -175,7 +175,7 @@ def test_evidence_sums_to_the_logit(model, row):
     for prediction, explanation in zip(predictions, explanations, strict=True):
         total = (
             sum(word.contribution for word in explanation.words)
-            + explanation.special
+            + explanation.other
             + explanation.bias
         )
         assert total == pytest.approx(explanation.logit, abs=1e-5)
@@ -195,11 +195,10 @@ def test_pieces_of_a_word_are_merged():
     words, outside = merge_words(text, offsets, np.arange(1, 8, dtype=np.float32))
     assert [(w.text, w.contribution) for w in words] == [
         ("Haemodialysis", 3),
-        (",", 3),
         ("low-dose", 15),
         ("2.5mg", 7),
     ]
-    assert outside == 0
+    assert outside == 3  # of the comma
     assert merge_words(" a", [(0, 1), (0, 2)], np.array([1, 2], np.float32))[1] == 1
     glued, outside = merge_words(
         "a movie. Bad", [(0, 1), (1, 8), (8, 12)], np.array([1, 2, 4], np.float32)
@@ -229,10 +228,19 @@ def test_marks_and_vowel_signs_are_part_of_their_word(word):
     offsets = [
         (place, place + 1) for place in range(len(word))
     ]  # a tokenizer may leave marks out
-    (found, comma), _ = merge_words(
+    (found,), of_comma = merge_words(
         f"{word} ,", [*offsets, (len(word) + 1, len(word) + 2)], np.ones(len(word) + 1)
     )
-    assert (found.text, found.contribution, comma.text) == (word, len(word), ",")
+    assert (found.text, found.contribution, of_comma) == (word, len(word), 1)
+
+
+def test_signs_are_no_words():
+    text = "(a) : – § 5 + €"
+    places = [match for match in enumerate(text) if match[1] != " "]
+    offsets = [(place, place + 1) for place, _ in places]
+    words, outside = merge_words(text, offsets, np.ones(len(places), np.float32))
+    assert [word.text for word in words] == ["a", "5"]
+    assert outside == len(places) - 2
 
 
 def test_scores_land_in_the_rows_they_belong_to(model, monkeypatch):

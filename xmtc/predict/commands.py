@@ -45,7 +45,10 @@ def predict(
     ] = None,
     evidence: Annotated[
         bool,
-        typer.Option("--evidence", help="Print the words that support each label."),
+        typer.Option(
+            "--evidence",
+            help="Print what supports each label: words, its name, and training documents.",
+        ),
     ] = False,
     include: Include = None,
     exclude: Exclude = None,

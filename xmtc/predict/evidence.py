@@ -1,4 +1,4 @@
-"""The words of a text that support a label, and their contributions.
+"""What supports a label: words of the text, the label's name, training documents; and their contributions.
 
 A label-attention head's logit is a sum over tokens plus a bias, so contributions are exact, not an attribution
 estimate.
@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import regex
@@ -25,18 +26,26 @@ _WORD = regex.compile(
     rf"{_LETTERS}(?:[-'’.\u00ad\u200c\u200d]{_LETTERS})*|[^\p{{L}}\p{{N}}_\s]+"
 )
 """A word with its vowel signs and accents, and unseen marks between its parts; or other characters."""
+_SIGNS = regex.compile(r"[\p{P}\p{Sm}\p{Sc}\p{Sk}_\p{M}]+")
+"""Punctuation and signs of mathematics and money, which say nothing to a reader; pictures do."""
+
+Kind = Literal["word", "category", "name", "documents"]
+DOCUMENTS = "similar training documents"
+"""Text of the evidence that all training documents give together."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A word's share of a logit.
+    """The share that a word, or another reason, has of a logit.
 
     Attributes:
-        text: the word, or the value of a category, such as `type=Directive`.
+        text: the word; the value of a category, such as `type=Directive`; the label's name; or `DOCUMENTS`.
         contribution: its contribution to the logit.
         start: position of its first character in the text.
-        end: position after its last character; a value of a category has no characters, and is after the text.
+        end: position after its last character; what is not a word has no characters.
         field: name of the field that it stands in; empty if documents have only one. A category's name.
+        kind: `word`, `category`, `name`: the label's name means what the document is about, or `documents`: training
+            documents that are like this one have the label.
     """
 
     text: str
@@ -44,21 +53,22 @@ class Evidence:
     start: int
     end: int
     field: str = ""
+    kind: Kind = "word"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The parts of a logit: contributions of words, documents and names, `special` and `bias` sum to `logit`.
+    """The parts of a logit: contributions of words, documents and names, `other` and `bias` sum to `logit`.
 
     Attributes:
         label: the explained label.
         logit: the label's logit; its log-odds in a multi-label model.
         bias: the label's bias.
-        special: contribution of everything that is not a word the model reads: tokens such as `[CLS]`, those of values
-            of categories, and words beyond the maximum length.
+        other: contribution of everything else: punctuation, tokens such as `[CLS]`, those of values of categories,
+            words beyond the maximum length, and the other labels of the document.
         words: contributions of words, in the order of the text, and of values of categories.
         attention: share of the attention on each word: mean over heads, or for a flat head, the pooling. Together with
-            the shares of special tokens, it sums to 1.
+            the shares of punctuation and special tokens, it sums to 1.
         documents: training documents that vote for the label, and their contributions, greatest first; only if
             neighbours score.
         names: the label's name that means what the document is about, and its contribution; only if names score so.
@@ -68,17 +78,24 @@ class Explanation:
     label: str
     logit: float
     bias: float
-    special: float
+    other: float
     words: tuple[Evidence, ...]
     attention: tuple[float, ...]
     documents: tuple[tuple[str, float], ...] = ()
     names: tuple[tuple[str, float], ...] = ()
     scorers: Mapping[str, float] = field(default_factory=dict)
 
-    def top(self, words: int) -> tuple[Evidence, ...]:
-        """Return the words with the greatest contributions, greatest first."""
-        positive = [word for word in self.words if word.contribution > 0]
-        return tuple(sorted(positive, key=lambda word: -word.contribution)[:words])
+    def top(self, number: int) -> tuple[Evidence, ...]:
+        """Return the words, names and documents that support the label most, greatest contribution first."""
+        reasons = [
+            *self.words,
+            *(Evidence(name, value, 0, 0, kind="name") for name, value in self.names),
+        ]
+        if self.documents:
+            votes = sum(value for _, value in self.documents)
+            reasons.append(Evidence(DOCUMENTS, votes, 0, 0, kind="documents"))
+        positive = [reason for reason in reasons if reason.contribution > 0]
+        return tuple(sorted(positive, key=lambda reason: -reason.contribution)[:number])
 
 
 def word_sums(
@@ -103,7 +120,7 @@ def merge_words(
         fields: names of the document's fields.
 
     Returns:
-        The words that have tokens, in order, and the sum over the tokens outside words.
+        The words that have tokens, in order, and the sum over the tokens of punctuation and outside words.
     """
     spans = _word_spans(text, offsets)
     starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
@@ -130,6 +147,9 @@ def merge_words(
     words = []
     for word in np.flatnonzero(has_tokens):
         start, end = spans[word]
+        if _SIGNS.fullmatch(text, start, end):
+            outside += float(sums[word])
+            continue
         field_name = names[bisect_right(inner_ends, start)]
         words.append(
             Evidence(text[start:end], float(sums[word]), start, end, field_name)
@@ -221,7 +241,8 @@ def fused_explanations(
     explanations = list(plain)
     for term_id, term in ensemble.vocabulary.known_values(text):
         words_of_term[term_id] = [len(explanations[0].words)]
-        value = Evidence(term, 0.0, len(text), len(text), term.split("=")[0])
+        name = term.split("=")[0]
+        value = Evidence(term, 0.0, len(text), len(text), name, "category")
         explanations = [_with_value(explanation, value) for explanation in explanations]
     fused = []
     for place, explanation in enumerate(explanations):
@@ -278,7 +299,7 @@ def _fused_explanation(
     contributions = np.zeros(len(plain.words))
     documents: dict[str, float] = defaultdict(float)
     names: dict[str, float] = defaultdict(float)
-    special = 0.0
+    other = 0.0
     gains_S = shares.shares_SK[:, place] - shares.without_SK[:, place]
     for scorer, gain in zip(shares.names, gains_S.tolist(), strict=True):
         parts = (
@@ -287,11 +308,11 @@ def _fused_explanation(
             else _parts(reasons.get(scorer), plain, words_of_term)
         )
         if parts.total <= 0:
-            special += gain
+            other += gain
             continue
         rest = max(parts.rest, 0.0)
         scale = gain / (parts.total + rest)
-        special += scale * rest
+        other += scale * rest
         for word, value in parts.words.items():
             contributions[word] += scale * value
         for row, value in parts.documents.items():
@@ -306,7 +327,7 @@ def _fused_explanation(
         plain,
         logit=float(shares.shares_SK[:, place].sum()) + constant,
         bias=float(shares.without_SK[:, place].sum()) + constant,
-        special=special,
+        other=other,
         words=tuple(words),
         scorers=dict(
             zip(shares.names, shares.shares_SK[:, place].tolist(), strict=True)
@@ -332,7 +353,7 @@ def _parts(
             for place, word in enumerate(plain.words)
             if word.contribution > 0
         }
-        return _Parts(words, rest=max(plain.special, 0.0))
+        return _Parts(words, rest=max(plain.other, 0.0))
     values_of_terms: dict[int, float] = {}
     documents: dict[int, float] = {}
     names: dict[str, float] = {}

@@ -98,10 +98,10 @@ class Explainer:
             words, outside = merge_words(
                 document.text, document.offsets, shares_T[inner], self.fields
             )
-            special = outside + float(shares_T.sum() - shares_T[inner].sum())
+            other = outside + float(shares_T.sum() - shares_T[inner].sum())
             logit = float(shares_T.sum() + bias)
             explanations.append(
-                Explanation(self.labels[int(label_id)], logit, bias, special, words, ())
+                Explanation(self.labels[int(label_id)], logit, bias, other, words, ())
             )
         if attention:
             return self._with_attention(explanations, document, batch, labels_S, inner)

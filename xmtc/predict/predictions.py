@@ -36,7 +36,8 @@ class Prediction(NamedTuple):
         label: label, as in the training data.
         score: probability.
         name: readable name of the label; the label itself if it has none.
-        evidence: words with the greatest contributions to the label's logit, greatest first; empty unless requested.
+        evidence: the words, names and training documents with the greatest contributions to the label's logit,
+            greatest first; empty unless requested.
         predicted: whether the model's decision gives it to the text.
     """
 

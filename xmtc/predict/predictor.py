@@ -201,7 +201,7 @@ class Model:
                 last field. The model reads each up to the maximum length in training.
             top_k: maximum number of labels per text; None is 10, or 1 for a single-label model. With `tuned` or a rule,
                 None keeps all that it gives, up to 100; all K of `top_k=K`.
-            evidence: also find the words that support each label most.
+            evidence: also find what supports each label most: words, its name, and training documents.
             threshold: leave out labels below this probability. `tuned` leaves out labels that the model's decision does
                 not give, and a rule (`macro`, `precision=0.9` …) those that this rule does not give; None keeps the
                 `top_k` whatever their probability.

@@ -37,7 +37,7 @@ from xmtc.predict.tokenised import TokenisedTexts, tokenised
 
 Documents = Iterable[str | Mapping[str, Any]]
 """Texts, or mappings from the names of fields and categories to their values."""
-EVIDENCE_WORDS = 5
+EVIDENCE_REASONS = 5
 _TOP_K = 10
 _MOST = 100
 """Most labels of a text that `tuned` or a rule gives, unless a request or the rule asks for more."""
@@ -231,12 +231,12 @@ class TextScorer:
             predicted = predicted_NK[row, kept_K].tolist()
             explanations = answer.explanations.get(row)
             if explanations is None:
-                words = [()] * len(label_ids)
+                reasons = [()] * len(label_ids)
             else:
-                words = [
-                    explanation.top(EVIDENCE_WORDS) for explanation in explanations
+                reasons = [
+                    explanation.top(EVIDENCE_REASONS) for explanation in explanations
                 ]
-            labels = map(self._prediction, label_ids, scores, words, predicted)
+            labels = map(self._prediction, label_ids, scores, reasons, predicted)
             texts.append(Predictions(labels, Expected(*expected_N3[row].tolist())))
         return texts
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from xmtc.files import check_page, write_text
 from xmtc.predict.arguments import as_count, as_labels, as_text
-from xmtc.predict.evidence import Evidence, Explanation
+from xmtc.predict.evidence import DOCUMENTS, Evidence, Explanation
 from xmtc.predict.predictions import Prediction
 from xmtc.predict.predictor import Model
 from xmtc.predict.request import Request
@@ -94,12 +94,9 @@ class LabelEvidence:
         """What sums to the logit: the bias, and what each part adds."""
         e = self.explanation
         votes = sum(value for _, value in e.documents)
-        parts = {
-            "special tokens": e.special,
-            "words": self.words_sum,
-            "similar training documents": votes,
-        }
+        parts = {"words": self.words_sum, DOCUMENTS: votes}
         parts |= {f"the name “{name}”": value for name, value in e.names}
+        parts["other"] = e.other
         return f"bias {e.bias:+.3f}" + "".join(
             f", {part} {value:+.3f}" for part, value in parts.items() if value
         )

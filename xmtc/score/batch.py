@@ -27,7 +27,7 @@ from xmtc.errors import ConfigError
 from xmtc.fusion.decision import EXPECTED, expected_labels, released
 from xmtc.predict.evidence import Explanation
 from xmtc.predict.request import Answer
-from xmtc.predict.text_scorer import EVIDENCE_WORDS, TextScorer
+from xmtc.predict.text_scorer import EVIDENCE_REASONS, TextScorer
 from xmtc.predict.tokenised import TokenisedTexts, tokenised
 from xmtc.score.inputs import RawBlock
 from xmtc.score.job import Settings
@@ -47,10 +47,15 @@ PREDICTIONS = pa.schema(
 """`EXPECTED` is what to expect of the labels that the model's decision, or that of `Settings.threshold`, gives;
 `expected_labels` is the number of right labels to expect, which a document without labels has, too."""
 RELEASE = pa.field("release", pa.bool_())
-_WORD = pa.struct(
-    {"text": pa.string(), "field": pa.string(), "contribution": pa.float32()}
+_REASON = pa.struct(
+    {
+        "text": pa.string(),
+        "kind": pa.string(),
+        "field": pa.string(),
+        "contribution": pa.float32(),
+    }
 )
-EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_WORD)))
+EVIDENCE = pa.field("evidence", pa.list_(pa.list_(_REASON)))
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,7 @@ class BlockScorer:
             )
         if self.settings.evidence:
             rows = [
-                [_words(reason) for reason in answer.explanations[row]]
+                [_reasons(explanation) for explanation in answer.explanations[row]]
                 for row in range(len(answer))
             ]
             table = table.append_column(EVIDENCE, pa.array(rows, EVIDENCE.type))
@@ -222,9 +227,9 @@ class BlockScorer:
             )
 
 
-def _words(reason: Explanation) -> list[dict]:
+def _reasons(explanation: Explanation) -> list[dict]:
     """Make the rows of a label in the column `evidence`."""
     return [
-        {"text": word.text, "field": word.field, "contribution": word.contribution}
-        for word in reason.top(EVIDENCE_WORDS)
+        {field.name: getattr(reason, field.name) for field in _REASON}
+        for reason in explanation.top(EVIDENCE_REASONS)
     ]

@@ -66,7 +66,11 @@ def score(
         ),
     ] = None,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Add the words that support each label.")
+        bool,
+        typer.Option(
+            "--evidence",
+            help="Add what supports each label: words, its name, and training documents.",
+        ),
     ] = False,
     table: Annotated[
         Path | None,

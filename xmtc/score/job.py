@@ -55,7 +55,7 @@ class Settings:
         exclude: labels not to score.
         shortlist: number of labels per document that an index finds and that get logits; None: all labels get them.
         release: what must be expected of a document, such as `expected_recall>=0.8`, to be released; None: no column.
-        evidence: add the words that support each label most.
+        evidence: add what supports each label most.
         bfloat16: compute under bfloat16 autocast.
         block_rows: rows per block.
         tokens_per_batch: content tokens per batch, including padding.

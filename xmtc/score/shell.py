@@ -66,7 +66,7 @@ def predict_texts(
         read: place and text of further documents; see `texts_to_predict`.
         top_k: number of labels per text. None: all predicted labels and the best others; for a single-label model, only
             the predicted label.
-        evidence: also print the words that support each label.
+        evidence: also print what supports each label.
         include: the only labels to predict, see `Model.predict`.
         exclude: labels not to predict.
         language: language of the names, see `Model.predict`.
@@ -128,7 +128,8 @@ def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
         row["name"] = prediction.name
     if evidence:
         row["evidence"] = [
-            [part.text, round(part.contribution, 3)] for part in prediction.evidence
+            [part.text, round(part.contribution, 3), part.kind]
+            for part in prediction.evidence
         ]
     return row
 

@@ -36,6 +36,7 @@ def rows(predictions):
                     "start": word.start,
                     "end": word.end,
                     "field": "",
+                    "kind": "word",
                 }
                 for word in one.evidence
             ],

@@ -51,7 +51,7 @@ class PredictOptions:
     Attributes:
         top_k: maximum number of labels per text.
         threshold: see `Model.predict`.
-        evidence: whether to return the words that support each label.
+        evidence: whether to return what supports each label.
         include: see `Model.predict`.
         exclude: see `Model.predict`.
     """

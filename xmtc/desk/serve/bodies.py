@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from xmtc.fusion.config import Rule
+from xmtc.predict.evidence import Kind
 
 
 class Body(BaseModel):
@@ -48,7 +49,10 @@ class PredictBody(Body):
         ),
     ] = None
     evidence: Annotated[
-        bool, Field(description="Also return the words that support each label most.")
+        bool,
+        Field(
+            description="Also return what supports each label most: words, its name, and training documents."
+        ),
     ] = False
     include: Annotated[
         list[Filter] | None,
@@ -71,8 +75,8 @@ class PredictBody(Body):
 Rounded = Annotated[float, AfterValidator(lambda value: round(value, 6))]
 
 
-class EvidenceWord(BaseModel):
-    """A word that supports a label; `contribution` is its share of the label's logit."""
+class EvidencePart(BaseModel):
+    """What supports a label; `contribution` is its share of the label's logit. Only words have a place in the text."""
 
     model_config = ConfigDict(from_attributes=True)
     text: str
@@ -80,6 +84,7 @@ class EvidenceWord(BaseModel):
     start: int
     end: int
     field: str
+    kind: Kind
 
 
 class PredictedLabel(BaseModel):
@@ -90,7 +95,7 @@ class PredictedLabel(BaseModel):
     name: str
     score: Rounded
     predicted: bool
-    evidence: list[EvidenceWord] = []
+    evidence: list[EvidencePart] = []
 
 
 class ExpectedAnswer(BaseModel):

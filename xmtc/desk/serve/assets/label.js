@@ -57,7 +57,7 @@ async function predict() {
   drawRows(rows, content.text, about.annotations);
   $("#found").hidden = false;
   $("#hint").textContent = about.evidence
-    ? "Choose a label to see its words in the text. Words show their share of the label’s logit."
+    ? "Choose a label to see its words in the text. Numbers are shares of the label’s logit."
     : "";
   showEvidence(about.evidence ? rows[0] : null);
 }
@@ -72,24 +72,25 @@ async function next() {
     return;
   }
   showDocument(answer.text);
-  queued = { id: answer.id, text: readDocument().text }; // the labels may fail to come: the answer before stays
   showEvidence(null); // the words of the document before
   await predict();
+  queued = { id: answer.id, text: readDocument().text }; // the labels may fail to come: the answer before stays
 }
 
 function suggestionOf({ label, score, predicted, evidence }) {
-  const words = evidence.map((word) => Array.from(word.text).slice(0, WORD_CHARACTERS).join(""));
+  const texts = evidence.filter((part) => part.kind === "word").map((part) => part.text);
+  const words = texts.map((word) => Array.from(word).slice(0, WORD_CHARACTERS).join(""));
   return { label, score, predicted, words: [...new Set(words)].slice(0, WORDS) };
 }
 
 async function save() {
   const rows = allRows();
   const labels = rows.filter((row) => row.verdict === "yes").map((row) => row.label);
-  const review = {
-    suggested: rows.filter((row) => row.score !== null).map(suggestionOf),
   const unjudged = rows.filter((row) => row.verdict === null).length;
   if (unjudged === rows.length) throw new Problem(0, "Nothing is judged yet: accept or reject a label.");
     rejected: rows.filter((row) => row.verdict === "no").map((row) => row.label),
+  const review = {
+    suggested: rows.filter((row) => row.score !== null).map(suggestionOf),
     seconds: (performance.now() - answered.shownAt) / 1000,
     version: answered.version,
   };
@@ -133,13 +134,13 @@ $("#accept-all").onclick = () => {
   const predicted = allRows().filter((row) => row.predicted && row.verdict === null);
   predicted.forEach((row) => judge(row, "yes"));
 };
-$("#language").onchange = () => {
-  const isJudged = allRows().some((row) => row.verdict);
 $("#reject-rest").onclick = () => {
   const unjudged = allRows().filter((row) => row.verdict === null);
   unjudged.forEach((row) => judge(row, "no"));
 };
   if (allRows().length && !isJudged) alone(predict); // keeps verdicts
+$("#language").onchange = () => {
+  const isJudged = allRows().some((row) => row.verdict);
 };
 $("#search").oninput = () => attempt(() => search($("#language").value, addLabel));
 $("#search").onkeydown = moveHit;

@@ -62,18 +62,19 @@ function scoreOf(row) {
   return element("div", { className: "score" }, meter, row.predicted ? `${percent}, predicted` : percent);
 }
 
-// The words of evidence; the occurrences of a word are shown as one.
+// What supports a label; the occurrences of a word are shown as one.
 function wordsOf(row) {
   const contributions = new Map();
-  for (const word of row.evidence) {
-    const earlier = contributions.get(word.text) || [];
-    contributions.set(word.text, [...earlier, word.contribution]);
+  for (const part of row.evidence) {
+    const shown = part.kind === "name" ? `the name “${part.text}”` : part.text;
+    const earlier = contributions.get(shown) || [];
+    contributions.set(shown, [...earlier, part.contribution]);
   }
   const list = element("div", { className: "words" });
-  for (const [word, values] of contributions) {
+  for (const [shown, values] of contributions) {
     const times = values.length > 1 ? ` ×${values.length}` : "";
     const sum = values.reduce((total, value) => total + value, 0).toFixed(2);
-    list.append(element("span", { title: "share of the logit" }, `${word}${times} +${sum}`));
+    list.append(element("span", { title: "share of the logit" }, `${shown}${times} +${sum}`));
   }
   return list;
 }
@@ -99,13 +100,18 @@ function showCount() {
 export function showEvidence(row) {
   $("#reading").hidden = !row;
   if (!row) return;
-  $("#reading-title").textContent = row.evidence.length
-    ? `What supports “${row.name}”`
-    : `No word stands out for “${row.name}”`;
+  $("#reading-title").textContent = readingTitle(row);
   $("#marked").replaceChildren(...markedText(row.evidence));
   for (const item of document.querySelectorAll(".found")) {
     item.classList.toggle("current", item.dataset.label === row.label);
   }
+}
+
+function readingTitle(row) {
+  if (row.evidence.some((part) => part.kind === "word")) return `Words that support “${row.name}”`;
+  const others = row.evidence.map((part) => (part.kind === "name" ? "its name" : part.text));
+  if (!others.length) return `No word supports “${row.name}”`;
+  return `No word supports “${row.name}”, but ${others.join(" and ")}`;
 }
 
 function markedText(evidence) {
