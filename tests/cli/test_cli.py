@@ -254,6 +254,12 @@ def test_status(xmtc, tiny, trained, tmp_path):
     for stage in stages_of(tiny):
         assert re.search(rf"{stage} +done in \d+:\d\d", outcome.out), outcome.out
     assert "last checkpoint:" in outcome.out
+    assert re.search(
+        r"step \d+, head alone, without the other scorers: ", outcome.out
+    ), outcome.out
+    assert re.search(
+        r"the finished model on test: .*micro-F1 \d+\.\d %", outcome.out
+    ), outcome.out
     outcome = xmtc("status", tmp_path)
     assert outcome.code == 1
     assert f"DataError: {tmp_path}: no run there" in outcome.err

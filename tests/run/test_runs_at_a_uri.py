@@ -254,7 +254,9 @@ def test_commands_take_uris(place, monkeypatch):
         return result.output
 
     monkeypatch.setenv("COLUMNS", "200")
-    assert "finetune  done" in xmtc("status", f"{RUNS}/tiny")
+    status = xmtc("status", f"{RUNS}/tiny")
+    assert "finetune  done" in status
+    assert "the finished model on test: " in status
     assert '"labels"' in xmtc(
         "predict", f"{RUNS}/tiny/model", "--text", "lawery and fishing"
     )

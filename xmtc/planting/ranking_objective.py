@@ -41,6 +41,8 @@ class PlantObjective(Objective):
         shard: this worker's label rows.
     """
 
+    measured = "attention alone"
+
     def __init__(
         self,
         classifier: Classifier,

@@ -15,6 +15,7 @@ from xmtc.artefact.trial import try_native_files
 from xmtc.data import manifest as manifests
 from xmtc.data.manifest import Manifest
 from xmtc.errors import ConfigError, StorageError
+from xmtc.evaluate import layout
 from xmtc.files import locked
 from xmtc.run.directory import RunDirectory, RunPaths
 from xmtc.storage.config import StorageConfig, is_remote, on_this_machine
@@ -259,7 +260,10 @@ def fetch_model(path: str) -> Path:
 def fetch_status(path: str) -> Path:
     """Fetch the files of a run directory that show its state, without weights."""
     return fetch(
-        path, choose=lambda name: name in _STATUS or name.endswith("/manifest.json")
+        path,
+        choose=lambda name: (
+            name in _STATUS or name.endswith(("/manifest.json", f"/{layout.METRICS}"))
+        ),
     )
 
 

@@ -8,16 +8,24 @@ from rich.console import Console
 
 from xmtc.artefact.unfinished import similar_run
 from xmtc.errors import DataError
+from xmtc.evaluate.metrics import summary_metrics, task_of
+from xmtc.evaluate.summary import percent
+from xmtc.files import read_json
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.state import RunRecord, read_run, writer_of
 from xmtc.track.console import duration, printable
 from xmtc.track.tracker import read_metrics
 
 _MAX_METRICS = 6
+_MEASURED = {
+    str(Stage.PLANT): "attention alone",
+    str(Stage.FINETUNE): "head alone, without the other scorers",
+}
+"""What the metrics are of that a stage logs on its way."""
 
 
 def print_status(run: Path) -> None:
-    """Print where a run stands: its stages, the last metrics of each, and its checkpoints.
+    """Print where a run stands: its stages, the last metrics of each, its checkpoints, and how good the model is.
 
     Raises:
         DataError: the directory holds no run.
@@ -40,6 +48,20 @@ def print_status(run: Path) -> None:
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
         if saved := sorted(directory.glob("step_*")):
             console.print(f"  last checkpoint: {saved[-1]}")
+    evaluation = record.stages.get(Stage.EVALUATE)
+    if evaluation is not None and evaluation.state == "done":
+        for split in files.evaluated():
+            metrics = read_json(files.metrics(split))
+            console.print(printable(_final_line(split, metrics)), markup=False)
+
+
+def _final_line(split: str, metrics: Mapping[str, Any]) -> str:
+    """Describe how good the finished model is on a split."""
+    shown = ", ".join(
+        f"{metric.title} {percent(metrics[metric.name])} %"
+        for metric in summary_metrics(task_of(metrics))[:_MAX_METRICS]
+    )
+    return f"  the finished model on {split}: {shown}"
 
 
 def _writer(run: Path) -> str:
@@ -84,4 +106,5 @@ def _stage_lines(
         shown = ", ".join(
             f"{key} {value:.4g}" for key, value in list(facts.items())[:_MAX_METRICS]
         )
-        yield f"            step {last['step']}: {shown}"
+        measured = f", {_MEASURED[name]}" if name in _MEASURED else ""
+        yield f"            step {last['step']}{measured}: {shown}"

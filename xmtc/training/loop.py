@@ -343,7 +343,7 @@ class Loop:
         ]
         mark = " (best)" if position.best_epoch == position.epochs_done else ""
         self._print(
-            f"epoch {position.epochs_done}, dev: "
+            f"epoch {position.epochs_done}, {self.objective.measured}, dev: "
             + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown)
             + mark
         )

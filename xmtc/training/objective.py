@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -17,10 +18,15 @@ from xmtc.training.config import OptimizerConfig
 class Objective(nn.Module):
     """Computes what a stage learns. It wraps the classifier in one module, whose forward pass strategies can wrap.
 
+    Attributes:
+        measured: what `evaluate` measures, for the console: not the whole model, if scorers join the head later.
+
     Args:
         classifier: the model to train.
         evaluate: computes dev metrics, the same on every rank; collective.
     """
+
+    measured: ClassVar[str] = "head alone"
 
     def __init__(
         self, classifier: Classifier, evaluate: Callable[[], dict[str, float]]
