@@ -18,6 +18,7 @@ from synthetic_runs import make_run
 from xmtc.errors import DataError, StorageError
 from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.evaluation import EvaluatedDocuments, evaluate
+from xmtc.evaluate.scorer_groups import groups_lost_by_fusion
 from xmtc.evaluate.store import write_evaluation
 from xmtc.report import compare
 from xmtc.report.charts import Axis, Bars, Series, bar_chart, line_chart, number
@@ -253,6 +254,81 @@ def test_rare_and_frequent_labels_are_compared_only_where_both_have_documents(
         "Fewer than two groups of labels have 5 or more documents"
         in (tmp_path / "report.html").read_text()
     )
+
+
+def opening_of(run, bins, folder):
+    """Write the report of a run with other groups of labels, and return its first section."""
+    write_report(
+        [replace(run, metrics={**run.metrics, "bins": bins})], folder / "report.html"
+    )
+    page = (folder / "report.html").read_text()
+    return page[
+        page.index('<section id="overview">') : page.index('<section id="headline">')
+    ]
+
+
+def test_a_handful_of_labels_settles_nothing(runs, tmp_path):
+    run = RunResults.load(runs[0])
+
+    def group(labels, docs, f1):
+        interval = {"macro_f1": [f1, f1]}
+        one = run.metrics["bins"][">50"]
+        return {**one, "labels": labels, "docs": docs, "macro_f1": f1, "ci95": interval}
+
+    few = {"0": group(214, 109, 0.327), "1-5": group(147, 97, 0.217)}
+    few[">50"] = group(3, 6, 0.0)
+    opening = opening_of(run, few, tmp_path)
+    assert "3 labels in 6 documents are too few to say which fare better" in opening
+    assert "<b>21.7</b> % <span>[21.7, 21.7] against 0.0</span>" in opening
+    assert "Over the 214 labels without training documents, it is 33." in opening
+    enough = {**few, "6-10": group(12, 40, 0.5)}
+    opening = opening_of(run, enough, tmp_path)
+    assert "over the 12 labels with 6 to 10 training documents, it is 50." in opening
+    assert "Rare labels fare worse, by more than chance explains." in opening
+
+
+def test_several_runs_have_a_sentence_each(runs, tmp_path):
+    some = [RunResults.load(run) for run in runs[:2]]
+    write_report(some, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    for index, run in enumerate(some):
+        said = f"{100 * run.metrics['p@1']:.0f} get a right label"
+        start = f'<p class="of-run-{index}">{run.name}: Of 100 documents, about '
+        assert start + said in page
+
+
+def test_groups_that_the_fusion_loses_are_named_at_the_top(runs, tmp_path):
+    def of(value):
+        return {"bins": {"1-5": 0.3, "11-50": value, ">50": None}}
+
+    scorers = {"fused": of(0.0), "alone": {"linear": of(0.246), "words": of(0.293)}}
+    assert groups_lost_by_fusion(scorers) == [
+        "labels with 11-50 training documents: macro-F1 0.0 of all scorers fused, 29.3 of words alone"
+    ]
+    assert not groups_lost_by_fusion({**scorers, "fused": of(0.25)})
+    run = replace(RunResults.load(runs[0]), scorers=scorers)
+    opening = opening_of(run, run.metrics["bins"], tmp_path)
+    assert "labels with 11-50 training documents: macro-F1 0.0" in opening
+    page = (tmp_path / "report.html").read_text()
+    assert "when one is left out" not in page
+    assert "<code>xmtc ablate RUN</code>" in page
+    assert "`" not in page[: page.index("<script")]
+
+
+def test_the_command_is_the_one_that_trained(runs, tmp_path):
+    run = RunResults.load(runs[0])
+
+    def session(minute, *command):
+        started = f"2026-01-01T00:0{minute}:00.000+00:00"
+        return {"started_at": started, "command": command, "world_size": 1}
+
+    sessions = [session(1, "xmtc", "train", "a.yaml"), session(5, "xmtc", "again")]
+    finetune = {"state": "done", "started_at": "2026-01-01T00:02:00.000+00:00"}
+    record = {**run.record, "sessions": sessions, "stages": {"finetune": finetune}}
+    write_report([replace(run, record=record)], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "xmtc train a.yaml" in page
+    assert "xmtc again" not in page
 
 
 def test_only_the_evaluation_is_needed(runs, tmp_path):

@@ -6,12 +6,13 @@ the templates in `assets/charts` draw them.
 
 import functools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 440, 270
 _LEFT = 50
@@ -23,13 +24,14 @@ _TICKS = 5
 """About how many ticks an axis has."""
 _STEPS = (1, 2, 2.5, 5, 10)
 """Steps between ticks that people read easily, times a power of ten."""
+_CODE = re.compile("`([^`]+)`")
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @functools.cache
 def environment() -> Environment:
     """Make the environment of the templates in `assets`: it escapes values, and a missing one is an error."""
-    return Environment(
+    made = Environment(
         loader=PackageLoader("xmtc.report", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -37,6 +39,13 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    made.filters["with_code"] = with_code
+    return made
+
+
+def with_code(text: str) -> Markup:
+    """Escape a text, and set what stands between backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 @dataclass(frozen=True)

@@ -114,12 +114,12 @@ class KeyFigure:
     Attributes:
         title: what it says, in a few words.
         values: of each run, in percent, with its interval; a dash where there is none.
-        sentence: what it means, in words.
+        sentences: what it means, in words, for each run.
     """
 
     title: str
     values: Sequence[str]
-    sentence: str
+    sentences: Sequence[str]
 
 
 @dataclass(frozen=True)

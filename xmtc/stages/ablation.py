@@ -1,5 +1,6 @@
 """Fusions of some of a model's scorers on dev, each fitted on one half and applied to the other."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from xmtc.evaluate import layout
 from xmtc.evaluate.evaluation import Evaluation
+from xmtc.evaluate.scorer_groups import groups_lost_by_fusion
 from xmtc.files import write_json
 from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
@@ -19,6 +21,8 @@ from xmtc.scorers.predictions import SparsePredictions
 from xmtc.stages.measuring import quick_evaluation, quick_metrics
 from xmtc.stages.worker import Worker
 from xmtc.track.console import print_line
+
+logger = logging.getLogger(__name__)
 
 METRICS = ("p@1", "ndcg@5", "micro_f1", "macro_f1", "ece")
 
@@ -73,6 +77,8 @@ class Ablation:
                 alone[name] = self.measured(self.candidates(logits_of_one_NK))
                 task.advance(1)
         content = {"names": names, "fused": fused, "alone": alone}
+        for sentence in groups_lost_by_fusion(content):
+            logger.warning("dev, %s; see Scorers in the report", sentence)
         write_json(
             self.worker.paths.evaluation("dev") / layout.SCORERS, content, indent=2
         )

@@ -119,8 +119,9 @@ def _release_charts(page: Page) -> list[Chart]:
             errors.append(f"{run.name} {100 * curve['error'][key]:.1f}")
         title = "F1" if key == "f1" else key
         note = (
-            f"Mean {title} of the documents of which most {title} is expected, by their share. Distance of expected "
-            f"and true {title} in tenths of the documents, points: {', '.join(errors)}."
+            f"Documents are released, that is, used without a person's check, in the order of the {title} that the "
+            f"model expects; the curve is their true mean {title}. In ten equal groups of documents, the expected and "
+            f"the true mean lie {', '.join(errors)} points apart on average."
         )
         svg = line_chart(
             lines,

@@ -5,13 +5,25 @@ from typing import Any
 
 from typing_extensions import override
 
+from xmtc.evaluate.scorer_groups import groups_lost_by_fusion
 from xmtc.evaluate.summary import percent
 from xmtc.report.run_results import RunResults
-from xmtc.report.section import Figures, KeyFigure, KeyFigures, Page, Part, Section
+from xmtc.report.section import (
+    Figures,
+    KeyFigure,
+    KeyFigures,
+    Page,
+    Paragraph,
+    Part,
+    Section,
+)
 from xmtc.report.sections.metrics import frequency_chart, groups_with_labels
 
 _FEWEST_DOCUMENTS = 5
-"""Documents that a group of labels needs to speak for rare or for frequent labels."""
+"""Documents that a group of labels needs to be shown for rare or for frequent labels."""
+_JUDGED_LABELS = 10
+_JUDGED_DOCUMENTS = 30
+"""Labels and documents from which the interval of a group is believed, and groups are compared."""
 _TO_A_WHOLE_PERCENT = 100
 
 
@@ -28,38 +40,59 @@ class OverviewSection(Section):
             return [KeyFigures([*figures, _mean_over_classes(page)])]
         return [
             KeyFigures([*figures, _rare_labels(page)]),
+            *_lost_by_fusion(page),
             Figures([frequency_chart(page, groups, "macro_f1")]),
         ]
+
+
+def _lost_by_fusion(page: Page) -> list[Paragraph]:
+    """Warn of groups of labels for which a scorer alone is better than all."""
+    return [
+        Paragraph(
+            f"{run.name}, on dev, {sentence}. The fused score may lose these labels, if chance in a small group does "
+            "not explain it; see Scorers.",
+            "warning",
+        )
+        for run in page.runs
+        if run.scorers
+        for sentence in groups_lost_by_fusion(run.scorers)
+    ]
 
 
 def _first_label(page: Page) -> KeyFigure:
     """Say how often the best label is right."""
     name = "accuracy" if page.one_label else "p@1"
-    sentence = (
-        f"Of 100 documents, about {_of_hundred(page.first, name)} get a right label in first place"
-        f"{_likely(page.first, name)}."
-    )
-    return _key_figure(page, "The first label is right", name, sentence)
+    sentences = [
+        f"Of 100 documents, about {_of_hundred(run, name)} get a right label in first place{_likely(run, name)}."
+        for run in page.runs
+    ]
+    return _key_figure(page, "The first label is right", name, sentences)
 
 
 def _true_labels_found(page: Page) -> KeyFigure:
     """Say how many of the labels that people gave are predicted; of classes, how many documents of each are found."""
-    run = page.first
     if page.one_label:
-        sentence = (
-            f"Of 100 documents of a class, about {_of_hundred(run, 'macro_recall')} are given that class, where every "
-            f"class counts the same{_likely(run, 'macro_recall')}."
-        )
         return _key_figure(
-            page, "Documents of a class that are found", "macro_recall", sentence
+            page,
+            "Documents of a class that are found",
+            "macro_recall",
+            [
+                f"Of 100 documents of a class, about {_of_hundred(run, 'macro_recall')} are given that class, where "
+                f"every class counts the same{_likely(run, 'macro_recall')}."
+                for run in page.runs
+            ],
         )
-    precision = _of_hundred(run, "micro_precision")
-    sentence = (
-        f"Of 100 labels that documents have, about {_of_hundred(run, 'micro_recall')} are predicted"
-        f"{_likely(run, 'micro_recall')}. Of 100 labels that are predicted{_by_threshold(run)}, about {precision} are "
-        "right."
+    return _key_figure(
+        page,
+        "True labels that are found",
+        "micro_recall",
+        [
+            f"Of 100 labels that documents have, about {_of_hundred(run, 'micro_recall')} are predicted"
+            f"{_likely(run, 'micro_recall')}. Of 100 labels that are predicted{_by_threshold(run)}, about "
+            f"{_of_hundred(run, 'micro_precision')} are right."
+            for run in page.runs
+        ],
     )
-    return _key_figure(page, "True labels that are found", "micro_recall", sentence)
 
 
 def _by_threshold(run: RunResults) -> str:
@@ -75,7 +108,8 @@ def _mean_over_classes(page: Page) -> KeyFigure:
         "F1 is 100 for a class that is given to exactly the documents that have it. This is its mean over classes: "
         "a small class counts as much as a large one."
     )
-    return _key_figure(page, "F1 of a class, on average", "macro_f1", sentence)
+    sentences = [sentence] * len(page.runs)
+    return _key_figure(page, "F1 of a class, on average", "macro_f1", sentences)
 
 
 def _rare_labels(page: Page) -> KeyFigure:
@@ -91,12 +125,18 @@ def _rare_labels(page: Page) -> KeyFigure:
     return KeyFigure(
         "Rare labels against frequent ones",
         values,
-        _sentence_on_rare_labels(page.first, ends[0]),
+        [
+            _sentence_on_rare_labels(run, bins)
+            for run, bins in zip(page.runs, ends, strict=True)
+        ],
     )
 
 
 def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
-    """Find the two groups of labels; None with fewer than two. Labels without training documents are no group here."""
+    """Find the two groups of labels; None with fewer than two. Labels without training documents are no group here.
+
+    Groups that are large enough to be judged go first.
+    """
     names = [
         name
         for name, group in run.metrics["bins"].items()
@@ -104,7 +144,15 @@ def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
         and group["docs"] >= _FEWEST_DOCUMENTS
         and group.get("macro_f1") is not None
     ]
+    judged = [name for name in names if _is_judged(run.metrics["bins"][name])]
+    if len(judged) > 1:
+        names = judged
     return (names[0], names[-1]) if len(names) > 1 else None
+
+
+def _is_judged(group: Mapping[str, Any]) -> bool:
+    """Whether a group of labels has enough labels and documents for its interval to be believed."""
+    return group["labels"] >= _JUDGED_LABELS and group["docs"] >= _JUDGED_DOCUMENTS
 
 
 def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> str:
@@ -118,8 +166,18 @@ def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> s
     return (
         "F1 is 100 for a label that is given to exactly the documents that have it. Over "
         f"{_labels_with(rare, ends[0])}, its mean is {_whole(rare)}; over {_labels_with(frequent, ends[1])}, it is "
-        f"{_whole(frequent)}. {_verdict(rare, frequent)}"
+        f"{_whole(frequent)}. {_verdict(rare, frequent)}{_on_unseen_labels(run)}"
     )
+
+
+def _on_unseen_labels(run: RunResults) -> str:
+    """Say how labels without training documents fare, if there are some."""
+    group = run.metrics["bins"].get("0")
+    if not group or group.get("macro_f1") is None:
+        return ""
+    count = group["labels"]
+    labels = "the only label" if count == 1 else f"the {count:,} labels"
+    return f" Over {labels} without training documents, it is {_whole(group)}."
 
 
 def _labels_with(group: Mapping[str, Any], name: str) -> str:
@@ -135,7 +193,15 @@ def _whole(group: Mapping[str, Any]) -> str:
 
 
 def _verdict(rare: Mapping[str, Any], frequent: Mapping[str, Any]) -> str:
-    """Say which group fares better, where their intervals do not overlap."""
+    """Say which group fares better, where both are large enough and their intervals do not overlap."""
+    small = [group for group in (rare, frequent) if not _is_judged(group)]
+    if small:
+        labels = min(group["labels"] for group in small)
+        documents = min(group["docs"] for group in small)
+        return (
+            f"{labels:,} labels in {documents:,} documents are too few to say which fare better: that takes "
+            f"{_JUDGED_LABELS} labels in {_JUDGED_DOCUMENTS} documents of each kind."
+        )
     intervals = [group.get("ci95", {}).get("macro_f1") for group in (rare, frequent)]
     if None in intervals:
         return ""
@@ -148,14 +214,17 @@ def _verdict(rare: Mapping[str, Any], frequent: Mapping[str, Any]) -> str:
 
 
 def _macro_f1(group: Mapping[str, Any]) -> str:
-    """Format the macro-F1 of a group of labels, with its interval."""
-    return percent(group["macro_f1"], group.get("ci95", {}).get("macro_f1"))
+    """Format the macro-F1 of a group of labels, with its interval if there is enough behind it."""
+    interval = group.get("ci95", {}).get("macro_f1") if _is_judged(group) else None
+    return percent(group["macro_f1"], interval)
 
 
-def _key_figure(page: Page, title: str, name: str, sentence: str) -> KeyFigure:
+def _key_figure(
+    page: Page, title: str, name: str, sentences: Sequence[str]
+) -> KeyFigure:
     """Make a key figure of a metric of every run."""
     values = [percent(run.metrics.get(name), run.interval(name)) for run in page.runs]
-    return KeyFigure(title, values, sentence)
+    return KeyFigure(title, values, sentences)
 
 
 def _of_hundred(run: RunResults, name: str) -> str:

@@ -15,10 +15,10 @@ _METRICS = {
     "macro_f1": "macro-F1",
 }
 _TEXT = (
-    "Dev, in percent: the fused score, each scorer alone, and the difference to the fused score when one is left out. "
-    "Every fusion is fitted on one half of dev and measured on the other. The columns on the right are macro-F1 of "
-    "labels by their number of training documents."
+    "Dev, in percent: the fused score, and each scorer alone{left_out}. Every fusion is fitted on one half of dev and "
+    "measured on the other. The columns on the right are macro-F1 of labels by their number of training documents."
 )
+_LEFT_OUT = ", and the difference to the fused score when one is left out"
 _NOT_LEFT_OUT = "`xmtc ablate RUN` measures what leaving a scorer out costs; reports written afterwards show it."
 
 
@@ -31,10 +31,13 @@ class ScorersSection(Section):
     def render(self, page: Page) -> Sequence[Part]:
         if not any(run.scorers for run in page.runs):
             return []
-        parts: list[Part] = [Paragraph(_TEXT), _table(page)]
-        if not any(run.scorers and run.scorers.get("without") for run in page.runs):
-            parts.append(Paragraph(_NOT_LEFT_OUT, "note"))
-        return parts
+        if any(run.scorers and run.scorers.get("without") for run in page.runs):
+            return [Paragraph(_TEXT.format(left_out=_LEFT_OUT)), _table(page)]
+        return [
+            Paragraph(_TEXT.format(left_out="")),
+            _table(page),
+            Paragraph(_NOT_LEFT_OUT, "note"),
+        ]
 
 
 def _table(page: Page) -> Table:

@@ -1,6 +1,7 @@
 """Versions, commit, times, world size, and the whole configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
 from typing_extensions import override
@@ -89,11 +90,29 @@ def _facts_of_record(run: RunResults) -> dict[str, str]:
         )
     sessions = record.get("sessions") or []
     if sessions:
-        facts["command"] = " ".join(sessions[-1]["command"])
-        facts["workers"] = str(sessions[-1]["world_size"])
+        trained = _session_that_trained(record, sessions)
+        facts["command"] = " ".join(trained["command"])
+        facts["workers"] = str(trained["world_size"])
     for name, stage in record.get("stages", {}).items():
         if name != Stage.REPORT:  # the stage that writes this page is not over yet
             facts[f"stage {name}"] = stage["state"]
     for package, version in record.get("versions", {}).items():
         facts[f"version of {package}"] = str(version)
     return facts
+
+
+def _session_that_trained(
+    record: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Find the call in which training last began: a later one may have skipped all that was finished."""
+    stages = record.get("stages", {})
+    began = max(
+        (
+            stages[name]["started_at"]
+            for name in (Stage.SCORERS, Stage.PLANT, Stage.FINETUNE)
+            if stages.get(name, {}).get("started_at")
+        ),
+        default="",
+    )
+    before = [session for session in sessions if session["started_at"] <= began]
+    return before[-1] if before else sessions[-1]

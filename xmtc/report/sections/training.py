@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from xmtc.evaluate.metrics import all_metrics
 from xmtc.report.charts import Axis, Series, line_chart
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import Chart, Figures, Page, Part, Section, union
@@ -79,15 +80,19 @@ def _charts_of_stage(page: Page, stage: str) -> list[Chart]:
 def _chart(stage: str, key: str, lines: Sequence[Series]) -> Chart:
     """Draw what runs logged under a key in a stage."""
     of_dev = key.startswith("dev/")
-    unit = ", %" if of_dev else ""
+    name = key.split("/")[1]
+    titles = {metric.name: metric.title for metric in all_metrics() if metric.title}
+    title = titles.get(name, name)
+    is_share = of_dev and name != "loss"
     svg = line_chart(
         lines,
         Axis("step"),
-        Axis(key.split("/")[1] + unit, percent=of_dev),
-        f"{key} of stage {stage} by step",
+        Axis(f"{title}, %" if is_share else title, percent=is_share),
+        f"{title} of stage {stage} by step",
     )
     note = _MEASURED_ON_THE_WAY.get(stage, "") if of_dev else ""
-    return Chart(f"{_STAGE_TITLES.get(stage, stage)}: {key}", note, svg)
+    place = " on dev" if of_dev else " of training"
+    return Chart(f"{_STAGE_TITLES.get(stage, stage)}: {title}{place}", note, svg)
 
 
 def _history(run: RunResults, stage: str, key: str, index: int) -> Series:
