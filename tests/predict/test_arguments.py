@@ -82,20 +82,20 @@ SECRET = "Mrs Smith"
     [
         (SECRET, "brackets"),
         (SECRET.encode(), "bytes is not an ordered list"),
-        (bytearray(b"x"), "text 0 is a int"),
+        (bytearray(b"x"), "text 0 is of type int"),
         ({"text": SECRET}, "brackets"),
         (OrderedDict(text=SECRET), "brackets"),
         (pd.DataFrame({"name": [SECRET]}), "no column 'text'"),
         (pa.table({"name": [SECRET]}), "no column 'text'"),
         (pa.record_batch({"name": [SECRET]}), "no column 'text'"),
-        ([{"text": 3}], "text of text 0 is a int"),
+        ([{"text": 3}], "text of text 0 is of type int"),
         ({SECRET}, "not an ordered list"),
         (frozenset([SECRET]), "not an ordered list"),
         (np.array([[SECRET]]), "2 dimensions"),
         (np.array(SECRET), "0 dimensions"),
-        (pd.Series([SECRET, None]), "text 1 is a"),
-        (pa.array([SECRET, None]), "text 1 is a NoneType"),
-        ([SECRET, [SECRET]], "text 1 is a list"),
+        (pd.Series([SECRET, None]), "text 1 is of type"),
+        (pa.array([SECRET, None]), "text 1 is of type NoneType"),
+        ([SECRET, [SECRET]], "text 1 is of type list"),
         ([SECRET, b"x"], "decode it"),
         ([SECRET + "\ud83d"], "text 0 holds half of a character"),
         (None, "NoneType is not an ordered list"),
@@ -122,7 +122,7 @@ def test_one_label_may_stand_alone():
         == as_labels(frozenset(["fish", "law"]))
         == ["fish", "law"]
     )
-    with pytest.raises(DataError, match="label 1 is a int"):
+    with pytest.raises(DataError, match="label 1 is of type int"):
         as_labels(["law", 3])
 
 

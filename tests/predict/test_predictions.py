@@ -60,7 +60,7 @@ def test_a_model_without_a_folder_cannot_be_copied(
 def test_a_model_says_what_it_is(model: xmtc.Model) -> None:
     said = repr(model)
     assert said.startswith(
-        f"<xmtc.Model '{model.info.name}': {len(model.labels)} labels, "
+        f"<xmtc.Model '{model.info.name}': gives {len(model.labels)} labels; "
     )
     page = model._repr_html_()
     assert "the rule micro" in page

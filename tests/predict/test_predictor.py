@@ -307,7 +307,7 @@ def test_a_diverged_model_is_refused_and_its_mode_restored(directory):
     ("texts", "message"),
     [
         ("one text", "a list of texts"),
-        (["a", None], "text 1 is a NoneType"),
+        (["a", None], "text 1 is of type NoneType"),
         (["a", " \n"], "text 1 has no tokens"),
     ],
 )

@@ -126,7 +126,10 @@ def _lengths(corpus: Corpus) -> str:
     shortest = quoted_cell(doc_ids[int(tokens.argmin())])
     longest = quoted_cell(doc_ids[int(tokens.argmax())])
     cut = " or more" if tokens.max() == corpus.manifest.max_length else ""
-    return f"{shortest} is shortest ({tokens.min():,} tokens), {longest} longest ({tokens.max():,}{cut})"
+    least = "1 token" if tokens.min() == 1 else f"{tokens.min():,} tokens"
+    return (
+        f"{shortest} is shortest ({least}), {longest} longest ({tokens.max():,}{cut})"
+    )
 
 
 def _commonest(corpus: Corpus) -> str:

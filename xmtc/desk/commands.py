@@ -23,6 +23,7 @@ from xmtc.commands.options import (
     Precision,
     TextColumn,
 )
+from xmtc.track.console import counted
 
 
 @command(panel="Desk")
@@ -97,7 +98,8 @@ def serve(
 
 
 annotations_app = typer.Typer(
-    no_args_is_help=True, help="Measure what people decide about a model's suggestions."
+    no_args_is_help=True,
+    help="Measure what people decide about a model's suggestions; take their work to other tools, and back.",
 )
 annotations_command = Command("annotations", "Desk", annotations_app)
 
@@ -117,7 +119,8 @@ def annotations_report(
     annotations = read_annotations(files)
     people = {annotation.by for annotation in annotations if annotation.by is not None}
     documents = {annotation.document for annotation in annotations}
-    facts = f"{len(annotations):,} annotations of {len(documents):,} documents by {len(people) or 'unknown'} people."
+    by = counted(len(people), "person", "people") if people else "unknown people"
+    facts = f"{counted(len(annotations), 'annotation')} of {counted(len(documents), 'document')} by {by}."
     show_results("Annotations", facts, acceptance_parts(annotations), output)
 
 
@@ -219,15 +222,42 @@ def annotations_export(
         Literal["label-studio", "argilla"],
         typer.Option("--format", help="label-studio or argilla."),
     ],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            parser=local_model,
+            help="With label-studio: offer all labels of this model, not only those in the annotations.",
+        ),
+    ] = None,
 ) -> None:
     """Write annotations for another tool, with what the model suggested."""
+    from xmtc.artefact.contract import LABELS
+    from xmtc.data.labels import LabelTable
     from xmtc.desk.annotate.exporting import export_annotations
 
-    documents = export_annotations(files, format_name, output)
-    print(f"{output}: {documents:,} documents")
-    if format_name == "label-studio":
+    check_unused(
+        None if format_name == "label-studio" else f"{format_name} needs no labels",
+        model=model,
+    )
+    labels = () if model is None else LabelTable.load(model / LABELS).labels
+    exported = export_annotations(files, format_name, output, labels)
+    print(f"{output}: {counted(exported.documents, 'judged document')}")
+    if exported.unjudged:
         print(
-            f"{output.with_suffix('.xml')}: the labelling interface; paste it into the project's settings"
+            f"warning: {counted(exported.unjudged, 'annotation')} with predicted labels that nobody judged, which "
+            f"{format_name} takes for rejected"
+        )
+    if format_name == "label-studio":
+        known = (
+            "of the model and the annotations"
+            if model is not None
+            else "that occur in the annotations"
+        )
+        more = "" if model is not None else "; --model MODEL offers all of a model"
+        print(
+            f"{output.with_suffix('.xml')}: the labelling interface, with {counted(exported.labels, 'label')} {known}"
+            f"{more}; paste it into the project's settings"
         )
 
 

@@ -190,7 +190,9 @@ def _checked(item: Any, name: str, longest: int = LONGEST_DOCUMENT) -> str:
         advice = (
             "decode it first" if isinstance(item, bytes | bytearray) else "leave it out"
         )
-        raise DataError(f"{name} is a {type(item).__name__}, not a string: {advice}")
+        raise DataError(
+            f"{name} is of type {type(item).__name__}, not a string: {advice}"
+        )
     if len(item) > longest:
         raise DataError(
             f"{name} has {len(item):,} characters, more than {longest:,}: divide it, or raise scorer.longest_document "

@@ -136,7 +136,8 @@ class Model:
 
     def __repr__(self) -> str:
         """Say what the model is, in one line."""
-        return f"<xmtc.Model {self.info.name!r}: {', '.join(self._facts().values())}>"
+        facts = (f"{name} {fact}" for name, fact in self._facts().items())
+        return f"<xmtc.Model {self.info.name!r}: {'; '.join(facts)}>"
 
     def _repr_html_(self) -> str:
         facts = self._facts() | {

@@ -104,6 +104,17 @@ def _shown(text: str, style: str = "") -> Text | None:
     return Text(printable(text), style) if text else None
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Write a number of things: `1 label`, `2 labels`, `1,000 people`.
+
+    Args:
+        number: how many.
+        one: what one of them is called.
+        many: what several are called. Default: `one` with an s.
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def duration(seconds: float) -> str:
     """Format seconds as `m:ss` or `h:mm:ss`; `-:--` if unknown."""
     if not math.isfinite(seconds):

@@ -150,7 +150,8 @@ class Progress:
 def progress_line(task: ConsoleTask, elapsed_s: float, *, final: bool) -> str:
     """Write `prepare train: 1,200/45,000 documents (3 %), 350/s, ETA 2:05`, or with `final` the time taken."""
     rate = (task.done - task.first) / elapsed_s if elapsed_s > 0 else 0.0
-    count = f"{task.done:,} {task.unit}"
+    unit = task.unit.removesuffix("s") if task.done == 1 else task.unit
+    count = f"{task.done:,} {unit}"
     if task.total is not None:
         count = f"{task.done:,}/{task.total:,} {task.unit} ({task.done / max(task.total, 1):.0%})"
     speed = f", {_rate_in_words(rate)}" if rate > 0 else ""

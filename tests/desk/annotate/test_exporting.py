@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import LABELS, export
 
 from annotation_lines import LINES
 from commands import xmtc
@@ -62,6 +63,27 @@ def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
     result = first["annotations"][0]["result"][0]
     assert view.find("Choices").get("name") == result["from_name"]
     assert view.find("Text").get("name") == result["to_name"]
+
+
+def test_the_interface_offers_all_labels_of_a_model_and_unjudged_ones_are_told(
+    xmtc, annotations: Path, tmp_path: Path
+) -> None:
+    model = export(tmp_path / "model")
+    line = {"id": "d3", "text": "x", "labels": [], "rejected": [], "suggested": []}
+    line["suggested"] = [{"label": "cod", "name": "Cod", "predicted": True}]
+    with annotations.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    output = tmp_path / "tasks.json"
+    command = ("annotations", "export", annotations, "--format", "label-studio")
+    few = xmtc(*command, "-o", output)
+    assert "3 judged documents" in few.out
+    assert "1 annotation with predicted labels that nobody judged" in few.out
+    assert "4 labels that occur in the annotations; --model MODEL" in few.out
+    every = xmtc(*command, "-o", output, "--model", model)
+    assert "7 labels of the model and the annotations" in every.out
+    view = ElementTree.parse(output.with_suffix(".xml")).getroot()
+    offered = {one.get("value") for one in view.iter("Choice")}
+    assert offered == {*LABELS, "law & order"}
 
 
 def test_argilla(xmtc, annotations: Path, tmp_path: Path) -> None:

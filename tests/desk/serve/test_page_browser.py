@@ -282,7 +282,7 @@ def test_without_annotations_nothing_is_judged_and_problems_are_reported(
     browser.run("document.querySelector('#text').value = ' '")
     click(browser, "#predict")
     browser.wait(
-        "document.querySelector('#message').textContent === 'text 0 is empty: leave it out'"
+        "document.querySelector('#message').textContent === 'There is no text yet: paste or write one.'"
     )
 
 

@@ -221,7 +221,7 @@ def test_the_command_prints_and_writes_a_page(tmp_path: Path, xmtc) -> None:
         tmp_path / "page.html",
     )
     assert done.code == 0
-    assert "30 annotations of 30 documents by 1 people." in done.out
+    assert "30 annotations of 30 documents by 1 person." in done.out
     assert "Acceptance by bin" in (tmp_path / "page.html").read_text()
     assert (tmp_path / "page_tables/refused.parquet").exists()
     assert xmtc("annotations", "report", tmp_path / "none.jsonl").code == 1

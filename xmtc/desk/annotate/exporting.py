@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.sax.saxutils import quoteattr
 
@@ -47,6 +47,7 @@ class _Line(BaseModel):
     at: str | None = None
     model: dict[str, str | None] | None = None
     suggested: list[_Suggested] | None = None
+    rejected: list[str] | None = None
     seconds: _Number | None = None
 
 
@@ -118,16 +119,33 @@ def read_reviewed(paths: Iterable[Path]) -> list[ReviewedDocument]:
     return list(documents.values())
 
 
-def export_annotations(paths: Sequence[Path], format_name: Format, output: Path) -> int:
+class Exported(NamedTuple):
+    """How much was exported.
+
+    Attributes:
+        documents: documents with annotations.
+        labels: labels that the labelling interface of Label Studio offers.
+        unjudged: annotations that leave predicted labels unjudged.
+    """
+
+    documents: int
+    labels: int
+    unjudged: int
+
+
+def export_annotations(
+    paths: Sequence[Path],
+    format_name: Format,
+    output: Path,
+    labels: Sequence[str] = (),
+) -> Exported:
     """Write annotations in the format of another tool.
 
     Args:
         paths: files of `xmtc serve --annotations`.
         format_name: the tool.
         output: JSON file to write; Label Studio's labelling interface is written beside it, as XML.
-
-    Returns:
-        The number of documents.
+        labels: labels that the interface offers besides those in the annotations.
 
     Raises:
         DataError: a file is missing or empty, or a line is not an annotation.
@@ -136,9 +154,25 @@ def export_annotations(paths: Sequence[Path], format_name: Format, output: Path)
     documents = read_reviewed(paths)
     entries = [_ENTRIES[format_name](document) for document in documents]
     write_text(output, json.dumps(entries, ensure_ascii=False, indent=1) + "\n")
+    offered = sorted({*labels, *_labels_in(documents)})
     if format_name == "label-studio":
-        write_text(output.with_suffix(".xml"), labelling_interface(documents))
-    return len(documents)
+        write_text(output.with_suffix(".xml"), labelling_interface(offered))
+    unjudged = sum(
+        _leaves_unjudged(line) for document in documents for line in document.lines
+    )
+    return Exported(len(documents), len(offered), unjudged)
+
+
+def _leaves_unjudged(line: Mapping[str, Any]) -> bool:
+    """Whether a predicted label was neither accepted nor rejected."""
+    rejected = line.get("rejected")
+    if rejected is None:
+        return False
+    judged = {*line["labels"], *rejected}
+    return any(
+        suggestion["predicted"] and suggestion["label"] not in judged
+        for suggestion in line.get("suggested") or ()
+    )
 
 
 def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
@@ -183,20 +217,19 @@ def _choices(labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def labelling_interface(documents: Sequence[ReviewedDocument]) -> str:
-    """Write Label Studio's labelling interface for the labels that occur."""
-    labels = dict.fromkeys(
-        label
-        for document in documents
-        for line in document.lines
-        for label in (
-            *line["labels"],
-            *(suggestion["label"] for suggestion in line.get("suggested") or ()),
-        )
-    )
-    choices = "\n".join(
-        f"    <Choice value={quoteattr(label)}/>" for label in sorted(labels)
-    )
+def _labels_in(documents: Iterable[ReviewedDocument]) -> set[str]:
+    """Return the labels that people gave or saw."""
+    labels: set[str] = set()
+    for document in documents:
+        for line in document.lines:
+            labels.update(line["labels"])
+            labels.update(one["label"] for one in line.get("suggested") or ())
+    return labels
+
+
+def labelling_interface(labels: Sequence[str]) -> str:
+    """Write Label Studio's labelling interface, which offers some labels."""
+    choices = "\n".join(f"    <Choice value={quoteattr(label)}/>" for label in labels)
     return (
         "<View>\n"
         f'  <Text name="{JOINED}" value="${JOINED}"/>\n'

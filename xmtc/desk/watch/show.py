@@ -30,6 +30,7 @@ def show_results(
     parts = [part for part in parts if not isinstance(part, Table) or part.rows]
     if page is not None:
         write_page(page, title, facts, parts)
+    where = "on the page" if page is not None else "with -o PAGE.html"
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     print(printable(facts))
     for part in parts:
@@ -37,7 +38,7 @@ def show_results(
             print(printable(part.text))
         if isinstance(part, Table):
             more = (
-                f" ({len(part.rows) - _ROWS} more rows on the page)"
+                f" ({len(part.rows) - _ROWS} more rows {where})"
                 if len(part.rows) > _ROWS
                 else ""
             )

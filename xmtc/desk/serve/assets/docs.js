@@ -6,10 +6,15 @@ import { exampleOf, resolve, typeOf, useSchemas } from "./schema.js";
 const JSON_TYPE = "application/json";
 const FORM_TYPE = "application/x-www-form-urlencoded";
 
+// Words of a description; what stands between backticks is code.
+function prose(words) {
+  return words.split("`").map((part, place) => (place % 2 ? element("code", {}, part) : part));
+}
+
 function drawOperation(path, verb, operation) {
   const heading = element("h2", {}, element("span", { className: "verb" }, verb), element("code", {}, path));
   const card = element("section", { className: "card" }, heading);
-  card.append(element("p", {}, operation.description || operation.summary));
+  card.append(element("p", {}, ...prose(operation.description || operation.summary)));
   for (const parameter of operation.parameters || []) card.append(drawParameter(parameter));
   for (const [type, content] of Object.entries(operation.requestBody?.content || {})) {
     card.append(element("p", { className: "soft" }, `Body, ${type}`), drawFields(content.schema));
@@ -21,17 +26,17 @@ function drawOperation(path, verb, operation) {
 }
 
 function drawParameter(parameter) {
-  const words = parameter.description || parameter.schema.description || "";
+  const words = parameter.description || parameter.schema.description;
   const name = element("code", {}, `${parameter.in} ${parameter.name}: ${typeOf(parameter.schema)}`);
-  return element("p", {}, name, words && `: ${words}`);
+  return element("p", {}, name, ...(words ? prose(`: ${words}`) : []));
 }
 
 function drawFields(schema) {
   const list = element("ul");
   for (const [name, field] of Object.entries(resolve(schema).properties || {})) {
-    const words = field.description ? `: ${field.description}` : "";
+    const words = field.description ? prose(`: ${field.description}`) : [];
     const initial = field.default === undefined ? "" : `, default ${JSON.stringify(field.default)}`;
-    list.append(element("li", {}, element("code", {}, `${name}: ${typeOf(field)}${initial}`), words));
+    list.append(element("li", {}, element("code", {}, `${name}: ${typeOf(field)}${initial}`), ...words));
   }
   return list;
 }

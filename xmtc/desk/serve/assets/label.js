@@ -43,6 +43,7 @@ async function alone(action) {
 
 async function predict() {
   const content = readDocument();
+  if (!content.text.trim()) throw new Problem(0, "There is no text yet: paste or write one.");
   const language = $("#language").value || null;
   const body = { texts: [content.document], evidence: about.evidence, hierarchy: about.hierarchy, language };
   const answer = await call("predict", body);
@@ -73,8 +74,8 @@ async function next() {
   }
   showDocument(answer.text);
   showEvidence(null); // the words of the document before
-  await predict();
   queued = { id: answer.id, text: readDocument().text }; // the labels may fail to come: the answer before stays
+  await predict();
 }
 
 function suggestionOf({ label, score, predicted, evidence }) {
@@ -88,9 +89,9 @@ async function save() {
   const labels = rows.filter((row) => row.verdict === "yes").map((row) => row.label);
   const unjudged = rows.filter((row) => row.verdict === null).length;
   if (unjudged === rows.length) throw new Problem(0, "Nothing is judged yet: accept or reject a label.");
-    rejected: rows.filter((row) => row.verdict === "no").map((row) => row.label),
   const review = {
     suggested: rows.filter((row) => row.score !== null).map(suggestionOf),
+    rejected: rows.filter((row) => row.verdict === "no").map((row) => row.label),
     seconds: (performance.now() - answered.shownAt) / 1000,
     version: answered.version,
   };
@@ -138,9 +139,9 @@ $("#reject-rest").onclick = () => {
   const unjudged = allRows().filter((row) => row.verdict === null);
   unjudged.forEach((row) => judge(row, "no"));
 };
-  if (allRows().length && !isJudged) alone(predict); // keeps verdicts
 $("#language").onchange = () => {
   const isJudged = allRows().some((row) => row.verdict);
+  if (allRows().length && !isJudged) alone(predict); // keeps verdicts
 };
 $("#search").oninput = () => attempt(() => search($("#language").value, addLabel));
 $("#search").onkeydown = moveHit;
