@@ -299,16 +299,28 @@ def _check_sparse(
         raise CheckpointError(
             f"{place}: has {len(data)} values for {int(starts[-1])} places; {FIX}"
         )
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < columns:
+    if len(indices) and not _all_below(indices, columns):
         raise CheckpointError(
             f"{place}.indices: an index is not from 0 to {columns - 1}; {FIX}"
         )
-    if not np.isfinite(data).all():
+    if not _all_finite(data):
         raise CheckpointError(f"{place}.data: holds a value that is not finite; {FIX}")
     if matrix.least is not None and len(data) and data.min().item() < matrix.least:
         raise CheckpointError(
             f"{place}.data: holds a value less than {matrix.least:g}; {FIX}"
         )
+
+
+def _all_below(indices: NDArray[Any], limit: int) -> bool:
+    """Whether indices are from 0 to before a limit: read without their sign, negative ones are the greatest."""
+    greatest = indices.view(f"u{indices.itemsize}").max()
+    return int(greatest) < min(limit, np.iinfo(indices.dtype).max + 1)
+
+
+def _all_finite(values: NDArray[Any]) -> bool:
+    """Whether all values are finite. A finite sum shows it at once; where it overflows, every value is looked at."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def _check_dtype(place: str, tensor: NDArray[Any], names: str) -> None:
