@@ -6,7 +6,6 @@ Every command is a few lines over a function that Python callers can use as well
 import io
 import logging
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -22,10 +21,9 @@ from typer.core import TyperGroup
 from xmtc.commands.arguments import show_version
 from xmtc.commands.family import builtin_commands, installed_commands
 from xmtc.errors import Interrupted, StorageError, XmtcError
+from xmtc.track.again import TEXT_OPTIONS, how_to_continue
 from xmtc.track.console import print_line, printable
 
-_TEXT_OPTIONS = ("--text", "-t")
-"""Options whose value is a document."""
 _INTERRUPTED = 128
 """Exit code of a command that a signal ended, without the number of the signal."""
 
@@ -96,21 +94,11 @@ class CommandGroup(TyperGroup):
             if isinstance(interrupt, Interrupted):
                 ended_by = signal.Signals(interrupt.number)
                 where = f"{interrupt}; "
-            print(f"interrupted: {where}{_how_to_continue()}", file=sys.stderr)
+            print(f"interrupted: {where}{how_to_continue()}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED + ended_by) from interrupt
         finally:
             for number in handled:
                 signal.signal(number, signal.SIG_DFL)
-
-
-def _how_to_continue() -> str:
-    """Say what to type again, without credentials; only that it is to be typed again if it holds a document."""
-    from xmtc.config.plain import redacted
-
-    arguments = sys.argv[1:]
-    if any(argument.startswith(_TEXT_OPTIONS) for argument in arguments):
-        return "run the same command again to continue"
-    return f"continue with: {shlex.join(['xmtc', *redacted(arguments)])}"
 
 
 def _no_options() -> None:
@@ -174,11 +162,11 @@ def check_arguments() -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            if before in _TEXT_OPTIONS or argument.startswith(
-                _TEXT_OPTIONS
+            if before in TEXT_OPTIONS or argument.startswith(
+                TEXT_OPTIONS
             ):  # a text is not shown
                 raise StorageError(
-                    f"the text of {_TEXT_OPTIONS[0]} is not UTF-8; convert it, or give it in a file by --input"
+                    f"the text of {TEXT_OPTIONS[0]} is not UTF-8; convert it, or give it in a file by --input"
                 ) from None
             raise StorageError(f"{argument}: {_why_not_text(argument)}") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import ray
 import torch
+from ray.train.v2.api.exceptions import ControllerError
 
 from gloo import run_gloo
 from xmtc.cluster import flight_recorder
@@ -106,6 +107,20 @@ def test_only_records_of_nccl_since_the_attempt_began_are_named(tmp_path):
     command = shlex.split(flight_recorder.how_to_read(tmp_path / "a b"))
     assert command[0] == "torchfrtrace"
     assert command[-1] == str(tmp_path / "a b")
+
+
+def test_workers_that_ray_kills_for_memory_are_explained(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["xmtc", "train", "a.yaml"])
+    killed = ControllerError(
+        RuntimeError(
+            "5 worker(s) were killed due to the node running low on memory.\nObject store: 3 GB"
+        )
+    )
+    said = str(worker_errors._explain(killed))
+    assert "the memory of their node ran out. Lower distributed.workers" in said
+    assert said.endswith("; continue with: xmtc train a.yaml")
+    other = str(worker_errors._explain(ControllerError(RuntimeError("a bug"))))
+    assert "see above: Training failed due to controller error:" in other
 
 
 def test_other_errors_are_not_explained():

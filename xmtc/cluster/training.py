@@ -23,11 +23,14 @@ from xmtc.errors import Interrupted, TrainingError, XmtcError
 from xmtc.run.copies import RunCopies
 from xmtc.run.directory import Stage
 from xmtc.stages.table import entry_of
+from xmtc.track.again import how_to_continue
 from xmtc.track.console import print_line
 from xmtc.training.interruption import STOP
 
 _RESIZE_INTERVAL_S = 600.0
 """Seconds between checks for room for more workers. Adding workers repeats the steps since the newest checkpoint."""
+_OUT_OF_MEMORY = "running low on memory"
+"""What Ray says of workers that it kills before the kernel would."""
 _PATIENCE_S = 5.0
 """How long a stage that begins again anyway may take to keep what it has, such as hidden states."""
 
@@ -166,7 +169,13 @@ def _name_traces(folder: Path, began: float) -> None:
 
 
 def _explain(failure: TrainingFailedError) -> TrainingError:
-    """Convert an error that the user cannot fix: a worker died too often, or a bug, whose traceback Ray has printed."""
+    """Convert an error that no worker has reported: it died too often, or a bug, whose traceback Ray has printed."""
+    if _OUT_OF_MEMORY in str(failure):
+        return TrainingError(
+            "Ray killed workers of this run because the memory of their node ran out. Lower distributed.workers, so "
+            "that fewer workers share the node, or finetune.tokens_per_micro_batch and data.max_length, so that each "
+            f"needs less, as xmtc train --dry-run estimates; {how_to_continue()}"
+        )
     causes = [
         str(cause).strip().splitlines()[-1:]
         for cause in getattr(failure, "worker_failures", {}).values()
