@@ -90,6 +90,14 @@ def test_unknown_commands_and_options(xmtc):
         ),
         (["finetun.batch_size=3"], r"finetun: unknown key; did you mean 'finetune'\?"),
         (
+            ["finetune.epochs=3"],
+            r"unknown key; did you mean 'finetune\.phases\.0\.epochs'\?",
+        ),
+        (
+            ["data.source.label_separator=;"],
+            r"did you mean 'data\.source\.columns\.label_separator'\?",
+        ),
+        (
             ["finetune.batch_size=many"],
             r"finetune\.batch_size: 'many': must be a valid integer",
         ),

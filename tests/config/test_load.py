@@ -329,6 +329,16 @@ def test_overrides_win_and_are_yaml(tmp_path: Path) -> None:
             ("sead=1",),
             "command line: sead=1: sead: unknown key; did you mean 'seed'?",
         ),
+        (
+            "name: a\n",
+            ("warmup=1",),
+            "warmup: unknown key; did you mean 'optimizer.warmup'? known here: name",
+        ),
+        (
+            "name: a\n",
+            ("true",),
+            "'true': an option such as --dry-run takes no value; leave true out",
+        ),
         ("name: a\n", ("columns=[1",), "command line: columns=[1: not valid YAML"),
         (
             "name: a\n",

@@ -418,7 +418,7 @@ def test_a_label_file_that_names_none_of_the_labels_is_refused(tmp_path):
     (tmp_path / "labels.csv").write_text("label,name\n0,A\n1,B\n2,C\n")
     with pytest.raises(
         DataError,
-        match=r"labels\.csv: has no label of 'labels', such as '000': .* --labels",
+        match=r"labels\.csv: no row stands for a label .*such as '000' of 'labels': .* --labels",
     ):
         write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml")
 

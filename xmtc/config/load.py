@@ -18,6 +18,8 @@ from xmtc.files import resolve_links
 T = TypeVar("T")
 
 COMMAND_LINE = "command line"
+_ANSWERS = ("true", "false", "yes", "no")
+"""Words that are no overrides, but meant for an option that needs none."""
 _MAX_DOTS = 20
 """Dots in the key of an override. A deeper key is a mistake."""
 _NULL = "~"
@@ -178,6 +180,11 @@ def _parsed(overrides: Sequence[str], problems: list[str]) -> list[_Override]:
         key, equals, value = text.partition("=")
         key = key.strip()
         keys = key.split(".")
+        if key.lower() in _ANSWERS and not equals:
+            problems.append(
+                f"{COMMAND_LINE}: {text!r}: an option such as --dry-run takes no value; leave {text} out"
+            )
+            continue
         if not equals or not all(keys) or key.count(".") > _MAX_DOTS:
             problems.append(
                 f"{COMMAND_LINE}: {_shortened(text)!r}: an override is written key=value, as in finetune.batch_size=16"

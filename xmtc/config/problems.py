@@ -187,8 +187,14 @@ def _step(node: Node, part: str | int) -> Node:
 
 
 def _unknown_key(spot: _Spot) -> str:
+    key = str(spot.path[-1])
     keys = list(spot.parent.properties()) if spot.parent else []
-    hint = suggestion(str(spot.path[-1]), keys)
+    deeper = next(spot.parent.places_of(key), None) if spot.parent else None
+    if deeper is not None:
+        section = ".".join([*map(str, spot.path[:-1]), deeper])
+        hint = f"did you mean {section!r}? "
+    else:
+        hint = suggestion(key, keys)
     return f"unknown key; {hint}known here: {', '.join(keys) or 'none'}"
 
 

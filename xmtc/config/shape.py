@@ -4,6 +4,7 @@ One source for the places of errors, did-you-mean and the reference page, so tha
 """
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,25 @@ class Shape:
         if number < len(first_elements):
             return first_elements[number]
         return schema.get("items")
+
+    def places_of(self, key: str, depth: int = 2) -> Iterator[str]:
+        """Yield where a key stands in the sections beneath this one, as an override names it.
+
+        Args:
+            key: the key.
+            depth: how many sections deep to look.
+        """
+        for name, child in self.properties().items():
+            section, place = child, name
+            for member in child.members():
+                items = member.schema.get("items")
+                if isinstance(items, dict):
+                    section, place = self._at(items), f"{name}.0"
+            if key in section.properties():
+                yield f"{place}.{key}"
+            elif depth > 1:
+                for inner_place in section.places_of(key, depth - 1):
+                    yield f"{place}.{inner_place}"
 
     def choices(self) -> list[str]:
         """List the literal values allowed here, as written in YAML; empty if any value of a type is allowed."""

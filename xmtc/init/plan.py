@@ -276,8 +276,9 @@ def check_learnable(
     if label_file is not None and not found.named:
         example = quoted_label(next(iter(found.label_counts)))
         raise DataError(
-            f"{label_file}: has no label of {labels}, such as {example}: write them alike, name another column with "
-            "--labels, or move the file away"
+            f"{label_file}: no row stands for a label of the documents, such as {example} of {labels}: write labels "
+            "there as the documents have them, name another column of the documents with --labels, or move the file "
+            "away"
         )
 
 
