@@ -45,7 +45,7 @@ def test_the_overview_counts_what_is_there(tmp_path):
     ]
     first, second, third, fourth = overview(corpus)
     assert third.startswith("texts: ")
-    assert third.endswith(" longest (40 or more)")
+    assert ", the longest 40 or more (identifier: " in third
     assert fourth == "names of labels: Latin 100%"
     cut = corpus.manifest.counts.truncated / len(lists)
     assert first.startswith(f"documents: train {corpus.train_documents}, ")

@@ -320,6 +320,13 @@ def test_no_texts_no_predictions(model):
     assert model.predict([]) == []
 
 
+def test_without_labels_the_predicted_ones_are_explained(model):
+    for text in ("lawery of lawing", "nothing that anybody has seen"):
+        best = model.predict([text])[0]
+        predicted = [one.label for one in best if one.predicted] or [best[0].label]
+        assert [one.label for one in model.explain(text)] == predicted
+
+
 def test_an_unknown_label_device_or_folder_is_named(model, directory, tmp_path):
     with pytest.raises(DataError, match="'nonsense'"):
         model.explain("text", ["nonsense"])

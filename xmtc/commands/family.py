@@ -25,7 +25,7 @@ from xmtc.config.members import installed_objects
 
 GROUP = "xmtc.commands"
 """Entry points of installed commands."""
-Panel = Literal["Train", "Look", "Use", "Change", "Desk"]
+Panel = Literal["Train", "Look", "Use", "Change", "Serve and watch"]
 """Headings of `xmtc --help`, in its order."""
 PANELS: tuple[Panel, ...] = get_args(Panel)
 _PACKAGE = Path(__file__).parents[1]

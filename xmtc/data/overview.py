@@ -128,7 +128,8 @@ def _lengths(corpus: Corpus) -> str:
     cut = " or more" if tokens.max() == corpus.manifest.max_length else ""
     least = "1 token" if tokens.min() == 1 else f"{tokens.min():,} tokens"
     return (
-        f"{shortest} is shortest ({least}), {longest} longest ({tokens.max():,}{cut})"
+        f"the shortest has {least} (identifier: {shortest}), the longest {tokens.max():,}{cut} "
+        f"(identifier: {longest})"
     )
 
 

@@ -26,7 +26,7 @@ from xmtc.commands.options import (
 from xmtc.track.console import counted
 
 
-@command(panel="Desk")
+@command(panel="Serve and watch")
 def serve(
     model: Annotated[
         str | None,
@@ -101,7 +101,7 @@ annotations_app = typer.Typer(
     no_args_is_help=True,
     help="Measure what people decide about a model's suggestions; take their work to other tools, and back.",
 )
-annotations_command = Command("annotations", "Desk", annotations_app)
+annotations_command = Command("annotations", "Serve and watch", annotations_app)
 
 
 @annotations_app.command("report")
@@ -297,7 +297,7 @@ def annotations_import(
         )
 
 
-@command(panel="Desk")
+@command(panel="Serve and watch")
 def diff(
     old: ModelDir,
     new: Annotated[
@@ -336,7 +336,7 @@ def diff(
         raise typer.Exit(1)
 
 
-@command(panel="Desk")
+@command(panel="Serve and watch")
 def drift(
     model: ModelDir,
     inputs: Annotated[

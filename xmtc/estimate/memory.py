@@ -385,8 +385,9 @@ def label_lines(config: RunConfig, size: Size) -> list[str]:
     parts = ", ".join(
         f"{purpose} {part / GIB:,.2f}" for purpose, part in bytes_by_purpose.items()
     )
+    place = "a worker" if config.distributed.max_workers > 0 else "memory"
     lines = [
-        f"{size.labels:,} labels take {total / GIB:,.2f} GiB of a worker: {parts} GiB"
+        f"{size.labels:,} labels take {total / GIB:,.2f} GiB of {place}: {parts} GiB"
     ]
     room = memory_of_worker(config)
     if room is not None and total > room:

@@ -260,13 +260,15 @@ class Model:
         return predictions
 
     def explain(
-        self, text: str | Mapping[str, Any], labels: Iterable[str] | str
+        self,
+        text: str | Mapping[str, Any],
+        labels: Iterable[str] | str | None = None,
     ) -> list[Explanation]:
         """Explain the logits of one or several labels by the contribution of each word of the text.
 
         Args:
             text: a document: a text, or a mapping from the names of its fields to their texts.
-            labels: a label, or several.
+            labels: a label, or several. None: those that are predicted, or the best one if none is.
 
         Returns:
             An explanation per label, in their order.
@@ -281,4 +283,7 @@ class Model:
             categories=self.info.categories,
             longest=self.scorer.longest_document,
         )
+        if labels is None:
+            best = self.predict([text])[0]
+            labels = [one.label for one in best if one.predicted] or [best[0].label]
         return self.scorer.explain(joined, self.labels.indices(as_labels(labels)))

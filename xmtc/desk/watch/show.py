@@ -37,6 +37,7 @@ def show_results(
         if isinstance(part, Paragraph):
             print(printable(part.text))
         if isinstance(part, Table):
+            where = "on the page" if page is not None else "with --output"
             more = (
                 f" ({len(part.rows) - _ROWS} more rows {where})"
                 if len(part.rows) > _ROWS
