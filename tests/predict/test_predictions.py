@@ -103,7 +103,8 @@ def test_a_table_of_the_command_is_that_of_python(
     table = xmtc(
         "predict", whole.run, *texts, "--top-k", 2, "--csv", tmp_path / "found.csv"
     )
-    assert (lines.code, table.code, table.out) == (0, 0, "")
+    written = f"written: {tmp_path / 'found.csv'}\n"
+    assert (lines.code, table.code, table.out) == (0, 0, written)
     shown = xmtc("predict", whole.run, *texts, "--top-k", 2, "--csv", "-")
     assert (shown.code, shown.out) == (0, (tmp_path / "found.csv").read_text())
     printed = [json.loads(line) for line in lines.out.splitlines()]

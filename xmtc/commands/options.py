@@ -108,7 +108,10 @@ AddedFiles = Annotated[
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
 Precision = Annotated[
-    Literal["auto", "bf16", "fp32"], typer.Option(help="auto, bf16 or fp32.")
+    Literal["auto", "bf16", "fp32"],
+    typer.Option(
+        help="auto (bf16 on GPUs, and on CPUs made for it), bf16, or fp32, as xmtc predict has on CPUs."
+    ),
 ]
 
 _LABELS = "a label, branch:LABEL with everything beneath it, or @FILE with one per line; repeatable"

@@ -107,6 +107,7 @@ def predict_texts(
             print(printable(found.to_csv_text(doc_ids)), end="")
         else:
             found.to_csv(table, doc_ids)
+            print(printable(f"written: {table}"))
         return
     for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
         rows = [_row(prediction, evidence=evidence) for prediction in predictions]
