@@ -35,7 +35,7 @@ from unittest import mock
 
 import numpy as np
 
-from format_cases import exports, folders, tables
+from format_cases import exports, folders, more, tables
 from format_cases.made import Case, Write, make_case
 from readers import documents_of
 from xmtc.config.load import load_config
@@ -89,6 +89,25 @@ FORMATS = {
     "XC repository": Format(folders.xc_folder),
     "saved dataset": Format(folders.saved_dataset),
     "svmlight": Format(folders.sparse_features),
+    "Elasticsearch": Format(more.elasticsearch),
+    "MongoDB": Format(more.mongodb),
+    "objects in a row": Format(more.one_after_the_other),
+    "list in an object": Format(more.list_in_one_object),
+    "lists of others": Format(more.foreign_lists),
+    "separator at the end": Format(more.separator_at_the_end),
+    "SharePoint": Format(more.sharepoint),
+    "wide signs": Format(more.wide_signs),
+    "library of articles": Format(more.library),
+    "yes, no, ticks": Format(more.signs),
+    "a row for each label": Format(more.row_for_each_label),
+    "without a header": Format(more.without_header),
+    "state of annotation": Format(more.state_of_annotation),
+    "numbers of classes": Format(more.class_numbers, single=True),
+    "map in Parquet": Format(more.map_of_marks),
+    "folder for each label": Format(more.label_folders, single=True),
+    "split=train": Format(more.hive_partitions),
+    "copied by a Mac": Format(more.copied_by_a_mac),
+    "no ending": Format(more.no_ending),
 }
 
 

@@ -295,7 +295,7 @@ def choose_roles(
         if answers.label_separator is None
         else answers.label_separator or None
     )
-    _check_labels(column, separator, f"{place}: {labels[0]!r}")
+    _check_labels(column, separator, f"{place}: {label_facts[0].name!r}")
     labels_found = Labels.of(column, separator)
     are_parts = (
         answers.task != "single_label"

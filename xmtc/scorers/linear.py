@@ -161,7 +161,7 @@ class Factor:
         right_MC = targets_NC if self.dual else self.words_NV.T @ targets_NC
         solved_MC = linalg.cho_solve(
             (self.lower_MM, True),
-            right_MC.toarray() if sparse.issparse(right_MC) else right_MC,
+            right_MC if isinstance(right_MC, np.ndarray) else right_MC.toarray(),
             check_finite=False,
         )
         return self.words_NV.T @ solved_MC if self.dual else solved_MC
