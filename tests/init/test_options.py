@@ -281,6 +281,7 @@ def test_train_takes_the_options_of_init(folder: Path) -> None:
     options = ("--accept", "status=done", "--budget", "2m", "--add", more)
     said = train(folder, path, *options, "--print-config")
     assert said.status == 0, said.output
+    assert re.search(r'^recipe "[\w, ]+": \w', said.output, re.MULTILINE)
     estimate = re.search(r"Estimate.* of (\S+)\.\n", config.read_text())
     assert estimate is not None
     assert estimate[1] == "2"

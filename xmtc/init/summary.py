@@ -145,8 +145,9 @@ def _recipe(plan: Plan) -> list[str]:
     stages = ", ".join(
         f"{stage} {in_words(seconds)}" for stage, seconds in choice.stages.items()
     )
+    recipe = choice.candidate.recipe
     lines = [
-        f"recipe: {choice.candidate.recipe.what}, at {choice.candidate.max_length} tokens",
+        f'recipe "{recipe.name}": {recipe.what}, at {choice.candidate.max_length} tokens',
         f"estimate: {in_words(choice.seconds)} of {in_words(plan.budget_s)} ({stages})",
     ]
     if not choice.fits:
