@@ -18,12 +18,15 @@ from test_formats import (
 )
 from test_formats import rows as rows_of
 
+from xmtc.config.shape import adapter
+from xmtc.data.config import DataConfig
 from xmtc.data.readers.base import Document
 from xmtc.errors import DataError
 from xmtc.init.answers import Answers
 from xmtc.init.contents import refuse_unread
 from xmtc.init.data_files import find_files
-from xmtc.init.plan import roles_of
+from xmtc.init.plan import data_section, roles_of
+from xmtc.track.progress import Progress
 
 Item = Callable[[str, list[str]], Any]
 
@@ -210,6 +213,27 @@ def test_a_large_window_of_zstd_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(packer.compress(text) + packer.flush())
     with pytest.raises(DataError, match="zstd -d --long=31"):
         read(tmp_path / "a.jsonl.zst")
+
+
+def test_an_added_file_without_the_split_column_is_for_training(tmp_path: Path) -> None:
+    made = documents()
+    parts = ("train", "train", "dev", "test")
+    rows = [
+        f"{text},{';'.join(labels)},{parts[number % 4]}\n"
+        for number, (text, labels) in enumerate(made[:60])
+    ]
+    (tmp_path / "a.csv").write_text("text,labels,part\n" + "".join(rows))
+    (tmp_path / "more.jsonl").write_text(lines(made[60:], plain))
+    answers = Answers(add=(str(tmp_path / "more.jsonl"),))
+    files = find_files(str(tmp_path / "a.csv"), answers)
+    section = data_section(files, roles_of(files, answers), "run")
+    config: DataConfig = adapter(DataConfig).validate_json(json.dumps(section))
+    found = config.source.build().read(
+        lambda function, items: map(function, items), Progress(enabled=False)
+    )
+    splits = [row.split for row in found if isinstance(row, Document)]
+    assert len(splits) == 100
+    assert splits[60:] == ["train"] * 40
 
 
 def test_quoted_labels_may_hold_the_separator(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from xmtc.data.readers.table_config import TableConfig
 
 logger = logging.getLogger(__name__)
+_TRAIN = "train"
+"""The split of documents of another format, which is that of their file: a split column goes with files of train."""
 _FIRST = 1000
 """Rows whose columns are looked at, or whose texts, before a wrong one is refused."""
 
@@ -178,6 +180,8 @@ class TableReader(Reader):
             _fill_labels(cells, row.cells, columns)
         if columns.id is not None and columns.id not in row.cells:
             cells[columns.id] = row.cells.get(ID)
+        if columns.split is not None and columns.split not in row.cells:
+            cells[columns.split] = _TRAIN
         if columns.status is not None and columns.status not in row.cells:
             cells[columns.status] = columns.accepted[0]
         return Row(cells, row.where, row.number)
