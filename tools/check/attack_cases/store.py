@@ -20,8 +20,10 @@ from xmtc.errors import StorageError
 from xmtc.files import lock_of
 
 _FORK = get_context("fork")
-_LINE = json.dumps({"id": "b", "text": "fishing", "labels": ["law"], "by": None})
-_WHOLE = json.dumps({"id": "a", "text": "lawery", "labels": ["law"], "by": None})
+_SUGGESTED = [{"label": "law", "name": "law", "score": 0.5, "predicted": True}]
+_KNOWN = {"text": "fishing", "labels": ["law"], "by": None, "suggested": _SUGGESTED}
+_LINE = json.dumps({"id": "b", **_KNOWN})
+_WHOLE = json.dumps({"id": "a", **_KNOWN})
 ENDS = {
     "half a line": _LINE[:20],
     "one letter": _LINE[:1],
