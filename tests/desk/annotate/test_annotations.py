@@ -199,6 +199,18 @@ def test_a_second_server_is_refused_with_the_first_ones_process_and_host(
         )
 
 
+def test_a_link_to_the_file_gives_no_second_writer(tmp_path: Path) -> None:
+    table = LabelTable(["fish"], ["fish"], np.ones(1, np.int64))
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.jsonl"
+    link.symlink_to(tmp_path / "a.jsonl")
+    with (
+        Annotations(tmp_path / "a.jsonl", table),
+        pytest.raises(StorageError, match=f"process {os.getpid()} on"),
+    ):
+        Annotations(link, table)
+
+
 def test_a_failed_write_leaves_the_file_as_it_was(
     model: xmtc.Model, tmp_path: Path, monkeypatch
 ) -> None:

@@ -10,7 +10,14 @@ import weakref
 from pathlib import Path
 
 from xmtc.errors import StorageError
-from xmtc.files import flush, lock_of, parse_json, take_lock, writing
+from xmtc.files import (
+    flush,
+    lock_of,
+    parse_json,
+    resolve_links,
+    take_lock,
+    writing,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +40,7 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
-        place = lock_of(path)
+        place = lock_of(resolve_links(path))  # a link is another way to the same file
         with writing(place):
             file = place.open("a+", encoding="utf-8")
             if not take_lock(file, alone=True):
