@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -89,10 +90,9 @@ def _openvino() -> Any:
     """Import OpenVINO without the package by which it would report its use to its makers."""
     sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
     try:
-        import openvino
+        return import_module("openvino")
     except ImportError as error:
         raise _refusal("is not installed: pip install 'xmtc[openvino]'") from error
-    return openvino
 
 
 def _refusal(reason: str) -> ConfigError:
