@@ -257,7 +257,7 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
         console.print(Text(printable(heading), style="bold"))
         console.print(Text(printable(f"logit {e.logit:+.3f} = {section.parts}")))
         console.print(Text(section.spread, style="dim"))
-        table = Table("word", "adds", "attention", "", box=None, pad_edge=False)
+        table = Table("word", "adds", "", "attention", box=None, pad_edge=False)
         for bar in section.bars:
             drawn = Text(
                 "█" * max(1, round(bar.share * _BAR_WIDTH)),
@@ -266,8 +266,8 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
             table.add_row(
                 Text(printable(bar.title)),
                 f"{bar.value:+.3f}",
-                f"{bar.attention:.1%}",
                 drawn,
+                f"{bar.attention:.1%}",
             )
         if section.other_words:
             table.add_row(
