@@ -19,6 +19,7 @@ from xmtc.preflight.doctor import check_machine, doctor, run_doctor
 from xmtc.preflight.machine import Check
 from xmtc.preflight.places import check_estimated_disks, check_source
 from xmtc.run.config import RunConfig
+from xmtc.track.console import terminal_table
 
 QUICKSTART = Path(__file__).parents[2] / "configs/quickstart.yaml"
 
@@ -280,3 +281,13 @@ def test_the_backbone_inside_another_encoder_is_checked_too() -> None:
         == "missing"
     )
     assert "packaged" in found("model.encoder={kind: maxpool}")["backbone"].detail
+
+
+def test_a_narrow_terminal_cuts_no_key_off() -> None:
+    """Keys are there to be copied."""
+    console = Console(file=io.StringIO(), width=40)
+    key = "distributed.gpus_per_worker_and_some_more"
+    console.print(terminal_table(("check", "what to do"), [("GPUs", f"set {key}")]))
+    assert isinstance(console.file, io.StringIO)
+    cells = [line.split("│")[2] for line in console.file.getvalue().splitlines()[3:-1]]
+    assert "".join(cell.strip() for cell in cells).endswith(key)

@@ -77,6 +77,8 @@ def terminal_table(
 ) -> Table:
     """Make a table for a terminal. Texts are shown as they are: rich would read brackets in them as markup.
 
+    Words that are wider than their column, such as keys and paths, go on in the next line, so that they can be copied.
+
     Args:
         columns: their headings.
         rows: a cell for each column; a `Text` brings a style of its own.
@@ -91,7 +93,9 @@ def terminal_table(
     )
     for name in columns:
         table.add_column(
-            _shown(name) or "", justify="right" if name in right else "left"
+            _shown(name) or "",
+            justify="right" if name in right else "left",
+            overflow="fold",
         )
     for row in rows:
         table.add_row(
