@@ -219,7 +219,9 @@ def advice(output: str) -> list[list[str]]:
         for option in OPTION.finditer(output)
     ]
     complete = [option for option in options if len(option) == 2] + settings
-    first_by_name = {option[0]: option for option in reversed(complete)}
+    first_by_name: dict[str, list[str]] = {}
+    for option in complete:
+        first_by_name.setdefault(option[0], option)
     together = [word for option in first_by_name.values() for word in option]
     return [together, *complete] if complete else []
 
@@ -269,7 +271,7 @@ def _compare(case: Case, folder: Path, spool: Path, good: str) -> tuple[str, str
 
 
 def run(
-    variants: int, seed: int, names: list[str], record: Path | None
+    variants: int, seed: int, names: list[str], record: Path | None = None
 ) -> dict[str, list[tuple[str, str]]]:
     """Run this many variants of each format, of all formats in turn."""
     results: dict[str, list[tuple[str, str]]] = defaultdict(list)
