@@ -159,9 +159,11 @@ class Factor:
 
     def _solved(self, targets_NC: Matrix | Floats) -> Floats:
         right_MC = targets_NC if self.dual else self.words_NV.T @ targets_NC
+        dense_MC = right_MC if isinstance(right_MC, np.ndarray) else right_MC.toarray()
         solved_MC = linalg.cho_solve(
             (self.lower_MM, True),
-            right_MC if isinstance(right_MC, np.ndarray) else right_MC.toarray(),
+            dense_MC,
+            overwrite_b=dense_MC is not targets_NC,
             check_finite=False,
         )
         return self.words_NV.T @ solved_MC if self.dual else solved_MC
