@@ -25,6 +25,7 @@ from xmtc.preflight.doctor import check_machine
 from xmtc.report.runs import report_runs, warn_if_worse
 from xmtc.run.config import RunConfig
 from xmtc.run.copies import RunCopies
+from xmtc.run.corpus_users import check_other_runs
 from xmtc.run.directory import RunPaths, Stage
 from xmtc.run.fingerprints import Fingerprints
 from xmtc.run.state import RunState, check_resume
@@ -272,7 +273,7 @@ def _prepare(copies: RunCopies, local: RunConfig) -> Corpus:
         mapper = cluster_mapper(local)
     if copies.corpus_uri is not None:
         copies.fetch_corpus(fingerprint_of(local))
-    corpus = prepare_corpus(local, mapper)
+    corpus = prepare_corpus(local, mapper, check_other_runs(copies.config))
     copies.publish_corpus()
     return corpus
 

@@ -42,6 +42,7 @@ from xmtc.init.summary import label_doubts
 from xmtc.own_data import documents_table
 from xmtc.run.config import RunConfig
 from xmtc.run.encoder_use import encoder_use
+from xmtc.run.state import RunState
 from xmtc.stages.table import stage_seconds
 from xmtc.track.progress import Progress
 
@@ -111,6 +112,29 @@ def test_a_file_that_another_process_wrote_meanwhile_is_kept(
     with pytest.raises(ConfigError, match=r"late\.yaml already exists"):
         write_config(str(written.with_name("news.csv")), Answers(), output=output)
     assert output.read_text() == "mine"
+
+
+def test_a_run_is_named_as_its_file_and_the_name_of_another_run_is_refused(
+    tmp_path, written, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config = load_config(RunConfig, written, ["name=second"])
+    names: list[str] = []
+
+    def planned(*arguments: object) -> SimpleNamespace:
+        names.append(str(arguments[-1]))
+        return SimpleNamespace(config=config)
+
+    monkeypatch.setattr("xmtc.init.plan.make_plan", planned)
+    run = tmp_path / "runs" / "second"
+    RunState.open(run, replace(config, seed=config.seed + 1)).close()
+    (run / "model").mkdir()
+    (run / "model" / "config.json").touch()
+    data = str(written.with_name("news.csv"))
+    with pytest.raises(ConfigError, match=r"runs/second: a run of .*--name OTHER"):
+        write_config(data, Answers(), output=Path("second.yaml"))
+    assert names == ["second"]
+    assert not Path("second.yaml").exists()
 
 
 def test_the_configuration_of_other_data_of_the_same_name_is_not_used(

@@ -141,6 +141,18 @@ def test_reuse_of_the_corpus_is_logged(whole, caplog):
     assert f"corpus {whole.folder / 'corpus'} is up to date: reused" in caplog.text
 
 
+def test_the_corpus_of_another_run_is_not_replaced(whole):
+    manifest = whole.folder / "corpus" / "manifest.json"
+    before = manifest.read_bytes()
+    other = load(whole.config, "name=shorter", "data.max_length=20")
+    free = f"{whole.folder}/shorter"
+    with pytest.raises(
+        DataError, match=rf"corpus: the run .*/tiny .*data\.corpus={free}"
+    ):
+        pipeline.prepare_stage(other)
+    assert manifest.read_bytes() == before
+
+
 def test_only_what_changed_runs_again(whole, monkeypatch):
     ran: list[str] = []
     monkeypatch.setattr(pipeline, "run_workers", lambda stage, *_: ran.append(stage))

@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -62,6 +62,7 @@ def prepare(
     *,
     map_unordered: MapUnordered | None = None,
     progress: Progress | None = None,
+    check_replaced: Callable[[str], None] | None = None,
 ) -> Corpus:
     """Prepare the corpus, or open it if it already exists with the same fingerprint.
 
@@ -71,6 +72,8 @@ def prepare(
         map_unordered: runs work in parallel. Default: a process per core. If it uses other machines, all must share the
             file system of the corpus directory.
         progress: progress bar.
+        check_replaced: called with the fingerprint of a corpus that is about to be replaced; it raises if that must
+            not happen.
 
     Raises:
         DataError: the source is wrong, or `config.corpus` is not a corpus.
@@ -81,7 +84,7 @@ def prepare(
     fingerprint = corpus_fingerprint(config, backbone)
     with locked(path):
         _remove_abandoned(path.parent)
-        earlier_corpus = _reusable(path, fingerprint)
+        earlier_corpus = _reusable(path, fingerprint, check_replaced)
         if earlier_corpus is not None:
             return earlier_corpus
         work = path.parent / f".{path.name}{_UNFINISHED}"
@@ -156,7 +159,10 @@ def tokenizer_source(config: DataConfig, backbone: str | None) -> TokenizerConfi
     return PretrainedTokenizerConfig(name=backbone)
 
 
-def _reusable(path: Path, fingerprint: str) -> Corpus | None:
+def _reusable(
+    path: Path, fingerprint: str, check_replaced: Callable[[str], None] | None
+) -> Corpus | None:
+    """Open the corpus that is there if it is the one that would be made; say so if it is another one."""
     if not path.exists():
         return None
     if not (path / manifests.NAME).is_file():
@@ -169,6 +175,8 @@ def _reusable(path: Path, fingerprint: str) -> Corpus | None:
     if corpus.fingerprint == fingerprint:
         logger.info("corpus %s is up to date: reused", path)
         return corpus
+    if check_replaced is not None:
+        check_replaced(corpus.fingerprint)
     logger.warning(
         "corpus %s was made from other data, another tokenizer or other settings: making it again and deleting its "
         "cached hidden states, if any; to keep the old corpus, set another data.corpus",

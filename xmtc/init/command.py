@@ -16,6 +16,9 @@ from xmtc.init.data_files import find_files, no_files_to_add
 from xmtc.run.config import RUN_NAME, RunConfig
 from xmtc.track.console import print_line
 
+from xmtc.run.directory import RunPaths
+from xmtc.run.state import check_resume
+from xmtc.storage.fetch import fetch
 DEFAULT_BUDGET = "1h"
 
 
@@ -39,7 +42,7 @@ def write_config(
         data: a file, a folder, or a URI of either.
         answers: options of the user.
         budget: budget, such as `10m`.
-        name: name of the run. Default: the name of the data.
+        name: name of the run. Default: the name of `output`, and without that the name of the data.
         output: file to write. Default: `<name>.yaml`.
 
     Raises:
@@ -50,7 +53,7 @@ def write_config(
     from xmtc.init.summary import summary
 
     budget_s = seconds_of(budget)
-    name = name or name_of(data)
+    name = name or name_of(data if output is None else str(output))
     if not re.fullmatch(RUN_NAME, name):
         raise ConfigError(
             f"name {name}: a run's name has letters, digits, '_', '-', and '.' after the first; change it"
@@ -63,6 +66,7 @@ def write_config(
     _check_free(output)
     write_text(output, plan.text(output))
     print("\n".join(summary(plan)))
+    _check_run(plan.config)
     print(f"written: {output}; next: xmtc train {output}")
     return output
 
@@ -110,6 +114,18 @@ def config_for(
     of_data = Path(f"{name_of(data)}.yaml")
     config = of_data if name is None else Path(f"{name}.yaml")
     edits_stay = of_data.exists() and not _differences(of_data, data, answers, budget)
+def _check_run(config: RunConfig) -> None:
+    """Refuse the name of a run that has trained with another configuration, which training would refuse later."""
+    run = RunPaths.of(config).root
+    try:
+        check_resume(run, config, "auto")
+    except ConfigError:
+        raise ConfigError(
+            f"{run}: a run of another configuration is there, and has this name; give another one (--name OTHER, or "
+            "name=OTHER with xmtc train), or move that folder away"
+        ) from None
+
+
     if not config.exists() and edits_stay:
         config = of_data
     if not config.exists():

@@ -44,7 +44,8 @@ def init(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the run \\[default: that of the file].")
+        str | None,
+        typer.Option(help="Name of the run \\[default: that of the YAML file]."),
     ] = None,
     text: DataText = None,
     labels: DataLabels = None,

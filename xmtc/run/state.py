@@ -312,7 +312,7 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
         before.pop(section, None)
         after.pop(section, None)
     changes = list(changed_settings(before, after))
-    if changes and resume == "auto" and not _has_results(directory, old):
+    if changes and resume == "auto" and not has_results(directory, old):
         return None  # it trained nothing
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:_MAX_SHOWN_CHANGES])
@@ -328,7 +328,7 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
     return old
 
 
-def _has_results(directory: Path, record: RunRecord) -> bool:
+def has_results(directory: Path, record: RunRecord) -> bool:
     """Whether anything was trained: a stage after those that read the corpus is done, or left a checkpoint or model."""
     files, reading = RunDirectory(directory), (Stage.PREPARE, Stage.MIG)
     done = any(

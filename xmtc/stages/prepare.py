@@ -1,6 +1,7 @@
 """The stages that need no model: raw source → Arrow corpus, and its tokens ranked for every label."""
 
 import logging
+from collections.abc import Callable
 
 from xmtc.data.corpus import Corpus
 from xmtc.data.overview import corpus_warnings, overview
@@ -15,18 +16,24 @@ from xmtc.track.progress import Progress
 logger = logging.getLogger(__name__)
 
 
-def prepare_corpus(config: RunConfig, mapper: MapUnordered | None = None) -> Corpus:
+def prepare_corpus(
+    config: RunConfig,
+    mapper: MapUnordered | None = None,
+    check_replaced: Callable[[str], None] | None = None,
+) -> Corpus:
     """Read and tokenise the source into a corpus, or open the existing corpus.
 
     Args:
         config: configuration of the run.
         mapper: runs the work on a cluster. Default: on this machine.
+        check_replaced: see `prepare`.
     """
     corpus = prepare(
         config.data,
         config.model.encoder.tokenizer_name,
         map_unordered=mapper,
         progress=Progress(),
+        check_replaced=check_replaced,
     )
     for line in overview(corpus):
         logger.info("%s", line)
