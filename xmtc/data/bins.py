@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+UNSEEN = "0"
+"""The group of labels without training documents."""
+
 
 def bin_mask(name: str, train_counts_L: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the labels of one bin.

@@ -61,7 +61,8 @@ class Ablation:
             logits_NK: those of `logits`.
         """
         names = self.ensemble.names
-        fused = self.measured(self.candidates(logits_NK))
+        metrics = self._metrics(self.candidates(logits_NK))
+        fused = shown_metrics(metrics)
         shown = ", ".join(
             f"{metric} {fused[metric]:.3f}" for metric in METRICS if metric in fused
         )
@@ -76,8 +77,13 @@ class Ablation:
             ):
                 alone[name] = self.measured(self.candidates(logits_of_one_NK))
                 task.advance(1)
-        content = {"names": names, "fused": fused, "alone": alone}
-        for sentence in groups_lost_by_fusion(content):
+        groups = {
+            name: {"labels": group["labels"], "docs": group["docs"]}
+            for name, group in metrics["bins"].items()
+        }
+        content = {"names": names, "fused": fused, "alone": alone, "groups": groups}
+        is_last = self.ensemble.has_head or not self.worker.config.model.head.scores
+        for sentence in groups_lost_by_fusion(content) if is_last else ():
             logger.warning("dev, %s; see Scorers in the report", sentence)
         write_json(
             self.worker.paths.evaluation("dev") / layout.SCORERS, content, indent=2
@@ -133,11 +139,14 @@ class Ablation:
 
     def measured(self, candidates: SparsePredictions) -> dict[str, Any]:
         """Return the metrics of dev that the report shows of a fusion."""
+        return shown_metrics(self._metrics(candidates))
+
+    def _metrics(self, candidates: SparsePredictions) -> dict[str, Any]:
+        """Return all metrics of dev."""
         best = candidates.top(self.worker.config.evaluate.top_k)
-        metrics = quick_metrics(
+        return quick_metrics(
             self.worker, best, self.worker.dev.label_matrix(), calibrated=True
         )
-        return shown_metrics(metrics)
 
 
 def shown_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from xmtc.evaluate.scorer_groups import groups_lost_by_fusion
+from xmtc.data.bins import UNSEEN
+from xmtc.evaluate.scorer_groups import (
+    FEWEST_DOCUMENTS,
+    FEWEST_LABELS,
+    groups_lost_by_fusion,
+    is_judged,
+)
 from xmtc.evaluate.summary import percent
 from xmtc.report.run_results import RunResults
 from xmtc.report.section import (
@@ -21,9 +27,6 @@ from xmtc.report.sections.metrics import frequency_chart, groups_with_labels
 
 _FEWEST_DOCUMENTS = 5
 """Documents that a group of labels needs to be shown for rare or for frequent labels."""
-_JUDGED_LABELS = 10
-_JUDGED_DOCUMENTS = 30
-"""Labels and documents from which the interval of a group is believed, and groups are compared."""
 _TO_A_WHOLE_PERCENT = 100
 
 
@@ -49,8 +52,7 @@ def _lost_by_fusion(page: Page) -> list[Paragraph]:
     """Warn of groups of labels for which a scorer alone is better than all."""
     return [
         Paragraph(
-            f"{run.name}, on dev, {sentence}. The fused score may lose these labels, if chance in a small group does "
-            "not explain it; see Scorers.",
+            f"{run.name}, on dev, {sentence}. The fused score may lose these labels; see Scorers.",
             "warning",
         )
         for run in page.runs
@@ -144,15 +146,10 @@ def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
         and group["docs"] >= _FEWEST_DOCUMENTS
         and group.get("macro_f1") is not None
     ]
-    judged = [name for name in names if _is_judged(run.metrics["bins"][name])]
+    judged = [name for name in names if is_judged(run.metrics["bins"][name])]
     if len(judged) > 1:
         names = judged
     return (names[0], names[-1]) if len(names) > 1 else None
-
-
-def _is_judged(group: Mapping[str, Any]) -> bool:
-    """Whether a group of labels has enough labels and documents for its interval to be believed."""
-    return group["labels"] >= _JUDGED_LABELS and group["docs"] >= _JUDGED_DOCUMENTS
 
 
 def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> str:
@@ -194,13 +191,13 @@ def _whole(group: Mapping[str, Any]) -> str:
 
 def _verdict(rare: Mapping[str, Any], frequent: Mapping[str, Any]) -> str:
     """Say which group fares better, where both are large enough and their intervals do not overlap."""
-    small = [group for group in (rare, frequent) if not _is_judged(group)]
+    small = [group for group in (rare, frequent) if not is_judged(group)]
     if small:
         labels = min(group["labels"] for group in small)
         documents = min(group["docs"] for group in small)
         return (
             f"{labels:,} labels in {documents:,} documents are too few to say which fare better: that takes "
-            f"{_JUDGED_LABELS} labels in {_JUDGED_DOCUMENTS} documents of each kind."
+            f"{FEWEST_LABELS} labels in {FEWEST_DOCUMENTS} documents of each kind."
         )
     intervals = [group.get("ci95", {}).get("macro_f1") for group in (rare, frequent)]
     if None in intervals:
@@ -215,7 +212,7 @@ def _verdict(rare: Mapping[str, Any], frequent: Mapping[str, Any]) -> str:
 
 def _macro_f1(group: Mapping[str, Any]) -> str:
     """Format the macro-F1 of a group of labels, with its interval if there is enough behind it."""
-    interval = group.get("ci95", {}).get("macro_f1") if _is_judged(group) else None
+    interval = group.get("ci95", {}).get("macro_f1") if is_judged(group) else None
     return percent(group["macro_f1"], interval)
 
 
