@@ -85,7 +85,7 @@ def model_of_run(folder: Path) -> Path:
     inner = folder / "model"
     is_run = not (folder / "config.json").exists() and (inner / "config.json").is_file()
     model = inner if is_run else folder
-    if model.is_dir():
+    if (model / "config.json").is_file():
         warn_if_not_last(model)
     return model
 
