@@ -115,7 +115,8 @@ def test_evidence_that_no_word_decides_is_called_spread(model):
             explanation=replace(section.explanation, words=shares),
             half=words_of_half(contributions),
         )
-        assert one.spread.startswith(f"{half} of the 40 words make up half")
+        verb = "makes" if half == 1 else "make"
+        assert f"{half} of the 40 words {verb} up half" in one.spread
         assert ("no word decides" in one.spread) == spread
 
 

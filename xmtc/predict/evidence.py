@@ -30,6 +30,8 @@ _SIGNS = regex.compile(r"[\p{P}\p{Sm}\p{Sc}\p{Sk}_\p{M}]+")
 """Punctuation and signs of mathematics and money, which say nothing to a reader; pictures do."""
 
 Kind = Literal["word", "category", "name", "documents"]
+LEAST_SHARE = 0.08
+"""Reasons below this share of the strongest one are not shown as such: they hardly move the logit."""
 DOCUMENTS = "similar training documents"
 """Text of the evidence that all training documents give together."""
 
@@ -86,7 +88,10 @@ class Explanation:
     scorers: Mapping[str, float] = field(default_factory=dict)
 
     def top(self, number: int) -> tuple[Evidence, ...]:
-        """Return the words, names and documents that support the label most, greatest contribution first."""
+        """Return the words, names and documents that support the label most, greatest contribution first.
+
+        Those that add little beside the strongest one are left out, such as most articles and conjunctions.
+        """
         reasons = [
             *self.words,
             *(Evidence(name, value, 0, 0, kind="name") for name, value in self.names),
@@ -94,8 +99,14 @@ class Explanation:
         if self.documents:
             votes = sum(value for _, value in self.documents)
             reasons.append(Evidence(DOCUMENTS, votes, 0, 0, kind="documents"))
-        positive = [reason for reason in reasons if reason.contribution > 0]
-        return tuple(sorted(positive, key=lambda reason: -reason.contribution)[:number])
+        strongest = max((reason.contribution for reason in reasons), default=0.0)
+        notable = [
+            reason
+            for reason in reasons
+            if reason.contribution > 0
+            and reason.contribution >= LEAST_SHARE * strongest
+        ]
+        return tuple(sorted(notable, key=lambda reason: -reason.contribution)[:number])
 
 
 def word_sums(

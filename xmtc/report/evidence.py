@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from xmtc.files import check_page, write_text
+from xmtc.models.heads.base import AttendsByLabel
 from xmtc.predict.arguments import as_count, as_labels, as_text
-from xmtc.predict.evidence import DOCUMENTS, Evidence, Explanation
+from xmtc.predict.evidence import DOCUMENTS, LEAST_SHARE, Evidence, Explanation
 from xmtc.predict.predictions import Prediction
 from xmtc.predict.predictor import Model
 from xmtc.predict.request import Request
@@ -23,8 +24,6 @@ from xmtc.track.console import printable
 
 BAR_WORDS = 12
 _BAR_WIDTH, _UNREAD = 30, 20_000  # characters
-PLAIN = 0.08
-"""Words whose contribution is below this fraction of the strongest word's are not coloured."""
 _SPREAD = 0.25
 """Evidence counts as spread if at least this fraction of the words makes up half of it. With equal words it is 0.5."""
 
@@ -71,8 +70,8 @@ class LabelEvidence:
 
     `threshold` is the probability at which the label counts as predicted; None if the decision has none. `chosen`:
     the user asked for this label by name. `exclusive`: labels
-    exclude each other. `half` is the smallest number of words that make up half of all
-    contributions, for or against.
+    exclude each other. `half` is the smallest number of words that make up half of what words
+    contribute, for or against. `attends`: each label has attention of its own, which is worth showing.
     """
 
     explanation: Explanation
@@ -84,6 +83,7 @@ class LabelEvidence:
     chosen: bool
     words_sum: float
     half: int
+    attends: bool
     bars: list[Bar]
     other_words: int
     contributions: list[Stretch]
@@ -117,7 +117,8 @@ class LabelEvidence:
                 else "the pooling reads only a special token"
             )
             return f"no word has a contribution: {why}"
-        said = f"{self.half} of the {total} words make up half of all contributions, for or against"
+        verb = "makes" if self.half == 1 else "make"
+        said = f"of what words add or take away, {self.half} of the {total} words {verb} up half"
         if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
             said += ": the evidence is spread over the document, and no word decides"
         return said
@@ -168,6 +169,8 @@ def _section(
 ) -> LabelEvidence:
     values = [word.contribution for word in explanation.words]
     row = model.labels.index(explanation.label)
+    attends = isinstance(model.scorer.classifier.head, AttendsByLabel)
+    bars = _bars(explanation) if attends or any(values) else []
     return LabelEvidence(
         explanation=explanation,
         name=model.labels.names[row],
@@ -178,8 +181,9 @@ def _section(
         chosen=chosen,
         words_sum=sum(values),
         half=words_of_half(values),
-        bars=_bars(explanation),
-        other_words=max(0, len(set(map(_key, explanation.words))) - BAR_WORDS),
+        attends=attends,
+        bars=bars,
+        other_words=len(set(map(_key, explanation.words))) - len(bars),
         contributions=_pieces(text, explanation, values, "{:+.3f}"),
         attention=_pieces(
             text, explanation, explanation.attention, "{:.1%} of the attention"
@@ -196,7 +200,10 @@ def words_of_half(values: Sequence[float]) -> int:
 
 
 def _bars(explanation: Explanation) -> list[Bar]:
-    """Choose the words with the greatest total contributions, for or against; if none has any, by attention."""
+    """Choose the words with the greatest total contributions, for or against; if none has any, by attention.
+
+    Words that add little beside the strongest one, such as most articles and conjunctions, are left out.
+    """
     values = [word.contribution for word in explanation.words]
     counts = Counter(map(_key, explanation.words))
     sums: dict[tuple[str, str], NDArray[np.float64]] = {}
@@ -210,6 +217,7 @@ def _bars(explanation: Explanation) -> list[Bar]:
     return [
         Bar(*key, counts[key], *numbers.tolist(), share=abs(numbers[by]) / largest)
         for key, numbers in best
+        if abs(numbers[by]) >= LEAST_SHARE * largest
     ]
 
 
@@ -232,7 +240,7 @@ def _pieces(
             continue
         pieces.append(Stretch(text[at : word.start]))
         strength = abs(value) / largest
-        side = ("for" if value > 0 else "against") if strength >= PLAIN else ""
+        side = ("for" if value > 0 else "against") if strength >= LEAST_SHARE else ""
         pieces.append(
             Stretch(
                 word.text,
@@ -257,17 +265,16 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
         console.print(Text(printable(heading), style="bold"))
         console.print(Text(printable(f"logit {e.logit:+.3f} = {section.parts}")))
         console.print(Text(section.spread, style="dim"))
-        table = Table("word", "adds", "", "attention", box=None, pad_edge=False)
+        columns = ["word", "adds", ""] + ["attention"] * section.attends
+        table = Table(*columns, box=None, pad_edge=False)
         for bar in section.bars:
             drawn = Text(
                 "█" * max(1, round(bar.share * _BAR_WIDTH)),
                 "blue" if bar.value >= 0 else "dark_orange",
             )
+            attention = [f"{bar.attention:.1%}"] * section.attends
             table.add_row(
-                Text(printable(bar.title)),
-                f"{bar.value:+.3f}",
-                drawn,
-                f"{bar.attention:.1%}",
+                Text(printable(bar.title)), f"{bar.value:+.3f}", drawn, *attention
             )
         if section.other_words:
             table.add_row(
@@ -302,7 +309,8 @@ def write_page(
                 for section in sections
                 for piece in section.contributions
             ),
-            plain=PLAIN,
+            plain=LEAST_SHARE,
+            attends=any(section.attends for section in sections),
         )
     )
     write_text(path, page)
