@@ -668,13 +668,16 @@ def test_a_flat_table_has_a_row_for_each_label_of_each_document(
         "-o",
         tmp_path / "out",
         "--top-k",
-        3,
+        20,
         "--csv",
         tmp_path / "flat.csv",
     )
     assert done.code == 0
     read = pd.read_csv(tmp_path / "flat.csv", dtype={"label": str})
-    assert list(read.columns) == ["doc_id", "label", "name", "score"]
+    assert list(read.columns) == ["doc_id", "label", "name", "score", "predicted"]
+    decision = Model.from_pretrained(model).decision
+    assert read["predicted"].tolist() == (read["score"] >= decision.threshold).tolist()
+    assert read["predicted"].nunique() == 2
     parts = read_output(tmp_path / "out").to_pylist()
     assert read["doc_id"].tolist() == [
         part["doc_id"] for part in parts for _ in part["labels"]

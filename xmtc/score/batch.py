@@ -39,13 +39,15 @@ PREDICTIONS = pa.schema(
         "doc_id": pa.string(),
         "labels": pa.list_(pa.string()),
         "scores": pa.list_(pa.float32()),
+        "predicted": pa.list_(pa.bool_()),
     }
     | dict.fromkeys(
         (f"expected_{name}" for name in (*EXPECTED, "labels")), pa.float32()
     )
 )
-"""`EXPECTED` is what to expect of the labels that the model's decision, or that of `Settings.threshold`, gives;
-`expected_labels` is the number of right labels to expect, which a document without labels has, too."""
+"""`predicted` says of each label whether the model's decision, or that of `Settings.threshold`, gives it, and
+`EXPECTED` what to expect of those; `expected_labels` is the number of right labels to expect, which a document without
+labels has, too."""
 RELEASE = pa.field("release", pa.bool_())
 _REASON = pa.struct(
     {
@@ -185,7 +187,8 @@ class BlockScorer:
         scores_NK = answer.scores_NK
         kept_NK = self.scorer.kept(answer, self.request)
         decision = self.scorer.decision_of(self.request.threshold)
-        self._warn_of_cut(decision.chosen(label_ids_NK, scores_NK))
+        predicted_NK = decision.chosen(label_ids_NK, scores_NK)
+        self._warn_of_cut(predicted_NK)
         expected_N3 = decision.expected(label_ids_NK, scores_NK)
         offsets = np.concatenate([[0], np.cumsum(kept_NK.sum(1))]).astype(np.int32)
         expectations = [*expected_N3.T, expected_labels(label_ids_NK, scores_NK)]
@@ -197,6 +200,7 @@ class BlockScorer:
             pa.ListArray.from_arrays(
                 offsets, pa.array(scores_NK[kept_NK], pa.float32())
             ),
+            pa.ListArray.from_arrays(offsets, pa.array(predicted_NK[kept_NK])),
             *(pa.array(values_N, pa.float32()) for values_N in expectations),
         ]
         table = pa.table(columns, schema=PREDICTIONS)

@@ -76,7 +76,8 @@ def score(
         Path | None,
         typer.Option(
             "--csv",
-            help="Also write one CSV file with a row for each label of each document.",
+            help="Also write one CSV file with a row for each label of each document: doc_id, label, name, score, "
+            "predicted.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -168,3 +169,4 @@ def score(
         from xmtc.score.flat import write_flat_csv
 
         write_flat_csv(table, job.output, manifest, LabelTable.load(folder / LABELS))
+        print(f"written: {table}")

@@ -1,7 +1,4 @@
-"""The predictions of a scoring job as one flat CSV file: a row for each label of each document.
-
-doc_id,label,name,score
-"""
+"""The predictions of a scoring job as one flat CSV file, with the columns that `xmtc predict --csv` writes."""
 
 import io
 from pathlib import Path
@@ -15,16 +12,8 @@ from pyarrow import csv
 from xmtc.data.labels import LabelTable
 from xmtc.errors import StorageError
 from xmtc.files import replacing_file, writing
+from xmtc.predict.predictions import FLAT
 from xmtc.score.destination import Destination
-
-COLUMNS = pa.schema(
-    {
-        "doc_id": pa.string(),
-        "label": pa.string(),
-        "name": pa.string(),
-        "score": pa.float32(),
-    }
-)
 
 
 def write_flat_csv(
@@ -48,7 +37,7 @@ def write_flat_csv(
     with (
         writing(path),
         replacing_file(path) as partial,
-        csv.CSVWriter(partial, COLUMNS) as writer,
+        csv.CSVWriter(partial, FLAT) as writer,
     ):
         for part in manifest["parts"]:
             content = output.read(part["path"])
@@ -61,15 +50,15 @@ def write_flat_csv(
 
 def _flat(table: pa.Table, names: dict[str, str]) -> pa.Table:
     """Repeat each document for its labels."""
-    table = table.combine_chunks()
-    counts = np.array([len(labels) for labels in table["labels"].to_pylist()], np.int64)
-    rows = np.repeat(np.arange(len(table)), counts)
-    labels = [label for labels in table["labels"].to_pylist() for label in labels]
-    scores = [score for scores in table["scores"].to_pylist() for score in scores]
+    labels, scores, predicted = (
+        table[name].combine_chunks() for name in ("labels", "scores", "predicted")
+    )
+    rows = np.repeat(np.arange(len(table)), labels.value_lengths().to_numpy())
     columns = [
         table["doc_id"].take(pa.array(rows)),
-        pa.array(labels, pa.string()),
-        pa.array([names[label] for label in labels], pa.string()),
-        pa.array(scores, pa.float32()),
+        labels.flatten(),
+        pa.array([names[label] for label in labels.flatten().to_pylist()], pa.string()),
+        scores.flatten(),
+        predicted.flatten(),
     ]
-    return pa.table(columns, schema=COLUMNS)
+    return pa.table(columns, schema=FLAT)
