@@ -1,5 +1,6 @@
 """How what was typed becomes what a command works with: local copies, configurations, documents."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -68,9 +69,12 @@ def config_file(
         return config_for(config_or_data, answers, budget, name)
     unused = [*answers.options(), *(["--budget"] if budget is not None else [])]
     if unused:
+        from xmtc.init.command import data_of
+
+        data = shlex.quote(data_of(Path(config_or_data)))
         raise ConfigError(
-            f"{', '.join(unused)}: {config_or_data} says what is trained; give data instead of a configuration, or "
-            "leave this out"
+            f"{', '.join(unused)}: {config_or_data} says what is trained: leave this out. To choose anew, give the "
+            f"data and another name: xmtc train {data} name=OTHER, with these options"
         )
     return Path(config_or_data)
 

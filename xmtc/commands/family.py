@@ -21,6 +21,7 @@ from typing import Literal, get_args
 
 import typer
 
+from xmtc.commands.hinting import HintingCommand
 from xmtc.config.members import installed_objects
 
 GROUP = "xmtc.commands"
@@ -49,9 +50,13 @@ class Command:
     def join(self, app: typer.Typer) -> None:
         """Add the command to an application."""
         if isinstance(self.run, typer.Typer):
+            for member in self.run.registered_commands:
+                member.cls = HintingCommand
             app.add_typer(self.run, name=self.name, rich_help_panel=self.panel)
         else:
-            app.command(self.name, rich_help_panel=self.panel)(self.run)
+            app.command(self.name, cls=HintingCommand, rich_help_panel=self.panel)(
+                self.run
+            )
 
 
 def command(*, panel: Panel) -> Callable[[Callable[..., None]], Command]:

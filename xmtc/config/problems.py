@@ -22,6 +22,8 @@ _LONGEST_SHOWN = 80
 """Characters of a value in a message."""
 _SIMILAR = 0.6
 """Similarity, as `difflib` measures it, from which a word may be meant by another one."""
+_VERY_SIMILAR = 0.8
+"""The same for a word that stands in another section."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,13 @@ def describe_all(
 
 def suggestion(word: str, candidates: Iterable[str]) -> str:
     """Ask `did you mean 'x'?` if one of the candidates is close to a word; otherwise return an empty string."""
-    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=_SIMILAR)
+    close = _close(word, candidates, _SIMILAR)
     return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _close(word: str, candidates: Iterable[str], similarity: float) -> list[str]:
+    """Return the candidate that is most like a word, if one is so similar."""
+    return difflib.get_close_matches(word, list(candidates), n=1, cutoff=similarity)
 
 
 def shown(value: Any) -> str:
@@ -189,12 +196,14 @@ def _step(node: Node, part: str | int) -> Node:
 def _unknown_key(spot: _Spot) -> str:
     key = str(spot.path[-1])
     keys = list(spot.parent.properties()) if spot.parent else []
-    deeper = next(spot.parent.places_of(key), None) if spot.parent else None
-    if deeper is not None:
-        section = ".".join([*map(str, spot.path[:-1]), deeper])
+    places: dict[str, str] = {}
+    for deeper_key, place in spot.parent.keys_beneath() if spot.parent else ():
+        places.setdefault(deeper_key, place)
+    hint = suggestion(key, keys)
+    deeper = [key] if key in places else _close(key, places, _VERY_SIMILAR)
+    if key in places or (deeper and not hint):
+        section = ".".join([*map(str, spot.path[:-1]), places[deeper[0]]])
         hint = f"did you mean {section!r}? "
-    else:
-        hint = suggestion(key, keys)
     return f"unknown key; {hint}known here: {', '.join(keys) or 'none'}"
 
 

@@ -91,11 +91,10 @@ class Shape:
             return first_elements[number]
         return schema.get("items")
 
-    def places_of(self, key: str, depth: int = 2) -> Iterator[str]:
-        """Yield where a key stands in the sections beneath this one, as an override names it.
+    def keys_beneath(self, depth: int = 2) -> Iterator[tuple[str, str]]:
+        """Yield the keys of the sections beneath this one, each with its place, as an override names it.
 
         Args:
-            key: the key.
             depth: how many sections deep to look.
         """
         for name, child in self.properties().items():
@@ -104,11 +103,11 @@ class Shape:
                 items = member.schema.get("items")
                 if isinstance(items, dict):
                     section, place = self._at(items), f"{name}.0"
-            if key in section.properties():
-                yield f"{place}.{key}"
-            elif depth > 1:
-                for inner_place in section.places_of(key, depth - 1):
-                    yield f"{place}.{inner_place}"
+            for key in section.properties():
+                yield key, f"{place}.{key}"
+            if depth > 1:
+                for key, inner_place in section.keys_beneath(depth - 1):
+                    yield key, f"{place}.{inner_place}"
 
     def choices(self) -> list[str]:
         """List the literal values allowed here, as written in YAML; empty if any value of a type is allowed."""

@@ -71,8 +71,15 @@ def write_config(
     return output
 
 
-def with_more_files(config: Path, names: Sequence[str]) -> str:
-    """Return the override by which a configuration reads more files of training documents.
+def data_of(config: Path) -> str:
+    """Return the first file of training documents of a configuration, or what its source reads instead."""
+    source = load_config(RunConfig, config).data.source
+    files = [path for _, path in document_files(source)] or source.build().files()
+    return str(files[0]) if files else "DATA"
+
+
+def with_more_files(config: Path, names: Sequence[str]) -> list[str]:
+    """Return the overrides by which a configuration reads more files of training documents.
 
     Raises:
         ConfigError: its source has no files of documents.

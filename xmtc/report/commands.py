@@ -9,6 +9,8 @@ from rich.console import Console
 from xmtc.commands.arguments import check_unused, local_path, read_documents
 from xmtc.commands.family import command
 from xmtc.commands.options import IdColumn, LongestDocument, ModelDir, TextColumn
+from xmtc.evaluate.layout import REPORT
+from xmtc.storage.config import is_remote
 
 
 @command(panel="Look")
@@ -70,25 +72,34 @@ def evaluation_folder(predictions: Path) -> Path:
 @command(panel="Look")
 def report(
     runs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="RUN",
-            parser=local_path,
             help="Run directories or URIs; give several to compare.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="HTML file to write.")
-    ] = Path("report.html"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="HTML file to write \\[default: that of the run; for several runs, or a URI, report.html here].",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(help="dev or test \\[default: test if the run has it]."),
     ] = None,
 ) -> None:
     """Write a self-contained HTML report of one or several runs."""
+    from xmtc.report.run_results import evaluation_folder_of
     from xmtc.report.runs import report_runs
 
-    report_runs(runs, output, split)
+    folders = [local_path(run) for run in runs]
+    if output is None and len(runs) == 1 and not is_remote(runs[0]):
+        output = evaluation_folder_of(folders[0], split) / REPORT
+    output = output or Path(REPORT).absolute()
+    report_runs(folders, output, split)
     print(f"report: {output}")
 
 

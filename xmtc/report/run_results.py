@@ -79,7 +79,7 @@ class RunResults:
             DataError: no evaluation there, or a damaged file.
         """
         files = RunDirectory(run)
-        folder = _evaluation_folder(run, split)
+        folder = evaluation_folder_of(run, split)
         metrics = _json(folder / layout.METRICS)
         for key in _NEEDED_METRICS:
             if key not in metrics:
@@ -114,7 +114,7 @@ def _start(files: RunDirectory, split: str) -> tuple[RunResults, RunResults] | N
     )
 
 
-def _evaluation_folder(run: Path, split: str | None) -> Path:
+def evaluation_folder_of(run: Path, split: str | None) -> Path:
     """Find the folder of a split; without one, of test, or else of dev, or else of whatever was evaluated.
 
     Raises:
