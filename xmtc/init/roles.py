@@ -119,7 +119,8 @@ _ACCEPTED = (
 """Values that probably say so."""
 _NOT_REFUSED = ("false", "0", "no", "n", "f")
 """Values that probably say that nobody refused them."""
-_ANNOTATED = frozenset(("suggested", "accepted", "added"))
+_ANNOTATED = frozenset(("model", "by", "at", "rejected"))
+_REVIEWED = frozenset(("suggested", "accepted", "added"))
 """Columns of what `xmtc serve --annotations` writes when a person judged suggestions."""
 _OF_ANNOTATION = frozenset(
     {
@@ -235,9 +236,9 @@ def choose_roles(
     nameless = [column.name for column in columns if not _has_name(column)]
     columns = [column for column in columns if _has_name(column)]
     by_name = {column.name: column for column in columns}
-    if by_name.keys() >= _ANNOTATED:
+    if by_name.keys() >= _ANNOTATED or by_name.keys() >= _REVIEWED:
         around = replace(around, export_columns=True)
-        columns = [column for column in columns if column.name not in _ANNOTATED]
+        columns = [column for column in columns if column.name not in _REVIEWED]
     if around.export_columns:
         _check_questions(by_name, answers, place)
         columns = [

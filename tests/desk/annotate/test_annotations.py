@@ -191,12 +191,10 @@ def test_a_second_server_is_refused_with_the_first_ones_process_and_host(
             == 200
         )
     with running(model, annotations=path) as client:
-        assert (
-            client.post("/annotations", {"text": TEXTS[0], "labels": ["cod"]}).json()[
-                "saved"
-            ]
-            == 2
-        )
+        again = client.post("/annotations", {"text": TEXTS[0], "labels": ["law"]})
+        assert (again.status_code, "annotated already" in again.text) == (422, True)
+        other = client.post("/annotations", {"text": TEXTS[1], "labels": ["cod"]})
+        assert other.json()["saved"] == 2
 
 
 def test_a_link_to_the_file_gives_no_second_writer(tmp_path: Path) -> None:
@@ -242,6 +240,11 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
             ({"text": "", "labels": []}, "text"),
             ({"text": "x"}, "labels"),
             ({"text": "x", "labels": "law"}, "labels"),
+            ({"text": "x", "labels": []}, "complete: true if no label fits"),
+            (
+                {"text": "x", "labels": [], "review": REVIEW, "complete": True},
+                "leave complete out",
+            ),
         ):
             refused = client.post("/annotations", body)
             assert refused.status_code == 422
@@ -265,9 +268,9 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
         }
         assert client.post("/queue/next").json()["left"] == 3
         assert (
-            client.post("/annotations", {"text": "none fits", "labels": []}).json()[
-                "saved"
-            ]
+            client.post(
+                "/annotations", {"text": "none fits", "labels": [], "complete": True}
+            ).json()["saved"]
             == 2
         )
     saved = [json.loads(line) for line in path.read_text().splitlines()]
@@ -282,7 +285,10 @@ def test_over_http(model: xmtc.Model, tmp_path: Path) -> None:
         minutes=2
     )
     assert "suggested" not in saved[0]
-    assert saved[1]["labels"] == []
+    assert saved[0]["rejected"] == []  # of other labels nothing was said
+    assert (saved[1]["labels"], saved[1]["rejected"]) == ([], None)
+    first, second = read_as_training_data(path, rejected="rejected")
+    assert (first.rejected_labels, second.rejected_labels) == ((), None)
     with running(model, annotations=path, queue=queue) as client:
         assert (
             client.post("/queue/next").json()["left"] == 3

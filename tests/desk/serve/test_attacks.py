@@ -193,7 +193,9 @@ def test_a_fault_of_the_server_is_not_told_as_the_clients(
     path: str,
 ) -> None:
     body = (
-        {"text": "fish", "labels": []} if path == "/annotations" else [{"text": "fish"}]
+        {"text": "fish", "labels": [], "complete": True}
+        if path == "/annotations"
+        else [{"text": "fish"}]
     )
     with running(model, annotations=tmp_path / "some.jsonl") as client:
 
@@ -249,11 +251,15 @@ def test_annotations_replaced_by_a_pipe_are_refused_and_do_not_hang(
         path.unlink()
         os.mkfifo(path)
         assert (
-            client.post("/annotations", {"text": "fish", "labels": []}).status_code
+            client.post(
+                "/annotations", {"text": "fish", "labels": [], "complete": True}
+            ).status_code
             == 503
         )
         path.unlink()
         assert (
-            client.post("/annotations", {"text": "fish", "labels": []}).status_code
+            client.post(
+                "/annotations", {"text": "fish", "labels": [], "complete": True}
+            ).status_code
             == 200
         )

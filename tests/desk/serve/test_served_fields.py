@@ -167,7 +167,15 @@ def test_a_queue_hands_out_fields_for_predict_and_annotations(
         found = next_document(client)
         assert (found["id"], found["text"]) == ("q", TITLED)
         assert client.post("/predict", {"texts": [found["text"]]}).status_code == 200
-        client.post("/annotations", {"id": "q", "text": found["text"], "labels": []})
+        client.post(
+            "/annotations",
+            {
+                "id": "q",
+                "text": found["text"],
+                "labels": [],
+                "complete": True,
+            },
+        )
         assert client.post("/queue/next").json()["left"] == 0
     assert read_back(path) == [
         (f"On cod\n{TEXTS[0]}", ("type=Directive", "type=Notice"), ())

@@ -269,7 +269,7 @@ _ROUTES = (
     ("GET", "/labels", None),
     ("POST", PREDICT, _ONE),
     ("POST", "/queue/next", {}),
-    ("POST", ANNOTATE, {"text": "lawery", "labels": []}),
+    ("POST", ANNOTATE, {"text": "lawery", "labels": ["law"]}),
     ("POST", LEARN, [{"text": "lawery"}]),
 )
 SITES = {

@@ -3,12 +3,15 @@
 Documents of several fields, or with categories, have the columns of training instead of `text`. Beside `id`, `text` and
 `labels`, a line says which `model` (name, version) it is about, `by` whom and when (`at`). If
 the person saw suggestions, it has them (`suggested`: label, name, train_count, score, predicted, words), what came of
-them (`accepted`, `rejected`, `added`) and the `seconds` taken. Suggested labels in neither list were not judged;
-a model of one label per document is the exception: the label that is chosen rejects the others. A second person's
-annotation of a document has an id of its own (`ID~2`), and the document's as `document`.
+them (`accepted`, `rejected`, `added`) and the `seconds` taken. Labels in neither `labels` nor `rejected` were not
+judged; they were if `rejected` is null. A model of one label per document is the exception: the label that is chosen
+rejects the others. A second person's annotation of a document has an id of its own (`ID~2`), and the document's as
+`document`. A document that comes without an identifier gets one from its text, so that the same text is the same
+document.
 """
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -21,7 +24,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
 from xmtc.data.labels import LabelTable
 from xmtc.data.readers.base import quoted_cell
@@ -62,11 +64,13 @@ class AnnotatedDocument:
         id: its identifier; None: it gets one.
         text: its text, or the texts of its fields, joined.
         labels: its labels.
+        complete: whether no other label fits it; if not, labels that nobody rejected were not judged.
     """
 
     id: str | None
     text: str
     labels: Sequence[str]
+    complete: bool = True
 
 
 class Annotations:
@@ -167,7 +171,7 @@ class Annotations:
         for row, document in enumerate(documents):
             self._check(row, document, review)
         document_ids = [
-            document.id or f"annotation-{uuid4().hex[:12]}" for document in documents
+            document.id or _id_of_text(document.text) for document in documents
         ]
         common = {
             "model": model,
@@ -190,7 +194,7 @@ class Annotations:
                 }
                 if line_id != doc_id:
                     line["document"] = doc_id
-                line |= common | self._outcome(labels, review)
+                line |= common | self._outcome(document, labels, review)
                 lines.append(json.dumps(line, ensure_ascii=False))
             self._append("".join(f"{line}\n" for line in lines).encode())
             self._annotators.update((doc_id, by) for doc_id in document_ids)
@@ -224,9 +228,16 @@ class Annotations:
             if label not in self.labels:
                 message = f"document {row}: {self.labels.unknown(label)}"
                 raise DataError(f"{message}: search labels with GET /labels?query=")
-        if review is not None and not document.labels and not rejected:
+        if document.labels or rejected:
+            return
+        if review is not None:
             raise DataError(
                 f"document {row}: no label is accepted or rejected, so there is nothing to save; judge at least one"
+            )
+        if not document.complete:
+            raise DataError(
+                f"document {row}: no label is given, so that nothing is judged; give labels, or complete: true if no "
+                "label fits"
             )
 
     def _line_id(self, doc_id: str, by: str | None, document_ids: Sequence[str]) -> str:
@@ -246,11 +257,14 @@ class Annotations:
         return f"{doc_id}~{len(people) + 1}" if people else doc_id
 
     def _outcome(
-        self, labels: Sequence[str | None], review: Mapping[str, Any] | None
+        self,
+        document: AnnotatedDocument,
+        labels: Sequence[str | None],
+        review: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
-        """Say what became of the suggestions."""
+        """Say what was judged, and what became of the suggestions."""
         if review is None:
-            return {}
+            return {"rejected": None if document.complete or self.one_label else []}
         suggested = [
             suggestion | self._about(suggestion["label"])
             for suggestion in review["suggested"]
@@ -303,6 +317,11 @@ class Annotations:
             except OSError:
                 file.truncate(size_before)
                 raise
+
+
+def _id_of_text(text: str) -> str:
+    """Make the identifier of a document that has none: always the same one for a text."""
+    return f"annotation-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def document_of(line: Mapping[str, Any]) -> str:

@@ -184,13 +184,17 @@ async def suggest_batch(
 async def learn(
     request: Request, service: Project, body: list[IndexedDocument]
 ) -> Response:
-    """Append documents to the annotations. The model changes only when you train it with them."""
+    """Append documents to the annotations, with all subjects that fit them: others count as judged not to fit.
+
+    The model changes only when you train it with them.
+    """
     documents = [
         SentDocument(
             None,
             document.document(service),
             [subject.uri for subject in document.subjects],
         )
+            complete=True,
         for document in body
     ]
     await service.save(documents, request)

@@ -192,11 +192,14 @@ async def switch(
 async def annotate(
     request: Request, body: bodies.AnnotationBody, service: Chosen
 ) -> bodies.AnnotationAnswer:
-    """Save a document with its correct labels."""
+    """Save a document with its correct labels.
+
+    Other labels count as not judged, unless `review` has rejected them, or `complete` says that no other label fits.
+    A document without `id` is known by its text, and each person can save a document once.
+    """
     review = None if body.review is None else body.review.model_dump()
-    (doc_id,), saved = await service.save(
-        [SentDocument(body.id, body.text, body.labels)], request, review
-    )
+    document = SentDocument(body.id, body.text, body.labels, body.complete)
+    (doc_id,), saved = await service.save([document], request, review)
     return bodies.AnnotationAnswer(id=doc_id, saved=saved)
 
 

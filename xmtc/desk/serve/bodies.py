@@ -1,8 +1,16 @@
 """The bodies of requests and responses."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from xmtc.fusion.config import Rule
 from xmtc.predict.evidence import Kind
@@ -219,8 +227,29 @@ class AnnotationBody(Body):
 
     text: Document
     labels: list[str]
-    id: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    id: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=1000,
+            description="Identifier of the document. Default: made from its text.",
+        ),
+    ] = None
     review: Review | None = None
+    complete: Annotated[
+        bool,
+        Field(
+            description="Without `review`: whether no other label fits. If false, other labels count as not judged."
+        ),
+    ] = False
+
+    @model_validator(mode="after")
+    def _judges_in_one_way(self) -> Self:
+        if self.complete and self.review is not None:
+            raise ValueError(
+                "complete: a review says what was judged; leave complete out"
+            )
+        return self
 
 
 class AnnotationAnswer(BaseModel):

@@ -39,11 +39,13 @@ class SentDocument:
         id: its identifier; None: it gets one.
         text: its text, or its fields and categories.
         labels: its labels.
+        complete: whether no other label fits it; if not, other labels were not judged.
     """
 
     id: str | None
     text: str | Mapping[str, Any]
     labels: Sequence[str]
+    complete: bool
 
 
 class Service:
@@ -208,7 +210,7 @@ class Service:
                 self.model.scorer.tokenise, texts
             )  # refuses what training would refuse
         annotated = [
-            AnnotatedDocument(document.id, text, document.labels)
+            AnnotatedDocument(document.id, text, document.labels, document.complete)
             for document, text in zip(documents, texts, strict=True)
         ]
         version = (review or {}).pop("version", None) or self.version
