@@ -11,6 +11,7 @@ from served import LABELS, export
 from annotation_lines import LINES
 from commands import xmtc
 from xmtc.desk.annotate.exporting import FORMATS, Format, export_annotations
+from xmtc.desk.annotate.importing import import_annotations
 from xmtc.errors import DataError
 
 __all__ = ["xmtc"]
@@ -44,13 +45,14 @@ def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
         "body": "Cod is a fish.",
         "type": ["a", "b"],
         "text": "On cod\nCod is a fish.",
+        "annotators": ["ann", "bo"],
     }
-    given = [one["result"][0]["value"]["choices"] for one in first["annotations"]]
-    assert given == [["fish"], []]
-    assert [one["completed_by"]["email"] for one in first["annotations"]] == [
-        "ann",
-        "bo",
+    chosen = [
+        [result["value"]["choices"] for result in one["result"]]
+        for one in first["annotations"]
     ]
+    assert chosen == [[["fish"]], []]  # no label fits, says `bo`
+    assert not any("completed_by" in one for one in first["annotations"])
     assert first["predictions"][0]["result"][0]["value"]["choices"] == ["fish"]
     assert first["predictions"][0]["model_version"] == "sea 3"
     assert "predictions" not in second
@@ -63,6 +65,30 @@ def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
     result = first["annotations"][0]["result"][0]
     assert view.find("Choices").get("name") == result["from_name"]
     assert view.find("Text").get("name") == result["to_name"]
+
+
+def test_many_labels_are_a_taxonomy_and_people_are_named_by_their_addresses(
+    tmp_path: Path,
+) -> None:
+    labels = [f"label {number}" for number in range(101)]
+    path, output = tmp_path / "some.jsonl", tmp_path / "tasks.json"
+    line = {"id": "d1", "text": "x", "labels": labels[:2], "by": "ann@example.org"}
+    path.write_text(json.dumps(line) + "\n")
+    export_annotations([path], "label-studio", output, labels)
+    (annotation,) = json.loads(output.read_text())[0]["annotations"]
+    assert annotation["completed_by"] == {"email": "ann@example.org"}
+    (result,) = annotation["result"]
+    assert (result["type"], result["value"]) == (
+        "taxonomy",
+        {"taxonomy": [["label 0"], ["label 1"]]},
+    )
+    view = ElementTree.parse(output.with_suffix(".xml")).getroot()
+    taxonomy = view.find("Taxonomy")
+    assert taxonomy is not None
+    assert [one.get("value") for one in taxonomy] == sorted(labels)
+    import_annotations([output], tmp_path / "back.jsonl")
+    back = json.loads((tmp_path / "back.jsonl").read_text())
+    assert (back["labels"], back["by"]) == (labels[:2], "ann@example.org")
 
 
 def test_the_interface_offers_all_labels_of_a_model_and_unjudged_ones_are_told(

@@ -4,7 +4,7 @@ Both have one entry for a document, with the labels that each person gave it and
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -25,7 +25,10 @@ NOBODY = "unknown"
 JOINED = "text"
 """Of a document with several fields, Label Studio shows this one: all fields, joined."""
 PEOPLE = "annotators"
-"""Metadata of a record of Argilla: the names of its people, in the order of their responses."""
+"""Metadata of a record of Argilla, and data of a task of Label Studio: the names of its people, in the order of their
+answers."""
+_MOST_CHOICES = 100
+"""Labels that Label Studio shows beside each other; more of them are a taxonomy, which people search."""
 
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -152,11 +155,14 @@ def export_annotations(
         StorageError: a file cannot be written.
     """
     documents = read_reviewed(paths)
-    entries = [_ENTRIES[format_name](document) for document in documents]
-    write_text(output, json.dumps(entries, ensure_ascii=False, indent=1) + "\n")
     offered = sorted({*labels, *_labels_in(documents)})
     if format_name == "label-studio":
-        write_text(output.with_suffix(".xml"), labelling_interface(offered))
+        control = Control.of(offered)
+        entries = [label_studio_task(document, control) for document in documents]
+        write_text(output.with_suffix(".xml"), control.interface(offered))
+    else:
+        entries = [argilla_record(document) for document in documents]
+    write_text(output, json.dumps(entries, ensure_ascii=False, indent=1) + "\n")
     unjudged = sum(
         _leaves_unjudged(line) for document in documents for line in document.lines
     )
@@ -175,18 +181,82 @@ def _leaves_unjudged(line: Mapping[str, Any]) -> bool:
     )
 
 
-def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
-    """Describe a document as a task of Label Studio, with its annotations and predictions."""
+@dataclass(frozen=True)
+class Control:
+    """The part of Label Studio's labelling interface in which people choose labels.
+
+    Attributes:
+        kind: type of its results.
+        tag: its beginning in the interface, without the name and the text to which it belongs.
+    """
+
+    kind: Literal["choices", "taxonomy"]
+    tag: str
+
+    @classmethod
+    def of(cls, labels: Sequence[str]) -> "Control":
+        """Choose the control for so many labels: Label Studio draws all choices at once, but searches a taxonomy."""
+        if len(labels) > _MOST_CHOICES:
+            return cls("taxonomy", "Taxonomy")
+        return cls("choices", 'Choices choice="multiple" showInline="true"')
+
+    def result(self, labels: Sequence[str]) -> list[dict[str, Any]]:
+        """Write chosen labels as a result; none if no label was chosen."""
+        if not labels:
+            return []
+        chosen = (
+            [[label] for label in labels] if self.kind == "taxonomy" else list(labels)
+        )
+        return [
+            {
+                "from_name": _QUESTION,
+                "to_name": JOINED,
+                "type": self.kind,
+                "value": {self.kind: chosen},
+            }
+        ]
+
+    def interface(self, labels: Sequence[str]) -> str:
+        """Write the labelling interface, which offers some labels."""
+        element, _, options = self.tag.partition(" ")
+        choices = "\n".join(
+            f"    <Choice value={quoteattr(label)}/>" for label in labels
+        )
+        attributes = f'name="{_QUESTION}" toName="{JOINED}" {options}'.strip()
+        return (
+            "<View>\n"
+            f'  <Text name="{JOINED}" value="${JOINED}"/>\n'
+            f"  <{element} {attributes}>\n"
+            f"{choices}\n"
+            f"  </{element}>\n"
+            "</View>\n"
+        )
+
+
+def _account(person: str | None) -> dict[str, Any]:
+    """Name a person by an e-mail address, if the annotations do: Label Studio refuses to import any other name."""
+    if person is None or "@" not in person:
+        return {}
+    return {"completed_by": {"email": person}}
+
+
+def label_studio_task(document: ReviewedDocument, control: Control) -> dict[str, Any]:
+    """Describe a document as a task of Label Studio, with its annotations and predictions.
+
+    Label Studio gives annotations of people without an e-mail address to whoever imports them. Their names are in the
+    task's data.
+    """
     data = dict(document.cells)
     if JOINED not in data:
         texts = (value for value in data.values() if isinstance(value, str))
         data[JOINED] = "\n".join(texts)
+    people = [line.get("by") or "" for line in document.lines]
     task: dict[str, Any] = {
-        "data": {"id": document.id, **data},
+        "data": {"id": document.id, **data} | ({PEOPLE: people} if any(people) else {}),
         "annotations": [
             {
-                "result": [_choices(line["labels"])],
-                "completed_by": {"email": line.get("by") or NOBODY},
+                "result": control.result(line["labels"]),
+                **_account(line.get("by")),
                 "created_at": line.get("at"),
                 "lead_time": line.get("seconds"),
             }
@@ -202,19 +272,10 @@ def label_studio_task(document: ReviewedDocument) -> dict[str, Any]:
         ]
         prediction = {
             "model_version": document.model,
-            "result": [_choices(labels)],
+            "result": control.result(labels),
         }
         task["predictions"] = [prediction | ({"score": min(scores)} if scores else {})]
     return task
-
-
-def _choices(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "from_name": _QUESTION,
-        "to_name": JOINED,
-        "type": "choices",
-        "value": {"choices": list(labels)},
-    }
 
 
 def _labels_in(documents: Iterable[ReviewedDocument]) -> set[str]:
@@ -225,19 +286,6 @@ def _labels_in(documents: Iterable[ReviewedDocument]) -> set[str]:
             labels.update(line["labels"])
             labels.update(one["label"] for one in line.get("suggested") or ())
     return labels
-
-
-def labelling_interface(labels: Sequence[str]) -> str:
-    """Write Label Studio's labelling interface, which offers some labels."""
-    choices = "\n".join(f"    <Choice value={quoteattr(label)}/>" for label in labels)
-    return (
-        "<View>\n"
-        f'  <Text name="{JOINED}" value="${JOINED}"/>\n'
-        f'  <Choices name="{_QUESTION}" toName="{JOINED}" choice="multiple" showInline="true">\n'
-        f"{choices}\n"
-        "  </Choices>\n"
-        "</View>\n"
-    )
 
 
 def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
@@ -284,9 +332,3 @@ def person_id(name: str | None) -> str:
         return str(UUID(name))
     except (TypeError, ValueError):
         return str(uuid5(NAMESPACE_URL, name or NOBODY))
-
-
-_ENTRIES: Mapping[Format, Callable[[ReviewedDocument], dict[str, Any]]] = {
-    "label-studio": label_studio_task,
-    "argilla": argilla_record,
-}

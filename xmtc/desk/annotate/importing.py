@@ -184,10 +184,16 @@ def _task(item: Mapping[str, Any]) -> ForeignDocument:
     data = dict(item["data"])
     document_id = data.pop("id", item.get("id"))
     joined = data.pop(JOINED, None)
+    people = data.pop(PEOPLE, None) or ()
     texts = [value for value in data.values() if isinstance(value, str)]
     if joined is not None and joined != "\n".join(texts):
         data[JOINED] = joined
     annotations = item.get("annotations") or item.get("completions") or ()
+    if len(people) == len(annotations):  # nobody in that tool has added to them
+        annotations = [
+            {"completed_by": by or None, **one}
+            for by, one in zip(people, annotations, strict=True)
+        ]
     judged = [one for one in annotations if not is_cancelled(one)]
     judged.sort(key=lambda one: str(one.get("updated_at") or one.get("created_at")))
     predictions = item.get("predictions") or ()
