@@ -18,7 +18,8 @@ from xmtc.desk.serve.models import chosen, models_of
 from xmtc.desk.serve.refusals import RequestError
 from xmtc.desk.serve.routes import StrictRoute, check_characters
 from xmtc.desk.serve.service import SentDocument, Service
-from xmtc.predict.predictions import Prediction
+from xmtc.predict.predictions import Expected, Prediction, Predictions
+from xmtc.predict.text_scorer import NoTokensError
 
 MAX_DOCUMENTS = 32
 _LIMIT = 10
@@ -193,8 +194,8 @@ async def learn(
             None,
             document.document(service),
             [subject.uri for subject in document.subjects],
-        )
             complete=True,
+        )
         for document in body
     ]
     await service.save(documents, request)
@@ -216,12 +217,31 @@ async def _suggestions(
         [document.document(service) for document in documents]
     )
     predictions = service.model.translated(
-        await service.predict(texts, options), language
+        await _predictions(service, texts, options), language
     )
     return [
         [_suggestion(service, prediction) for prediction in labels[:limit]]
         for labels in predictions
     ]
+
+
+async def _predictions(
+    service: Service, texts: Sequence[str], options: PredictOptions
+) -> list[Predictions]:
+    """Find the labels of texts. A text in which there is nothing to read gets none, as in Annif."""
+    nothing = Expected(0.0, 0.0, 0.0)
+    found = [Predictions([], nothing) for _ in texts]
+    places = [place for place, text in enumerate(texts) if text.strip()]
+    while places:
+        try:
+            answers = await service.predict([texts[place] for place in places], options)
+        except NoTokensError as error:
+            del places[error.row]
+        else:
+            for place, labels in zip(places, answers, strict=True):
+                found[place] = labels
+            break
+    return found
 
 
 def _suggestion(service: Service, prediction: Prediction) -> dict[str, Any]:
