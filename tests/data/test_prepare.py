@@ -182,7 +182,11 @@ def test_splits_are_of_the_text_not_of_the_order(tmp_path):
 def test_few_documents_have_a_dev_split(seed):
     hashes = np.random.default_rng(seed).integers(0, 2**63, 20).astype(np.uint64)
     of_row = divide_documents(
-        np.full(20, -1, np.int8), hashes, frozenset(), SplitConfig()
+        np.full(20, -1, np.int8),
+        hashes,
+        frozenset(),
+        SplitConfig(),
+        np.zeros(20, np.bool_),
     )
     assert {0, 1} <= set(of_row.tolist())
 
@@ -219,6 +223,47 @@ def test_a_split_column_without_dev_gets_it_from_train(tmp_path):
         "train",
         "test",
     ]
+
+
+def test_added_documents_are_for_training_and_go_before_others_of_their_text(tmp_path):
+    rows = documents(300)
+    source = jsonl_source(tmp_path, rows)
+    plain = build(data_config(tmp_path / "plain", source))
+    in_test, in_train = (plain.split(name).doc_ids()[0] for name in ("test", "train"))
+    texts = {row["id"]: row["text"] for row in rows}
+    labels = {row["id"]: row["labels"] for row in rows}
+    added = [
+        {"id": "whole", "text": texts[in_test], "labels": ["new"]},
+        {
+            "id": "partly",
+            "text": texts[in_train],
+            "labels": ["new"],
+            "rejected": labels[in_train][:1],
+        },
+        *({"id": f"more{i}", "text": f"more {i}", "labels": ["l0"]} for i in range(40)),
+    ]
+    path = write_jsonl(tmp_path / "more.jsonl", added)
+    source["files"]["added"] = str(path)
+    source["columns"]["rejected"] = "rejected"
+    corpus = build(data_config(tmp_path / "corpus", source))
+    counts = corpus.manifest.counts
+    assert (counts.added, counts.replaced) == (42, 2)
+    train = corpus.split("train")
+    ids = train.doc_ids()
+    assert {row["id"] for row in added} <= set(ids)
+    assert in_train not in ids
+    assert corpus.split("test").doc_ids() == plain.split("test").doc_ids()[1:]
+    assert corpus.split("dev").doc_ids() == plain.split("dev").doc_ids()
+    names = np.array(corpus.labels.labels)
+    of_added = {
+        name: names[train.label_ids(ids.index(name))].tolist()
+        for name in ("whole", "partly")
+    }
+    assert of_added == {
+        "whole": ["new"],
+        "partly": sorted([*labels[in_train][1:], "new"]),
+    }
+    assert train.unjudged_matrix() is None  # what nobody judged is as the table has it
 
 
 def test_rare_and_unseen_labels(tmp_path):

@@ -704,6 +704,8 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         return stage_seconds(
             config,
             size,
+        added=0,
+        replaced=0,
             replace(SPEEDS, head=head if config.model.head.scores else None),
             384,
         )

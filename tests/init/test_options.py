@@ -181,11 +181,11 @@ def test_files_of_other_formats_are_added(folder: Path) -> None:
     (folder / "tasks.json").write_text(tasks(MADE[80:], annotated=True))
     said = init(folder, first, "--add", lines, "--add", folder / "tasks.json")
     assert said.status == 0, said.output
-    assert written(folder)["files"]["train"] == [
-        str(first),
-        str(lines),
-        str(folder / "tasks.json"),
-    ]
+    assert written(folder)["files"] == {
+        "train": str(first),
+        "added": [str(lines), str(folder / "tasks.json")],
+    }
+    assert "40 added documents, all for training" in said.output
     assert read(folder) == expected(MADE)
 
 
@@ -284,7 +284,7 @@ def test_train_takes_the_options_of_init(folder: Path) -> None:
     assert estimate is not None
     assert estimate[1] == "2"
     assert written(folder)["columns"]["accepted"] == ["done"]
-    assert written(folder)["files"]["train"] == [str(path), str(more)]
+    assert written(folder)["files"] == {"train": str(path), "added": str(more)}
     assert str(more) in said.output
 
     again = train(folder, path, *options, "--print-config")

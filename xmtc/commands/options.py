@@ -101,7 +101,7 @@ AddedFiles = Annotated[
     typer.Option(
         "--add",
         metavar="FILE",
-        help="More training documents, of any format; repeatable.",
+        help="More training documents, of any format, none of them for dev or test; repeatable.",
         rich_help_panel=_DATA,
     ),
 ]

@@ -72,9 +72,12 @@ class Counts:
         without_labels: documents that have no label, in the source or after rare ones are dropped; kept as negatives,
             or left out (`data.without_labels`, single-label tasks).
         dropped_labels: labels with fewer training documents than `min_label_documents`.
+        unused_labels: labels of the label file that no document of the corpus has; they are not in the label table.
         absent_labels: null, NaN or blank entries among the labels of documents; they are left out.
         repeated_ids: documents whose doc_id an earlier document of the same split has; predictions tell them apart by
             their order alone.
+        added: documents of added files, all of which are for training.
+        replaced: training documents that were left out because an added document has the same text.
     """
 
     read: int = 0
@@ -85,8 +88,11 @@ class Counts:
     truncated: int = 0
     without_labels: int = 0
     dropped_labels: int = 0
+    unused_labels: int = 0
     absent_labels: int = 0
     repeated_ids: int = 0
+    added: int = 0
+    replaced: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -336,8 +336,11 @@ def _counts(spool: Spool, chosen: Selection, results: list[ShardResult]) -> Coun
         truncated=sum(result.truncated for result in results),
         without_labels=chosen.without_labels,
         dropped_labels=chosen.dropped_labels,
+        unused_labels=chosen.unused_labels,
         absent_labels=spool.absent_labels,
         repeated_ids=spool.repeated_ids,
+        added=chosen.added,
+        replaced=chosen.replaced,
     )
 
 
@@ -372,6 +375,10 @@ def _splits(results: list[ShardResult]) -> dict[str, SplitInfo]:
     return splits
 
 
+_SAID = frozenset(("read", "without_labels", "added", "replaced", "unused_labels"))
+"""Counts that have a sentence of their own."""
+
+
 def _report(manifest: Manifest, config: DataConfig) -> None:
     """Log the numbers of documents, and of what was left out or kept in spite of something."""
     counts = manifest.counts
@@ -387,9 +394,22 @@ def _report(manifest: Manifest, config: DataConfig) -> None:
             f"{counts.without_labels:,}",
             what,
         )
+    if counts.added:
+        logger.info(
+            "corpus: %s added documents, which are all for training; %s other documents of the same text were left out "
+            "for them, and only what an annotation did not judge was taken from these",
+            f"{counts.added:,}",
+            f"{counts.replaced:,}",
+        )
+    if counts.unused_labels:
+        logger.info(
+            "corpus: %s labels of the label file have no document, and so are left out of the model; xmtc labels add "
+            "gives it labels by their names alone",
+            f"{counts.unused_labels:,}",
+        )
     notable: list[str] = []
     for name, number in asdict(counts).items():
-        if number and name not in ("read", "without_labels"):
+        if number and name not in _SAID:
             notable.append(f"{name.replace('_', ' ')} {number:,}")
     if notable:
         logger.info("corpus: %s", ", ".join(notable))

@@ -5,7 +5,7 @@ N documents, L labels.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 Rows = NDArray[np.int64]
 _TRAIN, _DEV, _TEST = range(3)
 """Places in `SPLITS`."""
+_NOWHERE = -1
+"""The place of documents that are left out."""
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 """If all labels look so, they are integers of a column with gaps that pandas wrote to CSV."""
 
@@ -37,7 +39,7 @@ class Selection:
         labels: the label table.
         label_matrix: True where a document of the spool has a label of the table, boolean (N, L).
         unjudged_matrix: True where nobody judged whether it has, boolean (N, L); None if every label was judged.
-        duplicates, over_limit, dropped_labels, without_labels: as in `Counts`.
+        duplicates, over_limit, dropped_labels, unused_labels, without_labels, added, replaced: as in `Counts`.
     """
 
     rows: dict[str, Rows]
@@ -47,7 +49,10 @@ class Selection:
     duplicates: int
     over_limit: int
     dropped_labels: int
+    unused_labels: int
     without_labels: int
+    added: int
+    replaced: int
 
 
 def select(
@@ -66,25 +71,12 @@ def select(
         DataError: no training documents, no labels among them, or just one if they exclude each other.
     """
     hashes = spool.hashes
-    source_splits = spool.splits
-    provides |= {
-        SPLITS[number] for number in np.unique(source_splits[source_splits >= 0])
-    }
-    split_N = divide_documents(source_splits, hashes, provides, settings.split)
-    all_rows = {
-        name: np.flatnonzero(split_N == number) for number, name in enumerate(SPLITS)
-    }
-    limits = limits_of(settings)
-    rows = {
-        name: _limited(all_rows[name], hashes, limits[name], settings.split.seed)
-        for name in SPLITS
-    }
-    over_limit = sum(len(all_rows[name]) - len(rows[name]) for name in SPLITS)
-
-    repeated = _repeated_texts(rows, hashes, provides)
-    if settings.duplicates == "drop":
-        for name, repeated_mask in repeated.items():
-            rows[name] = rows[name][~repeated_mask]
+    chosen = choose_rows(
+        SourceRows(spool.splits, hashes, spool.is_added, spool.replaced_rows),
+        provides,
+        settings,
+    )
+    rows = chosen.rows
     if len(rows["train"]) == 0:
         rejected = (
             f" ({spool.rejected} rows were bad, the first: {spool.first_rejected})"
@@ -111,11 +103,78 @@ def select(
         labels=table,
         label_matrix=matrix_NL,
         unjudged_matrix=spool.unjudged_matrix(label_ids),
-        duplicates=sum(int(repeated_mask.sum()) for repeated_mask in repeated.values()),
-        over_limit=over_limit,
+        duplicates=chosen.duplicates,
+        over_limit=chosen.over_limit,
         dropped_labels=dropped_labels,
+        unused_labels=len(info.names.keys() - set(table.labels)),
         without_labels=spool.dropped_bare + unlabelled,
+        added=int(spool.is_added.sum()),
+        replaced=len(spool.replaced_rows),
     )
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """What decides the split of the documents of a source.
+
+    Attributes:
+        splits: int8 (N,) the split that the source says, as a place in `SPLITS`; -1 where it says none.
+        hashes: uint64 (N,) of the texts.
+        is_added: boolean (N,) documents that were added to the others for training.
+        replaced: rows that are left out, because an added document has the same text.
+    """
+
+    splits: NDArray[np.int8]
+    hashes: NDArray[np.uint64]
+    is_added: NDArray[np.bool_]
+    replaced: Collection[int]
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """The documents of each split.
+
+    Attributes:
+        rows: split -> int64 sorted rows; all splits are there, some may be empty.
+        duplicates, over_limit: as in `Counts`.
+    """
+
+    rows: dict[str, Rows]
+    duplicates: int
+    over_limit: int
+
+
+def choose_rows(
+    source: SourceRows, provides: frozenset[str], settings: DataConfig
+) -> ChosenRows:
+    """Choose the documents of each split, before those without labels are left out.
+
+    Args:
+        source: splits and texts of all documents.
+        provides: see `select`.
+        settings: see `select`.
+    """
+    named = np.unique(source.splits[source.splits >= 0])
+    provides |= {SPLITS[number] for number in named}
+    split_N = divide_documents(
+        source.splits, source.hashes, provides, settings.split, source.is_added
+    )
+    split_N[list(source.replaced)] = _NOWHERE
+    all_rows = {
+        name: np.flatnonzero(split_N == number) for number, name in enumerate(SPLITS)
+    }
+    limits = limits_of(settings)
+    rows = {
+        name: _limited(all_rows[name], source.hashes, limits[name], settings.split.seed)
+        for name in SPLITS
+    }
+    over_limit = sum(len(all_rows[name]) - len(rows[name]) for name in SPLITS)
+    repeated = _repeated_texts(rows, source.hashes, provides)
+    if settings.duplicates == "drop":
+        for name, repeated_mask in repeated.items():
+            rows[name] = rows[name][~repeated_mask]
+    duplicates = sum(int(repeated_mask.sum()) for repeated_mask in repeated.values())
+    return ChosenRows(rows, duplicates, over_limit)
 
 
 def shares_to_divide(
@@ -174,14 +233,25 @@ def divide_documents(
     hashes: NDArray[np.uint64],
     provides: frozenset[str],
     split: SplitConfig,
+    is_added: NDArray[np.bool_],
 ) -> NDArray[np.int8]:
-    """Assign every document to a split, (N,). Equal texts go to the same split; at least one text goes to dev."""
+    """Assign every document to a split, (N,). Equal texts go to the same split; at least one text goes to dev.
+
+    Args:
+        source_splits: (N,) the split that the source says, as a place in `SPLITS`; -1 where it says none.
+        hashes: (N,) of the texts.
+        provides: splits that the source has.
+        split: shares of dev and test.
+        is_added: (N,) documents that stay in train unless they say otherwise themselves.
+    """
     place = _mix(hashes, 2 * split.seed) / 2.0**64
     dev, test = shares_to_divide(provides, split)
     if dev:
-        first_place = place[source_splits < _DEV].min(initial=1.0)
+        to_divide = (source_splits < _DEV) & ~is_added
+        first_place = place[to_divide].min(initial=1.0)
         dev = max(dev, np.nextafter(first_place, 1.0))
     divided = np.where(place < dev, _DEV, np.where(place < dev + test, _TEST, _TRAIN))
+    divided = np.where(is_added, _TRAIN, divided)
     has_own = (source_splits == _DEV) | (source_splits == _TEST)
     return np.where(has_own, source_splits, divided).astype(np.int8)
 

@@ -34,7 +34,8 @@ ROWS = 4096
 """Most documents of a file."""
 _MAX_CHARACTERS = 256 << 20
 """Characters of texts in memory from which on a file is written before it has `ROWS` documents."""
-_NO_SPLIT = -1
+NO_SPLIT = -1
+"""Stands for the split of a document of which the source says none."""
 
 
 def text_hash(text: str) -> int:
@@ -55,6 +56,7 @@ class Spool:
         absent_labels: null, NaN or blank labels left out.
         dropped_bare: documents without labels left out (`without_labels: drop`).
         unjudged: documents left out because nobody has judged them, or because their labels were refused.
+        replaced_rows: rows of documents whose text an added document has, too, which takes their place.
         labels: all labels, by provisional id.
     """
 
@@ -81,6 +83,10 @@ class Spool:
         self._rejected_offsets = array("q", [0])
         self._rejected_ids = array("i")
         self._provisional_ids: dict[str, int] = {}
+        # Added documents, and what they need of those that were read before.
+        self._is_added = array("b")
+        self._earlier: _Earlier | None = None
+        self.replaced_rows: set[int] = set()
         self._doc_id_hashes = array(
             "Q"
         )  # identifiers themselves would take many times the memory
@@ -124,10 +130,13 @@ class Spool:
                 self.unjudged += 1
             elif isinstance(row, Rejected):
                 self._reject(row, config)
-            elif not row.labels and config.without_labels == "drop":
-                self.dropped_bare += 1
             else:
-                self._add(row)
+                if row.added:
+                    row = self._in_place_of_earlier(row, one_label=config.one_label)
+                if row.labels or config.without_labels != "drop":
+                    self._add(row)
+                else:
+                    self.dropped_bare += 1
             task.advance()
         self._flush()
 
@@ -141,6 +150,26 @@ class Spool:
         self.first_rejected = self.first_rejected or description
         self.rejected += 1
 
+    def _in_place_of_earlier(self, document: Document, *, one_label: bool) -> Document:
+        """Let an added document take the place of earlier ones of its text, and judge by them what it does not judge.
+
+        Args:
+            document: the added document.
+            one_label: whether its label rejects all others.
+        """
+        if self._earlier is None:
+            self._earlier = _Earlier(self)
+        rows = self._earlier.rows_of(text_hash(document.text))
+        self.replaced_rows.update(rows)
+        if not rows or document.rejected_labels is None or one_label:
+            return document
+        labels = dict.fromkeys(document.labels)
+        for row in rows:
+            labels.update(dict.fromkeys(self._earlier.labels_of(row)))
+        kept = tuple(label for label in labels if label not in document.rejected_labels)
+        judged = None if self._earlier.are_whole(rows) else document.rejected_labels
+        return replace(document, labels=kept, rejected_labels=judged)
+
     def _add(self, document: Document) -> None:
         self._doc_id_hashes.append(
             xxhash.xxh3_64_intdigest(f"{document.split}\0{document.doc_id}".encode())
@@ -150,8 +179,9 @@ class Spool:
         self._texts.append(document.text)
         self._characters += len(document.text)
         self._hashes.append(text_hash(document.text))
+        self._is_added.append(document.added)
         self._splits.append(
-            _NO_SPLIT if document.split is None else SPLITS.index(document.split)
+            NO_SPLIT if document.split is None else SPLITS.index(document.split)
         )
         for label in document.labels:
             label_id = self._provisional_ids.setdefault(
@@ -189,6 +219,11 @@ class Spool:
         self._characters = 0
 
     @property
+    def partial_rows(self) -> frozenset[int]:
+        """Documents of which not every label was judged."""
+        return frozenset(self._partial_rows)
+
+    @property
     def repeated_ids(self) -> int:
         """Number of documents whose doc_id an earlier document of the same split has."""
         hashes = np.array(self._doc_id_hashes, dtype=np.uint64)
@@ -203,6 +238,11 @@ class Spool:
     def hashes(self) -> NDArray[np.uint64]:
         """(N,) of the texts."""
         return np.array(self._hashes, dtype=np.uint64)
+
+    @property
+    def is_added(self) -> NDArray[np.bool_]:
+        """(N,) whether a document was added to the others."""
+        return np.array(self._is_added, dtype=np.bool_)
 
     @property
     def label_matrix(self) -> sparse.csr_array:
@@ -262,6 +302,42 @@ class Spool:
         for path, rows_inside in self.pieces(rows):
             texts = read_batch(Path(path)).column("text")
             yield from texts.take(pa.array(rows_inside)).to_pylist()
+
+
+class _Earlier:
+    """The documents that a spool has before the first added one, by their texts; those of dev and test are left out.
+
+    Args:
+        spool: the spool at that time.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        rows = np.flatnonzero(spool.splits <= SPLITS.index("train"))
+        hashes = spool.hashes[rows]
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[order]
+        self._rows = rows[order]
+        self._matrix = spool.label_matrix
+        self._labels = spool.labels
+        self._partial_rows = spool.partial_rows
+
+    def rows_of(self, text: int) -> list[int]:
+        """List the documents with a text, by its hash."""
+        hash_ = np.uint64(text)
+        first = np.searchsorted(self._hashes, hash_, "left")
+        last = np.searchsorted(self._hashes, hash_, "right")
+        return self._rows[first:last].tolist()
+
+    def labels_of(self, row: int) -> list[str]:
+        """List the labels of a document."""
+        ids = self._matrix.indices[
+            self._matrix.indptr[row] : self._matrix.indptr[row + 1]
+        ]
+        return [self._labels[label_id] for label_id in ids]
+
+    def are_whole(self, rows: Iterable[int]) -> bool:
+        """Whether every label of these documents was judged."""
+        return self._partial_rows.isdisjoint(rows)
 
 
 class _Spellings(dict[str, str]):

@@ -2,6 +2,7 @@
 
 import random
 import time
+from array import array
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,9 +17,9 @@ from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
 from xmtc.data.prepare import corpus_fingerprint
-from xmtc.data.readers.base import SPLITS, Document, Rejected
-from xmtc.data.selection import expected_rows, limits_of
-from xmtc.data.spool import text_hash
+from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.selection import SourceRows, choose_rows, expected_rows, limits_of
+from xmtc.data.spool import NO_SPLIT, text_hash
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.data.windows import first_tokens
 from xmtc.data.words import TermRules
@@ -136,8 +137,11 @@ class Survey:
         unjudged: number of documents that nobody has judged, or whose labels were refused.
         repeated: number of documents whose text occurred before.
         relabelled: share of documents whose text occurred before with other labels.
+        added: number of documents that are added to the others for training.
+        replaced: number of training documents whose text an added document has, too.
         leaked: number of dev and test documents whose text occurs in train.
         named: number of labels whose name is in a label file.
+        unused_labels: number of labels of the label file that no document has.
         texts: a random sample of texts.
         exact: False if reading stopped early and the numbers are extrapolated.
     """
@@ -150,8 +154,11 @@ class Survey:
     unjudged: int
     repeated: int
     relabelled: float
+    added: int
+    replaced: int
     leaked: int
     named: int
+    unused_labels: int
     texts: list[str]
     exact: bool
 
@@ -214,8 +221,7 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     rows = counted.rows
     if not whole:
         rows = max(rows, reader.count() or 0)
-    named = len(counted.labels.keys() & reader.label_info().names.keys())
-    return counted.survey(reader.provides(), rows, named, exact=whole)
+    return counted.survey(reader.provides(), rows, reader.label_info(), exact=whole)
 
 
 class _Counted:
@@ -228,9 +234,10 @@ class _Counted:
         self.unjudged = 0
         self.bare = 0
         self.labels: Counter[str] = Counter()
-        self.splits: Counter[str | None] = Counter()
         self.texts: list[str] = []
-        self._texts_of: Counter[tuple[str | None, int]] = Counter()  # by split and hash
+        self._splits = array("b")
+        self._hashes = array("Q")
+        self._is_added = array("b")
         self._labelled: set[tuple[int, tuple[str, ...]]] = set()
         self._draw = draw
 
@@ -248,10 +255,11 @@ class _Counted:
             self._config.one_label or self._config.without_labels == "drop"
         ):
             return
-        self.splits[row.split] += 1
+        self._splits.append(NO_SPLIT if row.split is None else SPLITS.index(row.split))
         self.labels.update(row.labels)
         text = text_hash(row.text)
-        self._texts_of[row.split, text] += 1
+        self._hashes.append(text)
+        self._is_added.append(row.added)
         self._labelled.add((text, row.labels))
         self._sample(row.text)
 
@@ -260,42 +268,68 @@ class _Counted:
         if len(self.texts) < SAMPLE:
             self.texts.append(text)
             return
-        place = self._draw.randrange(self.splits.total())
+        place = self._draw.randrange(len(self._hashes))
         if place < SAMPLE:
             self.texts[place] = text
 
     def survey(
-        self, provides: frozenset[str], rows: int, named: int, *, exact: bool
+        self,
+        provides: frozenset[str],
+        rows: int,
+        info: LabelInfo,
+        *,
+        exact: bool,
     ) -> Survey:
         """Make the result, extrapolated to `rows` rows."""
-        texts = self._texts_of
-        leaked = Counter[str | None]()
-        for (split, text), number in texts.items():
-            if split in ("dev", "test") and ("train", text) in texts:
-                leaked[split] += number
-        counts = Counter(self.splits)
-        if self._config.duplicates == "drop":
-            counts.subtract(leaked)
+        source = self._source()
+        chosen = choose_rows(source, provides, self._config)
+        documents = {name: len(part) for name, part in chosen.rows.items() if len(part)}
         if not exact:
-            read_share = self.rows / rows
-            counts = Counter(
-                {split: round(number / read_share) for split, number in counts.items()}
-            )
-        different = len({text for _, text in texts})
+            documents = self._extrapolated(source, provides, self.rows / rows)
+        label_counts: Counter[str] = Counter()
+        for spelling, number in self.labels.items():
+            label_counts[info.meant_by(spelling)] += number
+        different = len(np.unique(source.hashes))
+        read = len(source.hashes)
         return Survey(
-            documents=expected_rows(counts, provides, self._config),
-            label_counts=self.labels,
-            labels_per_document=self.labels.total() / max(self.splits.total(), 1),
+            documents=documents,
+            label_counts=label_counts,
+            labels_per_document=self.labels.total() / max(read, 1),
             bare=self.bare,
             rejected=self.rejected,
             unjudged=self.unjudged,
-            repeated=texts.total() - different,
-            relabelled=(len(self._labelled) - different) / max(texts.total(), 1),
-            leaked=leaked.total(),
-            named=named,
+            repeated=read - different,
+            relabelled=(len(self._labelled) - different) / max(read, 1),
+            added=int(source.is_added.sum()),
+            replaced=len(source.replaced),
+            leaked=chosen.duplicates,
+            named=len(info.names.keys() & label_counts.keys()),
+            unused_labels=len(info.names.keys() - label_counts.keys()),
             texts=self.texts,
             exact=exact,
         )
+
+    def _source(self) -> SourceRows:
+        """Describe the documents read so far as preparation will find them."""
+        splits = np.array(self._splits, np.int8)
+        hashes = np.array(self._hashes, np.uint64)
+        is_added = np.array(self._is_added, np.bool_)
+        is_trained_on = (splits <= SPLITS.index("train")) & ~is_added
+        replaced = is_trained_on & np.isin(hashes, hashes[is_added])
+        return SourceRows(splits, hashes, is_added, np.flatnonzero(replaced).tolist())
+
+    def _extrapolated(
+        self, source: SourceRows, provides: frozenset[str], read_share: float
+    ) -> dict[str, int]:
+        """Estimate the documents of each split from those of a part of the rows."""
+        counts: dict[str | None, int] = {}
+        for number, split in ((-1, None), *enumerate(SPLITS)):
+            of_split = np.flatnonzero((source.splits == number) & ~source.is_added)
+            if len(of_split):
+                counts[split] = round(len(of_split) / read_share)
+        documents = expected_rows(counts, provides, self._config)
+        added = round(int(source.is_added.sum()) / read_share)
+        return documents | {"train": documents.get("train", 0) + added}
 
 
 def size_of_source(

@@ -6,19 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from xmtc.config.load import load_config
-from xmtc.data.readers.table_config import document_files
+from xmtc.data.readers.exports.base import REJECTED
+from xmtc.data.readers.table_config import (
+    added_files,
+    document_files,
+    table_columns,
+)
 from xmtc.errors import ConfigError
 from xmtc.files import resolve_links, write_text
 from xmtc.init.agreement import disagreements
 from xmtc.init.answers import NO_ANSWERS, Answers
 from xmtc.init.budget import seconds_of
-from xmtc.init.data_files import find_files, no_files_to_add
+from xmtc.init.data_files import (
+    find_files,
+    no_files_to_add,
+    say_what_was_rejected,
+)
 from xmtc.run.config import RUN_NAME, RunConfig
-from xmtc.track.console import print_line
-
 from xmtc.run.directory import RunPaths
 from xmtc.run.state import check_resume
-from xmtc.storage.fetch import fetch
+from xmtc.track.console import print_line
+
 DEFAULT_BUDGET = "1h"
 
 
@@ -46,7 +54,7 @@ def write_config(
         output: file to write. Default: `<name>.yaml`.
 
     Raises:
-        ConfigError: the file already exists, or the budget is invalid.
+        ConfigError: the file already exists, the budget is invalid, or a run of this name has another configuration.
         DataError: see `make_plan`.
     """
     from xmtc.init.plan import make_plan
@@ -64,9 +72,9 @@ def write_config(
     output.unlink()  # it can be written: the machine is measured for a minute now
     plan = make_plan(data, answers, budget_s, name)
     _check_free(output)
+    _check_run(plan.config)
     write_text(output, plan.text(output))
     print("\n".join(summary(plan)))
-    _check_run(plan.config)
     print(f"written: {output}; next: xmtc train {output}")
     return output
 
@@ -83,13 +91,19 @@ def with_more_files(config: Path, names: Sequence[str]) -> list[str]:
 
     Raises:
         ConfigError: its source has no files of documents.
+        DataError: a file cannot be read.
     """
     source = load_config(RunConfig, config).data.source
-    files = [str(path) for split, path in document_files(source) if split == "train"]
-    if not files:
+    columns = table_columns(source)
+    if columns is None:
         raise no_files_to_add(config, source.kind)
-    files += [name for name in names if name not in files]
-    return f"data.source.files.train={json.dumps(files, ensure_ascii=False)}"
+    there = [str(path) for _, path in document_files(source)]
+    added = [str(path) for path in added_files(source)]
+    added += [name for name in dict.fromkeys(names) if name not in there]
+    overrides = [f"data.source.files.added={json.dumps(added, ensure_ascii=False)}"]
+    if columns.rejected is None and say_what_was_rejected(source.kind, names):
+        overrides.append(f"data.source.columns.rejected={REJECTED}")
+    return overrides
 
 
 def _check_free(output: Path) -> None:
@@ -97,6 +111,18 @@ def _check_free(output: Path) -> None:
         raise ConfigError(
             f"{output} already exists: give another name with -o, or delete it"
         )
+
+
+def _check_run(config: RunConfig) -> None:
+    """Refuse the name of a run that has trained with another configuration, which training would refuse later."""
+    run = RunPaths.of(config).root
+    try:
+        check_resume(run, config, "auto")
+    except ConfigError:
+        raise ConfigError(
+            f"{run}: a run of another configuration is there, and has this name; give another one (--name OTHER, or "
+            "name=OTHER with xmtc train), or move that folder away"
+        ) from None
 
 
 def config_for(
@@ -121,18 +147,6 @@ def config_for(
     of_data = Path(f"{name_of(data)}.yaml")
     config = of_data if name is None else Path(f"{name}.yaml")
     edits_stay = of_data.exists() and not _differences(of_data, data, answers, budget)
-def _check_run(config: RunConfig) -> None:
-    """Refuse the name of a run that has trained with another configuration, which training would refuse later."""
-    run = RunPaths.of(config).root
-    try:
-        check_resume(run, config, "auto")
-    except ConfigError:
-        raise ConfigError(
-            f"{run}: a run of another configuration is there, and has this name; give another one (--name OTHER, or "
-            "name=OTHER with xmtc train), or move that folder away"
-        ) from None
-
-
     if not config.exists() and edits_stay:
         config = of_data
     if not config.exists():

@@ -18,7 +18,7 @@ from xmtc.data.readers.config import ReaderConfig, XcRepositoryConfig
 from xmtc.data.readers.endings import COMPRESSIONS, ending_of
 from xmtc.data.readers.export_config import EXPORT_SETTINGS, ExportSettings
 from xmtc.data.readers.exports import recognised
-from xmtc.data.readers.exports.base import ID, LABELS
+from xmtc.data.readers.exports.base import ID, LABELS, REJECTED
 from xmtc.data.readers.files import check_file
 from xmtc.data.readers.formats import format_of
 from xmtc.data.readers.jsonl import JsonLines
@@ -86,6 +86,7 @@ class DataFiles:
         unlabelled: files of the folder with texts, but without the labels that the training documents have.
         folder: reads the documents if the source is told a folder of known files, and no files; it has the settings.
         overrides: settings of the source that the user gives.
+        added: files of `by_split["train"]` that the user adds to the others.
     """
 
     place: str
@@ -97,6 +98,7 @@ class DataFiles:
     unlabelled: Sequence[Path] = ()
     folder: XcRepositoryReader | None = None
     overrides: Sequence[str] = ()
+    added: Sequence[str] = ()
 
     @property
     def kind(self) -> str:
@@ -136,13 +138,16 @@ class DataFiles:
         if self.folder is not None:
             directory = self.folder.settings.directory if local else self.place
             return {"directory": directory, **options}
-        names_by_split = {
-            split: [str(self.local[name]) if local else name for name in names]
-            for split, names in self.by_split.items()
+        names_by_key: dict[str, Sequence[str]] = dict(self.by_split)
+        if self.added:
+            own = [name for name in self.by_split["train"] if name not in self.added]
+            names_by_key |= {"train": own, "added": self.added}
+        by_key = {
+            key: [str(self.local[name]) if local else name for name in names]
+            for key, names in names_by_key.items()
         }
         files = {
-            split: names[0] if len(names) == 1 else names
-            for split, names in names_by_split.items()
+            key: names[0] if len(names) == 1 else names for key, names in by_key.items()
         }
         return {"files": files, **options}
 
@@ -207,6 +212,10 @@ class DataFiles:
         format = self._source().build().format_of(self.local[name])
         is_other = not isinstance(format, type(self._source().format()))
         return is_other and LABELS in columns  # it stands for the source's labels
+
+    def says_what_was_rejected(self, name: str) -> bool:
+        """Whether a file has annotations, which tell rejected labels from those that nobody judged."""
+        return {LABELS, REJECTED} <= self.columns_of(name)
 
     def columns_of(self, name: str) -> set[str]:
         """Return the columns of the first document of a file; none if nobody has judged the first documents."""
@@ -308,12 +317,30 @@ def _with_more(files: DataFiles, names: Sequence[str]) -> DataFiles:
     if files.folder is not None:
         raise no_files_to_add(files.place, files.kind)
     local = {name: check_file(fetch(name)) for name in names}
-    train = tuple(dict.fromkeys([*files.by_split["train"], *names]))
+    own = files.by_split["train"]
+    added = tuple(name for name in dict.fromkeys(names) if name not in own)
     return replace(
         files,
-        by_split={**files.by_split, "train": train},
+        by_split={**files.by_split, "train": (*own, *added)},
         local={**files.local, **local},
+        added=added,
     )
+
+
+def say_what_was_rejected(kind: str, names: Sequence[str]) -> bool:
+    """Whether files that are added to a source of a kind have annotations, see `DataFiles.says_what_was_rejected`.
+
+    Raises:
+        DataError: one cannot be read.
+        StorageError: a URI cannot be copied to this machine.
+    """
+    files = DataFiles(
+        place=", ".join(names),
+        by_split={"train": tuple(names)},
+        local={name: check_file(fetch(name)) for name in names},
+        settings=_SETTINGS.get(kind, JsonlConfig),
+    )
+    return any(map(files.says_what_was_rejected, names))
 
 
 def no_files_to_add(place: object, kind: str) -> ConfigError:

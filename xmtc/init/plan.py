@@ -22,6 +22,7 @@ from xmtc.data.pretrained import (
     others_than_english,
 )
 from xmtc.data.readers.base import quoted_label
+from xmtc.data.readers.exports.base import REJECTED
 from xmtc.data.tokenizer import load_pretrained, special_tokens
 from xmtc.errors import DataError
 from xmtc.estimate.probe import HeadSpeed, core_seconds, encoder_seconds, head_seconds
@@ -170,7 +171,11 @@ def _roles_of_columns(
     around = Surroundings(
         export_columns=files.is_export, later_columns=_later_columns(files)
     )
-    return choose_roles(columns, answers, files.place, around)
+    roles = choose_roles(columns, answers, files.place, around)
+    names = {column.name for column in columns}
+    if REJECTED not in names and any(map(files.says_what_was_rejected, files.added)):
+        return replace(roles, rejected=REJECTED)
+    return roles
 
 
 def _with_fields(answers: Answers, fields: tuple[str, ...], place: str) -> Answers:
@@ -256,7 +261,7 @@ def check_learnable(
     Raises:
         DataError: there are too few documents, or nothing in their labels to learn.
     """
-    different = found.total + found.leaked - found.repeated
+    different = found.total + found.leaked + found.replaced - found.repeated
     if different < _LEAST:
         raise DataError(
             f"{place}: {different} different documents with text (and {found.rejected} bad rows); at least {_LEAST} "

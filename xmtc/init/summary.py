@@ -98,6 +98,8 @@ def _counted(plan: Plan) -> list[str]:
     return [
         f"{found.part}{number:,} {what}" for what, number in counts.items() if number
     ]
+        "added documents, all for training and none for dev or test": found.added,
+        "other documents of the same text as an added one, which takes their place": found.replaced,
 
 
 def machine() -> str:

@@ -98,7 +98,7 @@ def train(
     if add and is_yaml(config):
         from xmtc.init.command import with_more_files
 
-        overrides = [*overrides, with_more_files(path, add)]
+        overrides = [*overrides, *with_more_files(path, add)]
     run = load_run(path, overrides, print_config)
     if dry_run:
         from xmtc.preflight.configuration import check

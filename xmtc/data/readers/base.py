@@ -46,6 +46,8 @@ class Document:
         absent_labels: null, NaN or blank entries among its labels, which are left out.
         rejected_labels: labels that were judged not to fit, if those in neither list were not judged; None if every
             label was judged, as is usual.
+        added: whether it was added to the other documents for training: it is never taken for dev or test, and goes
+            before a training document of the same text.
     """
 
     doc_id: str
@@ -54,6 +56,7 @@ class Document:
     split: str | None = None
     absent_labels: int = 0
     rejected_labels: tuple[str, ...] | None = None
+    added: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Paths = str | tuple[str, ...] | None
 
 
+def _listed(paths: Paths) -> tuple[str, ...]:
+    return (paths,) if isinstance(paths, str) else paths or ()
+
+
 @config
 class SplitFilesConfig:
     """Which files hold which split."""
@@ -29,19 +33,35 @@ class SplitFilesConfig:
     """File or files of the development split, on which models are chosen and thresholds tuned."""
     test: str | tuple[str, ...] | None = None
     """File or files of the test split."""
+    added: str | tuple[str, ...] | None = None
+    """More files of training documents, such as those of `xmtc serve --annotations`. `data.split` takes none of them
+    for dev or test. If a document of `train` has the same text, the added one is taken instead; labels that an
+    annotation did not judge stay as `train` has them."""
+
+    def __post_init__(self) -> None:
+        twice = set(_listed(self.train)) & set(_listed(self.added))
+        if twice:
+            raise ValueError(
+                f"{min(twice)} is in files.train and in files.added; keep one of them"
+            )
 
     def by_split(self) -> list[tuple[str, Path]]:
-        """List (split, file), train first, in the given order."""
-        paths_by_split: dict[str, Paths] = {
-            "train": self.train,
-            "dev": self.dev,
-            "test": self.test,
-        }
-        files: list[tuple[str, Path]] = []
-        for split, paths in paths_by_split.items():
-            names = (paths,) if isinstance(paths, str) else paths or ()
-            files += [(split, Path(name)) for name in names]
-        return files
+        """List (split, file), train first, in the given order, and added files last."""
+        paths_by_split: list[tuple[str, Paths]] = [
+            ("train", self.train),
+            ("dev", self.dev),
+            ("test", self.test),
+            ("train", self.added),
+        ]
+        return [
+            (split, Path(name))
+            for split, paths in paths_by_split
+            for name in _listed(paths)
+        ]
+
+    def added_files(self) -> frozenset[Path]:
+        """Return the files that are added to those of train."""
+        return frozenset(map(Path, _listed(self.added)))
 
     def provides(self) -> frozenset[str]:
         """Return the splits that have files."""
@@ -239,6 +259,11 @@ def label_file(source: ReaderSettings) -> LabelFileConfig | None:
     if labels is None:
         return None
     return replace(labels, path=Path(labels.path).name)
+
+
+def added_files(source: ReaderSettings) -> list[Path]:
+    """List the files that are added to those of train; a source that is told no files has none."""
+    return sorted(source.files.added_files()) if isinstance(source, TableConfig) else []
 
 
 def document_files(source: ReaderSettings) -> list[tuple[str, Path]]:

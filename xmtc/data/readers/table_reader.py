@@ -58,7 +58,11 @@ class TableReader(Reader):
             label_columns = {
                 key: value for key, value in asdict(labels).items() if key != "path"
             }
-        splits = [split for split, _ in self._settings.files.by_split()]
+        files = self._settings.files
+        splits = [
+            "added" if path in files.added_files() else split
+            for split, path in files.by_split()
+        ]
         settings = json.dumps([asdict(self._settings.columns), label_columns, splits])
         return f"{self._format.identity}:{settings}:{content_hash(self.files())}"
 
@@ -106,6 +110,7 @@ class TableReader(Reader):
         columns = self._settings.columns
         nulls = 0
         empty_lists = 0
+        added_files = self._settings.files.added_files()
         for split, path in self._settings.files.by_split():
             numeric = NumericColumns(columns.text_columns())
             joined: dict[tuple[str | None, str], Document] = {}
@@ -121,6 +126,8 @@ class TableReader(Reader):
                 document = columns.document(
                     row.cells, row.where, f"{path.name}:{row.number}", split, longest
                 )
+                if isinstance(document, Document) and path in added_files:
+                    document = replace(document, added=True)
                 if columns.join_rows and isinstance(document, Document):
                     key = (document.doc_id if columns.id else None, document.text)
                     joined[key] = _joined(joined.get(key, document), document)
