@@ -39,11 +39,13 @@ def overview(corpus: Corpus) -> list[str]:
     per_document = _labels_per_document(corpus)
     mean = per_document.sum() / max(1, len(per_document))
     most = per_document.max(initial=0)
+    unseen = int((corpus.labels.train_counts == 0).sum())
+    only_later = f", {unseen:,} of them only in dev or test" if unseen else ""
     scripts = Counter(map(script_of, islice(corpus.labels.names, _NAMES)))
     return [
         f"documents: {documents}; {cut:.1%} cut to {manifest.max_length:,} tokens; "
         f"{manifest.counts.duplicates:,} of dev and test are also in train",
-        f"labels: {len(corpus.labels):,}; {mean:.2f} per document, at most {most:,}; "
+        f"labels: {len(corpus.labels):,}{only_later}; {mean:.2f} per document, at most {most:,}; "
         f"most frequent in train: {_commonest(corpus)}",
         f"texts: {_shares(manifest.languages)}; in train, {_lengths(corpus)}",
         f"names of labels: {_shares(scripts)}",

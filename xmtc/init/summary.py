@@ -96,6 +96,7 @@ def _counted(plan: Plan) -> list[str]:
         "dev or test documents that repeat a training text, dropped": found.leaked,
     }
     return [
+        "labels of the label file without a document, left out of the model": found.unused_labels,
         f"{found.part}{number:,} {what}" for what, number in counts.items() if number
     ]
         "added documents, all for training and none for dev or test": found.added,

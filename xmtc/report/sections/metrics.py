@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from xmtc.data.bins import UNSEEN
 from xmtc.evaluate.metrics import LabelMetric, bin_metrics, metrics_of
 from xmtc.evaluate.summary import percent
 from xmtc.report.charts import Axis, Bars, bar_chart
@@ -88,6 +89,11 @@ class FrequencySection(Section):
         text = "Labels grouped by their number of training documents."
         if not page.one_label:
             text += " nDCG@5 ranks only the group's labels; for R@10, all labels compete for the ten places."
+        if UNSEEN in groups:
+            text += (
+                f" Labels in the group {UNSEEN} have no training document, because they occur only in the documents of "
+                "dev or test: nothing but their names can tell the model about them."
+            )
         chart = frequency_chart(page, groups, "micro_recall")
         return [Paragraph(text), Figures([chart]), _frequency_table(page, groups)]
 

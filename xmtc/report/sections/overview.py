@@ -142,7 +142,7 @@ def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
     names = [
         name
         for name, group in run.metrics["bins"].items()
-        if name != "0"
+        if name != UNSEEN
         and group["docs"] >= _FEWEST_DOCUMENTS
         and group.get("macro_f1") is not None
     ]
@@ -169,7 +169,7 @@ def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> s
 
 def _on_unseen_labels(run: RunResults) -> str:
     """Say how labels without training documents fare, if there are some."""
-    group = run.metrics["bins"].get("0")
+    group = run.metrics["bins"].get(UNSEEN)
     if not group or group.get("macro_f1") is None:
         return ""
     count = group["labels"]
