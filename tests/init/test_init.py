@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import xmtc
-from tiny_runs import documents, write_jsonl
+from tiny_runs import LABELS, documents, write_jsonl
 from xmtc.cli import app
 from xmtc.config.load import load_config
 from xmtc.config.shape import adapter
@@ -35,7 +35,7 @@ from xmtc.init.command import config_for, name_of, write_config
 from xmtc.init.commented import commented_yaml, reasons
 from xmtc.init.data_files import find_files, label_columns
 from xmtc.init.facts import read_facts
-from xmtc.init.plan import encoder_for, roles_of
+from xmtc.init.plan import data_section, encoder_for, roles_of
 from xmtc.init.recipes import Room, Task, candidates, choose, lengths_to_try
 from xmtc.init.roles import choose_roles
 from xmtc.init.summary import label_doubts
@@ -384,6 +384,20 @@ def test_a_vocabulary_names_labels_and_their_parents(tmp_path):
         "label": "id",
         "parents": "parent_ids",
     }
+    named = "".join(
+        f'e:c{number} a skos:Concept ; skos:prefLabel "{label}"@de, "the {label}"@en .\n'
+        for number, label in enumerate(sorted({*LABELS, "never"}))
+    )
+    (tmp_path / "subjects.ttl").write_text(prefixes + named)
+    roles = choose_roles(columns, Answers(), "here")
+    by_name = label_columns(files, roles)
+    assert by_name == {"label": "label", "written": "name_de", "parents": "parents"}
+    section = data_section(files, roles, "news")
+    found = survey(adapter(DataConfig).validate_json(json.dumps(section)), Progress())
+    assert set(found.label_counts) == {f"http://example.org/c{i}" for i in range(7)} - {
+        f"http://example.org/c{sorted({*LABELS, 'never'}).index('never')}"
+    }
+    assert (found.named, found.unused_labels) == (6, 1)
     (tmp_path / "subjects.ttl").write_text(prefixes + "e:other a skos:Concept .\n")
     with pytest.raises(DataError, match=r"subjects\.ttl: .*'labels'"):
         write_config(str(tmp_path), Answers(), output=tmp_path / "x.yaml")
@@ -690,8 +704,11 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         rejected=0,
         repeated=0,
         relabelled=0.0,
+        added=0,
+        replaced=0,
         leaked=0,
         named=0,
+        unused_labels=0,
         texts=[row["text"] for row in ROWS],
         exact=True,
     )
@@ -704,8 +721,6 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         return stage_seconds(
             config,
             size,
-        added=0,
-        replaced=0,
             replace(SPEEDS, head=head if config.model.head.scores else None),
             384,
         )

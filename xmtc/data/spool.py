@@ -121,7 +121,7 @@ class Spool:
         Raises:
             DataError: a bad row with `on_bad_row: error`.
         """
-        spellings = _Spellings(info.names, fold=config.fold_label_case)
+        spellings = _Spellings(info, fold=config.fold_label_case)
         for row in rows:
             self.read += 1
             if isinstance(row, Document):
@@ -341,21 +341,27 @@ class _Earlier:
 
 
 class _Spellings(dict[str, str]):
-    """The label that a label stands for: the same, or, without regard to case, that of the label file or the first.
+    """The label that a label stands for: the same, or the one of the label file that it means.
+
+    Without regard to case, it is that of the label file or the first.
 
     Args:
-        file_labels: labels of the label file.
+        info: what the label file says.
         fold: whether case does not matter.
     """
 
-    def __init__(self, file_labels: Iterable[str], *, fold: bool) -> None:
+    def __init__(self, info: LabelInfo, *, fold: bool) -> None:
+        self._info = info
         self._fold = fold
         self._by_folded = (
-            {label.casefold(): label for label in file_labels} if fold else {}
+            {label.casefold(): label for label in info.names} if fold else {}
         )
+        if fold:
+            for spelling, label in info.written.items():
+                self._by_folded.setdefault(spelling.casefold(), label)
 
     def __missing__(self, label: str) -> str:
-        spelling = label_of(label) or ""
+        spelling = self._info.meant_by(label_of(label) or "")
         if self._fold:
             spelling = self._by_folded.setdefault(spelling.casefold(), spelling)
         self[label] = spelling

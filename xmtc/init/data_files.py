@@ -313,7 +313,7 @@ def _check_kind(kind: str | None) -> None:
 
 
 def _with_more(files: DataFiles, names: Sequence[str]) -> DataFiles:
-    """Add files of training documents."""
+    """Add files of training documents; those that are read anyway stay as they are."""
     if files.folder is not None:
         raise no_files_to_add(files.place, files.kind)
     local = {name: check_file(fetch(name)) for name in names}
@@ -682,14 +682,17 @@ _PARENTS = ("parents", "parent", "parent_id", "broader")
 
 
 def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
-    """Choose columns of the label file: labels are those that documents have; names tell names and parents."""
+    """Choose columns of the label file: labels are those that documents have; names tell names and parents.
+
+    Of a vocabulary whose names documents have, the labels are the IRIs.
+    """
     path = files.local[files.labels or ""]
     syntax = SKOS_FORMATS.get(ending_of(path))
     format = SkosTable(syntax) if syntax else format_of(path, JsonLines())
     labels = _labels_of_documents(files, roles)
     shared: defaultdict[str, set[str]] = defaultdict(set)
     for row in sound(format.rows(path, None)):
-        for column in TERMS if syntax else row.cells:
+        for column in _columns_with_labels(row) if syntax else row.cells:
             with suppress(ValueError):  # the column holds no labels
                 shared[column] |= labels.intersection(
                     labels_of(row.cells.get(column))[0]
@@ -699,6 +702,8 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
         key=lambda column: (len(shared[column]), column == "label"),
         default="label",
     )
+    if syntax and label not in TERMS:
+        return {"label": "label", "written": label, "parents": TERMS["label"]}
     if syntax:
         return {"label": label, "parents": TERMS[label]}
     others = [column for column in shared if column != label]
@@ -707,6 +712,12 @@ def label_columns(files: DataFiles, roles: Roles) -> dict[str, str | None]:
     if parents is not None:
         columns["parents"] = parents
     return columns
+
+
+def _columns_with_labels(concept: Row) -> list[str]:
+    """List the columns of a vocabulary that documents may write: what identifies a concept first, then its names."""
+    names = [column for column in concept.cells if column.startswith("name")]
+    return [*TERMS, *sorted(names)]
 
 
 def _first_named(columns: Sequence[str], names: Sequence[str]) -> str | None:

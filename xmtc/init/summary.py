@@ -49,8 +49,12 @@ def _data(plan: Plan) -> list[str]:
     ]
     label_file = label_source(plan.config.data.source)
     if label_file is not None:
+        written = (
+            "" if label_file.written is None else f", found by {label_file.written}"
+        )
         lines.append(
-            f"{label_file.path}: labels: {label_file.label}; names: {label_file.name}; parents: {label_file.parents}"
+            f"{label_file.path}: labels: {label_file.label}{written}; names: {label_file.name}; "
+            f"parents: {label_file.parents}"
         )
     return lines
 
@@ -92,15 +96,15 @@ def _counted(plan: Plan) -> list[str]:
         "labels without a name in the label file": found.labels - found.named
         if plan.files.labels
         else 0,
+        "labels of the label file without a document, left out of the model": found.unused_labels,
         "documents that repeat an earlier text": found.repeated,
+        "added documents, all for training and none for dev or test": found.added,
+        "other documents of the same text as an added one, which takes their place": found.replaced,
         "dev or test documents that repeat a training text, dropped": found.leaked,
     }
     return [
-        "labels of the label file without a document, left out of the model": found.unused_labels,
         f"{found.part}{number:,} {what}" for what, number in counts.items() if number
     ]
-        "added documents, all for training and none for dev or test": found.added,
-        "other documents of the same text as an added one, which takes their place": found.replaced,
 
 
 def machine() -> str:

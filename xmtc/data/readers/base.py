@@ -86,6 +86,7 @@ class LabelInfo:
         alternatives: label -> its other names, in any language.
         translations: language, such as `de` -> label -> its name.
         deprecated: deprecated label -> labels that replace it.
+        written: what documents may write instead of a label -> the label.
         notations: label -> its notation, such as the number of a class (SKOS), where it is not the label itself.
         stated: version or date that the source states.
     """
@@ -97,7 +98,14 @@ class LabelInfo:
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     deprecated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notations: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
     stated: str = ""
+
+    def meant_by(self, spelling: str) -> str:
+        """Return the label that a document means; what is neither a label nor written for one is itself."""
+        if spelling in self.names:
+            return spelling
+        return self.written.get(spelling, spelling)
 
     @property
     def version(self) -> str:

@@ -53,7 +53,7 @@ def read_label_file(settings: "LabelFileConfig") -> LabelInfo:
             rows.add(row.cells, number)
         except ValueError as problem:
             raise DataError(f"{path}: {problem}; correct row {number}") from None
-    for column in (settings.name, settings.parents):
+    for column in (settings.name, settings.parents, settings.written):
         if column and columns and column not in columns:
             raise missing_column(path, column, sorted(columns), _NAME_IT)
     if vocabulary is not None:
@@ -68,6 +68,7 @@ def read_label_file(settings: "LabelFileConfig") -> LabelInfo:
         translations=rows.translations,
         deprecated=rows.deprecated,
         notations=rows.notations,
+        written=rows.written,
         stated=vocabulary.stated if vocabulary is not None else "",
     )
 
@@ -103,7 +104,7 @@ class _Rows:
     Attributes:
         settings: which columns say what.
         published: whether the file is a vocabulary that its readers cannot correct.
-        names, parents, alternatives, translations, deprecated, notations: see `LabelInfo`.
+        names, parents, alternatives, translations, deprecated, notations, written: see `LabelInfo`.
         row_of: number of the row of each label.
         counts: how often what is worth knowing occurred, by what it is.
     """
@@ -116,6 +117,7 @@ class _Rows:
     translations: dict[str, dict[str, str]] = field(default_factory=dict)
     deprecated: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notations: dict[str, str] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
     row_of: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -158,6 +160,9 @@ class _Rows:
             self.alternatives[label] = other_names
         for language, translation in _translations_in(cells):
             self.translations.setdefault(language, {})[label] = translation
+        if settings.written is not None:
+            for spelling in labels_of(cells.get(settings.written))[0]:
+                self.written.setdefault(spelling, label)
         notations, _ = labels_of(cells.get("notation"))
         if notations and label not in notations:
             self.notations[label] = notations[0]

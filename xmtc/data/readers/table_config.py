@@ -82,6 +82,9 @@ class LabelFileConfig:
     """Column with the label as documents have it."""
     name: Name | None = "name"
     """Column with the readable name."""
+    written: Name | None = None
+    """Column with what documents write instead of the label, such as `name_de`, if they give names and the labels shall
+    be IRIs. Labels themselves are understood, too; a name of several labels means the first."""
     parents: Name | None = None
     """Column with the list of broader labels of a hierarchy; a string is one label."""
     closed: bool = True
