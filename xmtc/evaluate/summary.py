@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from xmtc.evaluate.metrics import Metric, summary_metrics, task_of
+from xmtc.evaluate.metrics import Metric, all_metrics, summary_metrics, task_of
 from xmtc.track.console import terminal_table
 
 
@@ -20,6 +20,13 @@ def percent(value: float | None, interval: list[float] | None = None) -> str:
         if interval is None
         else f"{text} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
     )
+
+
+def in_words(name: str, value: float) -> str:
+    """Write a metric as tables do, such as `nDCG@5 41.5 %`; what is none of the metrics keeps its name and number."""
+    titles = {metric.name: metric.title for metric in all_metrics()}
+    title = titles.get(name)
+    return f"{title} {percent(value)} %" if title else f"{name} {value:.4g}"
 
 
 def summary_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:

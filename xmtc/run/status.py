@@ -9,7 +9,7 @@ from rich.console import Console
 from xmtc.artefact.unfinished import similar_run
 from xmtc.errors import DataError
 from xmtc.evaluate.metrics import summary_metrics, task_of
-from xmtc.evaluate.summary import percent
+from xmtc.evaluate.summary import in_words, percent
 from xmtc.files import read_json
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.state import RunRecord, read_run, writer_of
@@ -104,7 +104,8 @@ def _stage_lines(
             if isinstance(value, float) and key != "time_s"
         }
         shown = ", ".join(
-            f"{key} {value:.4g}" for key, value in list(facts.items())[:_MAX_METRICS]
+            in_words(key.removeprefix("dev/"), value)
+            for key, value in list(facts.items())[:_MAX_METRICS]
         )
         measured = f", {_MEASURED[name]}" if name in _MEASURED else ""
         yield f"            step {last['step']}{measured}: {shown}"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from xmtc.evaluate import layout
 from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.scorer_groups import groups_lost_by_fusion
+from xmtc.evaluate.summary import in_words
 from xmtc.files import write_json
 from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
@@ -64,7 +65,7 @@ class Ablation:
         metrics = self._metrics(self.candidates(logits_NK))
         fused = shown_metrics(metrics)
         shown = ", ".join(
-            f"{metric} {fused[metric]:.3f}" for metric in METRICS if metric in fused
+            in_words(metric, fused[metric]) for metric in METRICS if metric in fused
         )
         print_line(f"dev, all scorers: {shown}")
         arms = [self.alone(name) for name in names]

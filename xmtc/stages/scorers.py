@@ -19,6 +19,7 @@ from xmtc.data.corpus import Split
 from xmtc.data.words import Words
 from xmtc.distributed.collectives import all_gather_object, run_collectively
 from xmtc.evaluate.store import write_evaluation
+from xmtc.evaluate.summary import in_words
 from xmtc.fusion.ensemble import Ensemble, names_of
 from xmtc.scorers.base import Features, Scorer, Training
 from xmtc.scorers.config import ScorerSettings
@@ -109,7 +110,7 @@ def _first_result(worker: Worker) -> None:
             predictions,
         )
         shown = ", ".join(
-            f"{key} {evaluation.metrics[key]:.4f}"
+            in_words(key, evaluation.metrics[key])
             for key in ("ndcg@5", "micro_f1", "macro_f1")
         )
         print_line(

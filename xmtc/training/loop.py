@@ -23,6 +23,7 @@ from xmtc.distributed.cards import rate_of_device
 from xmtc.distributed.collectives import all_reduce_sum_floats
 from xmtc.distributed.strategy import Strategy
 from xmtc.errors import Interrupted, TrainingError
+from xmtc.evaluate.summary import in_words
 from xmtc.models.operations import training_operations
 from xmtc.track.console import print_line
 from xmtc.track.throughput import Throughput, Work
@@ -344,7 +345,7 @@ class Loop:
         mark = " (best)" if position.best_epoch == position.epochs_done else ""
         self._print(
             f"epoch {position.epochs_done}, {self.objective.measured}, dev: "
-            + ", ".join(f"{key} {metrics[key]:.4f}" for key in shown)
+            + ", ".join(in_words(key, metrics[key]) for key in shown)
             + mark
         )
         self._save(position)
