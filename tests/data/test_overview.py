@@ -310,7 +310,7 @@ def test_a_chinese_corpus_for_an_english_encoder_is_named(tmp_path):
         )
     )
     (warning,) = corpus_warnings(corpus)
-    assert "of the texts are in other languages (zh" in warning
+    assert "whose language is clear are in other languages (zh)" in warning
     assert "than English, which packaged:all-MiniLM-L6-v2 knows" in warning
     assert "packaged:multilingual-e5-small" in warning
     _, labels, texts, script = overview(corpus)

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,8 @@ _FEW_OTHERS = 0.05
 """Share of texts in other languages than English that nobody needs to be warned of."""
 _MAX_LANGUAGES = 5
 """Languages that the warning names."""
+_COMMON = 0.1
+"""Share of the texts in other languages from which on the warning names one of these."""
 UNKNOWN_LANGUAGE = "unknown"
 """Of a text that is too short, or is not in a natural language."""
 
@@ -59,14 +62,19 @@ def unknown_languages(name: str, languages: Mapping[str, int]) -> str | None:
     share = others_than_english(languages)
     if name != DEFAULT_BACKBONE or share <= _FEW_OTHERS:
         return None
-    other_languages = [
-        language for language in languages if language not in ("en", UNKNOWN_LANGUAGE)
+    others = Counter(languages)
+    del others["en"], others[UNKNOWN_LANGUAGE]
+    # A single short text is easily taken for one of a rare language, so that only common ones are named.
+    common = [
+        language
+        for language, number in others.most_common(_MAX_LANGUAGES)
+        if number >= _COMMON * others.total()
     ]
-    other_languages.sort(key=lambda language: -languages[language])
-    shown = ", ".join(other_languages[:_MAX_LANGUAGES])
+    shown = ", ".join(common) or "of many kinds"
     install = "" if is_there(MULTILINGUAL) else " (pip install 'xmtc[multilingual]')"
     return (
-        f"{share:.0%} of the texts are in other languages ({shown}) than English, which {name} knows: set "
+        f"{share:.0%} of the texts whose language is clear are in other languages ({shown}) than English, which {name} "
+        "knows: set "
         f"model.encoder.name to {MULTILINGUAL}{install} or another model. Scorers over words read every script"
     )
 
