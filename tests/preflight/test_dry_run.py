@@ -37,6 +37,18 @@ def test_a_dry_run_counts_the_source(pretrained, capsys) -> None:
     assert "time, measured on this machine" not in capsys.readouterr().out
 
 
+def test_a_dry_run_asks_no_hub(pretrained, capsys, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("asks the network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    other = ("model.encoder.name=meta-llama/Llama-3.2-1B", "distributed.workers=2")
+    dry_run(tiny_runs.load(pretrained, *other))
+    said = capsys.readouterr()
+    assert "meta-llama/Llama-3.2-1B is not on this machine" in said.err
+    assert "counted in the source: 60 documents" in said.out
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -1,10 +1,12 @@
 """`xmtc train --dry-run`: memory, disk, steps and time of a run, from its corpus or its source."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+from huggingface_hub import constants
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -30,7 +32,7 @@ from xmtc.run.directory import RunPaths
 from xmtc.run.encoder_use import encoder_use
 from xmtc.stages.table import stage_seconds
 from xmtc.storage.fetch import fetch_parts
-from xmtc.track.console import terminal_table
+from xmtc.track.console import print_line, terminal_table
 from xmtc.track.progress import Progress
 
 Ids = NDArray[np.int32]
@@ -48,12 +50,25 @@ def dry_run(config: RunConfig, price: float | None = None) -> None:
         DataError: the source is missing, cannot be read, or holds no text.
         StorageError: the source is at a URI and cannot be fetched.
     """
-    size, ids_N = _size_and_tokens(config)
-    result = estimate(config, size)
-    print_estimate(config, result, stages=_stages(config, size, result.width, ids_N))
+    with _without_hub():
+        size, ids_N = _size_and_tokens(config)
+        result = estimate(config, size)
+        stages = _stages(config, size, result.width, ids_N)
+    print_estimate(config, result, stages=stages)
     print(*label_lines(config, size), sep="\n")
     if price is not None or config.distributed.on_gpu:
         print_gpu_costs(config, size, result.width, result.peak, result.workers, price)
+
+
+@contextmanager
+def _without_hub() -> Iterator[None]:
+    """Read only what is on this machine: an estimate downloads no model, and waits for no network."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def speeds_of(
@@ -108,9 +123,14 @@ def _size_and_tokens(config: RunConfig) -> tuple[Size, list[Ids]]:
         raise DataError(
             "data.source: no document with text; `xmtc prepare CONFIG` names the rows that it rejects"
         )
+    name = config.model.encoder.pretrained or DEFAULT_BACKBONE
     try:
-        ids_N = counts.token_ids(config.model.encoder.pretrained or DEFAULT_BACKBONE)
-    except ConfigError:  # the encoder is not on this machine
+        ids_N = counts.token_ids(name)
+    except ConfigError:
+        print_line(
+            f"{name} is not on this machine, and a dry run downloads nothing: tokens are those of {DEFAULT_BACKBONE}, "
+            "and the model has its published shape"
+        )
         ids_N = counts.token_ids(DEFAULT_BACKBONE)
     lengths = np.array([len(ids) for ids in ids_N])
     return size_of_source(config, counts, lengths), ids_N
