@@ -39,6 +39,7 @@ from xmtc.files import (
     resolve_links,
     writing,
 )
+from xmtc.track.console import counted
 from xmtc.track.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -383,29 +384,30 @@ def _report(manifest: Manifest, config: DataConfig) -> None:
     """Log the numbers of documents, and of what was left out or kept in spite of something."""
     counts = manifest.counts
     documents = [
-        f"{name} {split.rows:,} documents" for name, split in manifest.splits.items()
+        f"{name} {counted(split.rows, 'document')}"
+        for name, split in manifest.splits.items()
     ]
     logger.info("corpus: %s", ", ".join(documents))
     if counts.without_labels:
         are_kept = config.without_labels == "keep" and not config.one_label
         what = "kept: no label fits them" if are_kept else "left out"
         logger.info(
-            "corpus: %s documents without labels (%s; data.without_labels)",
-            f"{counts.without_labels:,}",
+            "corpus: %s without labels (%s; data.without_labels)",
+            counted(counts.without_labels, "document"),
             what,
         )
     if counts.added:
         logger.info(
-            "corpus: %s added documents, which are all for training; %s other documents of the same text were left out "
-            "for them, and only what an annotation did not judge was taken from these",
-            f"{counts.added:,}",
-            f"{counts.replaced:,}",
+            "corpus: %s, all for training; left out for them: %s of the same text, from which only what an annotation "
+            "did not judge was taken",
+            counted(counts.added, "added document"),
+            counted(counts.replaced, "other document"),
         )
     if counts.unused_labels:
         logger.info(
-            "corpus: %s labels of the label file have no document, and so are left out of the model; xmtc labels add "
-            "gives it labels by their names alone",
-            f"{counts.unused_labels:,}",
+            "corpus: %s of the label file without a document, left out of the model; xmtc labels add gives it labels "
+            "by their names alone",
+            counted(counts.unused_labels, "label"),
         )
     notable: list[str] = []
     for name, number in asdict(counts).items():

@@ -287,13 +287,15 @@ def annotations_import(
 
     imported = import_annotations(files, output, queue)
     print(
-        f"{output}: {imported.lines:,} annotations of {imported.documents:,} documents"
+        f"{output}: {counted(imported.lines, 'annotation')} of {counted(imported.documents, 'document')}"
     )
     if queue is not None:
-        print(f"{queue}: {imported.unjudged:,} documents that nobody has judged")
+        print(
+            f"{queue}: {counted(imported.unjudged, 'document')} that nobody has judged"
+        )
     elif imported.unjudged:
         print(
-            f"{imported.unjudged:,} documents that nobody has judged were left out; --queue FILE keeps them"
+            f"left out: {counted(imported.unjudged, 'document')} that nobody has judged; --queue FILE keeps them"
         )
 
 

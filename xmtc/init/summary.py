@@ -14,6 +14,7 @@ from xmtc.estimate.seconds import in_words
 from xmtc.estimate.size import Survey
 from xmtc.init.plan import Plan
 from xmtc.init.roles import Roles, separation_notes
+from xmtc.track.console import counted
 
 _LONGEST_LINE = 1000
 """Characters of a line that lists files."""
@@ -42,7 +43,8 @@ def _data(plan: Plan) -> list[str]:
     texts = " + ".join(map(shown_column, roles.text))
     labels = ", ".join(map(shown_column, roles.labels))
     lines = [
-        f"{plan.files.place}: {about}{found.total:,} documents ({splits}), {found.part}{found.labels:,} labels, "
+        f"{plan.files.place}: {about}{counted(found.total, 'document')} ({splits}), "
+        f"{found.part}{counted(found.labels, 'label')}, "
         f"{found.labels_per_document:.1f} per document",
         f"read as {plan.files.kind}; text: {texts} ({roles.why['text']}); "
         f"labels: {labels} ({roles.why['labels']})",
@@ -89,22 +91,59 @@ def _counted(plan: Plan) -> list[str]:
         bare = "kept: no label fits them"
     else:
         bare = "kept: no label fits them; --task single_label leaves them out"
-    counts = {
-        f"documents without labels, {bare}": found.bare,
-        "documents that nobody has judged, or whose labels were refused, left out": found.unjudged,
-        "rows that are not documents, skipped": found.rejected,
-        "labels without a name in the label file": found.labels - found.named
-        if plan.files.labels
-        else 0,
-        "labels of the label file without a document, left out of the model": found.unused_labels,
-        "documents that repeat an earlier text": found.repeated,
-        "added documents, all for training and none for dev or test": found.added,
-        "other documents of the same text as an added one, which takes their place": found.replaced,
-        "dev or test documents that repeat a training text, dropped": found.leaked,
-    }
-    return [
-        f"{found.part}{number:,} {what}" for what, number in counts.items() if number
+    unnamed = found.labels - found.named if plan.files.labels else 0
+    counts = [
+        counted(number, one, many)
+        for number, one, many in (
+            (
+                found.bare,
+                f"document without labels, {bare}",
+                f"documents without labels, {bare}",
+            ),
+            (
+                found.unjudged,
+                "document that nobody has judged, or whose labels were refused, left out",
+                "documents that nobody has judged, or whose labels were refused, left out",
+            ),
+            (
+                found.rejected,
+                "row that is not a document, skipped",
+                "rows that are not documents, skipped",
+            ),
+            (
+                unnamed,
+                "label without a name in the label file",
+                "labels without a name in the label file",
+            ),
+            (
+                found.unused_labels,
+                "label of the label file without a document, left out of the model",
+                "labels of the label file without a document, left out of the model",
+            ),
+            (
+                found.repeated,
+                "document that repeats an earlier text",
+                "documents that repeat an earlier text",
+            ),
+            (
+                found.added,
+                "added document, for training and not for dev or test",
+                "added documents, all for training and none for dev or test",
+            ),
+            (
+                found.replaced,
+                "other document of the same text as an added one, which takes its place",
+                "other documents of the same text as added ones, which take their place",
+            ),
+            (
+                found.leaked,
+                "dev or test document that repeats a training text, dropped",
+                "dev or test documents that repeat a training text, dropped",
+            ),
+        )
+        if number
     ]
+    return [f"{found.part}{line}" for line in counts]
 
 
 def machine() -> str:
