@@ -239,7 +239,7 @@ def test_a_text_without_a_word_for_a_label_does_not_blame_the_pooling(run):
     ]
     assert silent
     assert {one.spread for one in silent} == {
-        "no word has a contribution: no scorer knows one"
+        "No word has a contribution: no scorer knows one"
     }
 
 

@@ -116,9 +116,9 @@ class LabelEvidence:
                 if self.explanation.scorers
                 else "the pooling reads only a special token"
             )
-            return f"no word has a contribution: {why}"
+            return f"No word has a contribution: {why}"
         verb = "makes" if self.half == 1 else "make"
-        said = f"of what words add or take away, {self.half} of the {total} words {verb} up half"
+        said = f"Of what words add or take away, {self.half} of the {total} words {verb} up half"
         if self.half >= _SPREAD * total and total > 2 * BAR_WORDS:
             said += ": the evidence is spread over the document, and no word decides"
         return said
