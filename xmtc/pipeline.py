@@ -106,10 +106,13 @@ def _check_unfinished(copies: RunCopies, local: RunConfig) -> None:
             if record.fingerprints.get(name, now[name]) != now[name]
         ]
         if changed:
+            name = f"name={copies.config.name}-2"
+            if "corpus" in changed:
+                name += f" data.corpus={copies.config.data.corpus.rstrip('/')}-2"
             raise ConfigError(
                 f"{root}: this run is finished, and its {changed[0]} has changed since (source, tokenizer, weights or "
                 f"version); to replace its model and report: xmtc train {copies.config.name}.yaml --overwrite (or your "
-                f"own file or data instead of {copies.config.name}.yaml); to keep them, add name={copies.config.name}-2"
+                f"own file or data instead of {copies.config.name}.yaml); to keep them, add {name}"
             )
 
 

@@ -186,7 +186,8 @@ def test_models_are_compared_on_the_texts_that_were_evaluated(
     """Ids may repeat in other splits; and a source that changes during training has other texts under them."""
     path, measured = _config(tmp_path, old), []
     for name in ("new", "renumbered"):
-        start = train_run(load(path, f"name={name}")) / "start" / "before" / "eval"
+        own = load(path, f"name={name}", f"data.corpus={tmp_path / name}")
+        start = train_run(own) / "start" / "before" / "eval"
         found = [
             json.loads((start / split / "metrics.json").read_text())
             for split in ("dev", "test")

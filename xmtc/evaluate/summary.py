@@ -9,6 +9,8 @@ from rich.text import Text
 from xmtc.evaluate.metrics import Metric, all_metrics, summary_metrics, task_of
 from xmtc.track.console import terminal_table
 
+_NDCG = "ndcg"
+
 
 def percent(value: float | None, interval: list[float] | None = None) -> str:
     """Format a fraction in percent, with its interval in brackets; a dash for null."""
@@ -26,6 +28,8 @@ def in_words(name: str, value: float) -> str:
     """Write a metric as tables do, such as `nDCG@5 41.5 %`; what is none of the metrics keeps its name and number."""
     titles = {metric.name: metric.title for metric in all_metrics()}
     title = titles.get(name)
+    if title is None and name.startswith(_NDCG):  # of attention, at another depth
+        title = name.replace(_NDCG, "nDCG")
     return f"{title} {percent(value)} %" if title else f"{name} {value:.4g}"
 
 

@@ -321,8 +321,11 @@ def check_resume(directory: Path, config: Any, resume: Resume) -> RunRecord | No
             if len(changes) > _MAX_SHOWN_CHANGES
             else ""
         )
+        is_of_data = any(change.startswith("data.") for change in changes)
+        corpus = " data.corpus=OTHER" if is_of_data else ""
         raise ConfigError(
-            f"{directory}: holds a run of another configuration; add name=OTHER to start another run, or move it away:"
+            f"{directory}: holds a run of another configuration; add name=OTHER{corpus} to start another run, or move "
+            "it away:"
             f"\n{shown}{more}"
         )
     return old
