@@ -188,6 +188,9 @@ def main() -> None:
                 errors="backslashreplace"
             )  # a terminal may not know the letters of the texts
     show_log()
+    # OpenMP reads this when PyTorch is imported. By default, threads that wait for others spin on a core. If another
+    # program takes one, training is then several times slower than on a single thread, see tools/bench/busy_cores.py.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         check_arguments()
         app()

@@ -629,6 +629,29 @@ def test_version_is_that_of_the_package(xmtc):
     assert (outcome.code, outcome.out) == (0, f"xmtc {version('xmtc')}\n")
 
 
+@pytest.mark.parametrize(("given", "kept"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_sleep_unless_the_environment_says_otherwise(given, kept):
+    code = "\n".join(
+        [
+            "import atexit, os, sys, xmtc.cli",
+            "assert 'torch' not in sys.modules, 'OpenMP has read its settings'",
+            "atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']))",
+            "xmtc.cli.main()",
+        ]
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    if given is not None:
+        environment["OMP_WAIT_POLICY"] = given
+    run = subprocess.run(
+        [sys.executable, "-c", code, "--version"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.splitlines()[-1] == kept
+
+
 @pytest.mark.parametrize(
     ("shell", "typed"),
     [
