@@ -166,25 +166,35 @@ class _Measuring:
     def _leave_out_together(
         self, contributions: Sequence[Contribution], costs: Mapping[str, float]
     ) -> tuple[list[str], Contribution | None]:
-        """Find scorers that can be left out together: two that stand in for each other each seem to add nothing."""
+        """Leave out those that add nothing, the costliest first, as long as all that are left out add nothing together.
+
+        Two that stand in for each other each seem to add nothing.
+        """
         names = self._ablation.ensemble.names
-        candidates = []
-        for contribution in reversed(contributions):  # those that add least first
-            if contribution.adds_nothing and contribution.name in names:
-                candidates.append(contribution.name)
-        candidates = candidates[: len(names) - 1]
-        while candidates:
-            arm = self._ablation.fusion_of(
-                [name for name in names if name not in candidates]
-            )
-            total = sum(costs.get(name, 0.0) for name in candidates)
-            together = self._contribution(
-                " and ".join(candidates), self._evaluation(arm), total
-            )
-            if together.adds_nothing:
-                return candidates, together
-            candidates.pop()
-        return [], None
+        candidates = [
+            contribution
+            for contribution in contributions
+            if contribution.adds_nothing and contribution.name in names
+        ]
+        candidates.sort(key=lambda one: costs.get(one.name, 0.0), reverse=True)
+        left_out: list[str] = []
+        together: Contribution | None = None
+        for candidate in candidates:
+            tried = [*left_out, candidate.name]
+            if len(tried) == len(names):
+                break
+            without = candidate
+            if left_out:
+                arm = self._ablation.fusion_of(
+                    [name for name in names if name not in tried]
+                )
+                total = sum(costs.get(name, 0.0) for name in tried)
+                without = self._contribution(
+                    " and ".join(tried), self._evaluation(arm), total
+                )
+            if without.adds_nothing:
+                left_out, together = tried, without
+        return left_out, together
 
     def _contribution(
         self, name: str, without: Evaluation, milliseconds: float | None
