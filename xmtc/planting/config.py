@@ -21,7 +21,7 @@ class PlantConfig(TrainingConfig):
     """How the attention is planted: `closed_form` by least squares in one pass, `ranking` by the paper's stage 1."""
     parts: tuple[PlantedPart, ...] | None = None
     """What is planted. `attention`: queries and keys that find a label's tokens. `values`: the directions that predict
-    labels best. `rows`: prototypes, or discriminant analysis in a flat head; leave it out where most labels have one
+    labels best. `rows`: discriminant analysis of the labels' documents; leave it out where most labels have one
     document (docs/benchmarks/shortlist.md). Default: all that the head has; over random weights, nothing but rows
     in closed form (docs/benchmarks/planting.md)."""
     choose_documents: Annotated[int, Field(ge=0)] = 5_000

@@ -2,7 +2,7 @@
 
 Each worker plants its rows from all workers' documents.
 
-Suffixes: B documents (of all workers), S labels of a batch, L labels of this worker, d head width.
+Suffixes: B documents (of all workers), S labels of a batch, C pairs of these, L labels of this worker, d head width.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import AttendsByLabel
-from xmtc.planting.rows import Responses, set_rows
+from xmtc.planting.rows import RIDGE, Responses, set_rows
 from xmtc.planting.sums import ReadFor, Sums
+from xmtc.planting.whitening import ridged
 from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 SHRINKAGE = 0.2
@@ -29,7 +30,7 @@ class PrototypeSums(Sums):
     Attributes:
         positive_Ld: Σ o over the label's documents.
         negative_Ld: Σ o over other documents of the same batches.
-        square_d: Σ o² over both, and over all labels.
+        products_dd: Σ ooᵀ over both, and over all labels.
         positives_L: number of contexts in `positive_Ld`.
         negatives_L: number of contexts in `negative_Ld`.
     """
@@ -38,7 +39,7 @@ class PrototypeSums(Sums):
         super().__init__()
         self.add_sum("positive_Ld", labels, width, device=device)
         self.add_sum("negative_Ld", labels, width, device=device)
-        self.add_sum("square_d", width, dtype=torch.float64, device=device)
+        self.add_sum("products_dd", width, width, dtype=torch.float64, device=device)
         self.add_sum("positives_L", labels, device=device)
         self.add_sum("negatives_L", labels, device=device)
 
@@ -68,14 +69,15 @@ class PrototypeSums(Sums):
             (1 - is_positive_BS) * weight_B1,
             contexts_BSd,
         )
-        squares_BSd = contexts_BSd.square().mul(weight_B1.unsqueeze(2))
-        self.square_d.add_(squares_BSd.sum((0, 1)).double())
+        weighted_Cd = (contexts_BSd * weight_B1.unsqueeze(2)).flatten(0, 1)
+        self.products_dd.add_((weighted_Cd.T @ weighted_Cd).double())
 
     def rows(self, sum_of_all: Callable[[Tensor], Tensor]) -> Responses:
         """Compute classifier rows and their mean responses. Collective; the sums become means, so call it once.
 
-        w[l] = n_l / (n_l + SHRINKAGE) · (μ⁺_l − μ⁻_l) / σ², the direction of linear discriminant analysis with a
-        diagonal covariance shared by all labels, shrunk towards zero by the label's count.
+        w[l] = n_l / (n_l + SHRINKAGE) · (Σ + λI)⁻¹ (μ⁺_l − μ⁻_l), the direction of linear discriminant analysis with
+        a covariance Σ shared by all labels, shrunk towards zero by the label's count. Dimensions are not independent:
+        where the encoder's states share a long direction, every dimension of a context has a part of it.
 
         Args:
             sum_of_all: sums a value over the labels of all workers.
@@ -83,22 +85,22 @@ class PrototypeSums(Sums):
         Returns:
             Rows, zero for labels without a training document, and their mean responses.
         """
-        variance_d = self._variance(sum_of_all)
+        covariance_dd = ridged(self._covariance(sum_of_all), RIDGE)
+        inverse_dd = torch.cholesky_inverse(torch.linalg.cholesky(covariance_dd))
         seen_L = (self.positives_L > 0) & (self.negatives_L > 0)
         shrink_L = seen_L * self.positives_L / (self.positives_L + SHRINKAGE)
         positive_Ld = self.positive_Ld.div_(self.positives_L.clamp(min=1).unsqueeze(1))
         negative_Ld = self.negative_Ld.div_(self.negatives_L.clamp(min=1).unsqueeze(1))
-        rows_Ld = (
-            (positive_Ld - negative_Ld).mul_(shrink_L.unsqueeze(1)).div_(variance_d)
-        )
+        rows_Ld = (positive_Ld - negative_Ld).mul_(shrink_L.unsqueeze(1))
+        rows_Ld = rows_Ld @ inverse_dd.float()
         return Responses(
             rows_Ld,
             torch.einsum("ld,ld->l", rows_Ld, positive_Ld),
             torch.einsum("ld,ld->l", rows_Ld, negative_Ld),
         )
 
-    def _variance(self, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute the variance (d,) of all contexts of all labels, positive and negative ones. Collective."""
+    def _covariance(self, sum_of_all: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute the covariance (d, d) of all contexts of all labels, positive and negative ones. Collective."""
         total = sum_of_all((self.positives_L + self.negatives_L).double().sum()).clamp(
             min=1
         )
@@ -106,8 +108,7 @@ class PrototypeSums(Sums):
             sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double())
             / total
         )
-        variance_d = sum_of_all(self.square_d) / total - mean_d.square()
-        return variance_d.clamp(min=1e-8).float()
+        return sum_of_all(self.products_dd) / total - torch.outer(mean_d, mean_d)
 
 
 def _add(

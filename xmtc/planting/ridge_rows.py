@@ -15,12 +15,9 @@ from torch import Tensor
 
 from xmtc.models.classifier import Classifier
 from xmtc.models.heads.base import ScoresByProduct
-from xmtc.planting.rows import Responses, set_rows
+from xmtc.planting.rows import RIDGE, Responses, set_rows
 from xmtc.planting.sums import ReadFor, VectorSums, blocks
 from xmtc.training.label_shard import LabelShard
-
-RIDGE = 0.3
-"""Penalty as a share of the mean variance of a dimension. From 0.1 to 1, the trained head is equally good."""
 
 
 def ridge_rows(

@@ -37,11 +37,11 @@ def oas(covariance_DD: Tensor, count: float) -> Tensor:
     )
 
 
-def ridged(covariance_DD: Tensor) -> Tensor:
-    """Add `RIDGE` times the mean eigenvalue to the diagonal."""
+def ridged(covariance_DD: Tensor, share: float = RIDGE) -> Tensor:
+    """Add this share of the mean eigenvalue to the diagonal."""
     width = len(covariance_DD)
     mean = (covariance_DD.trace() / width).clamp(min=_SMALLEST)
-    return covariance_DD + RIDGE * mean * torch.eye(width).to(covariance_DD)
+    return covariance_DD + share * mean * torch.eye(width).to(covariance_DD)
 
 
 def inverse_root(covariance_DD: Tensor) -> Tensor:
