@@ -20,6 +20,9 @@ START_PARTS: Mapping[str, tuple[PlantedPart, ...]] = {
     "everything": ("attention", "values", "rows"),
 }
 """What of the head is planted, by start. The start `chosen` is the one of the last four that dev chooses."""
+FORMER_STARTS = ("diagonal", "everything_diagonal")
+"""Rows, and everything, as they were planted until 2026-11-29: with a variance for each dimension instead of one
+covariance. Their lines name the commit that made them; this one cannot."""
 CHOSEN = "chosen"
 EPOCHS = (1, 2, 4)
 SEEDS = (1, 2, 3)

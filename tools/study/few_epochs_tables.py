@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from few_epochs_settings import CHOSEN, EPOCHS, SEEDS, SETTINGS, START_PARTS
+from few_epochs_settings import (
+    CHOSEN,
+    EPOCHS,
+    FORMER_STARTS,
+    SEEDS,
+    SETTINGS,
+    START_PARTS,
+)
 from planting_outcomes import Gold
 from planting_tables import Contrast, Results, rows
 
@@ -104,6 +111,11 @@ CONTRASTS = (
     (("everything", 1), ("random", 2)),
     *((("everything", epochs), ("rows", epochs)) for epochs in EPOCHS),
     *(((CHOSEN, epochs), ("rows", epochs)) for epochs in EPOCHS),
+    *(((start, 1), ("random", 1)) for start in FORMER_STARTS),
+    (("everything_diagonal", 1), ("random", 2)),
+    (("rows", 1), ("diagonal", 1)),
+    (("everything", 1), ("everything_diagonal", 1)),
+    (("everything_diagonal", 1), ("rows", 1)),
 )
 
 
@@ -190,7 +202,7 @@ def figures(results: Results) -> Iterator[str]:
     """Means over seeds of every cell that has runs."""
     yield "| start | epochs | seeds | measured | P@1 | nDCG@5 | micro-F1 | macro-F1 | rare labels | CPU minutes |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
-    for start in (*START_PARTS, CHOSEN):
+    for start in (*START_PARTS, *FORMER_STARTS, CHOSEN):
         for epochs in EPOCHS:
             arm = arm_of(start, epochs)
             seeds = results.seeds(arm)
