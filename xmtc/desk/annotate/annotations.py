@@ -180,7 +180,10 @@ class Annotations:
         }
         with self._saving:
             line_ids = [
-                self._line_id(doc_id, by, document_ids) for doc_id in document_ids
+                self._line_id(row, document, doc_id, by, document_ids)
+                for row, (document, doc_id) in enumerate(
+                    zip(documents, document_ids, strict=True)
+                )
             ]
             lines = []
             for line_id, doc_id, document in zip(
@@ -240,7 +243,14 @@ class Annotations:
                 "label fits"
             )
 
-    def _line_id(self, doc_id: str, by: str | None, document_ids: Sequence[str]) -> str:
+    def _line_id(
+        self,
+        row: int,
+        document: AnnotatedDocument,
+        doc_id: str,
+        by: str | None,
+        document_ids: Sequence[str],
+    ) -> str:
         """Return the identifier of the line: that of the document, with a number for its second person and more."""
         people = [
             person
@@ -251,6 +261,10 @@ class Annotations:
             by is None or None in people
         )  # it may be the same person
         if by in people or is_unclear or document_ids.count(doc_id) > 1:
+            if document.id is None:
+                raise DataError(
+                    f"document {row}: its text is annotated already; leave it out, or give it an id of its own"
+                )
             raise DataError(
                 f"id {quoted_cell(doc_id)}: this document is annotated already; choose another id"
             )
