@@ -77,9 +77,7 @@ def test_a_corpus_rebuilt_with_other_counts_is_refused(run, tmp_path):
 
 def test_one_run_given_twice_is_shown_once(run, tmp_path, capsys):
     report_runs([run, run], tmp_path / "report.html")
-    assert (
-        "1 of the runs were given before; each is shown once" in capsys.readouterr().err
-    )
+    assert "1 run given before; each is shown once" in capsys.readouterr().err
     assert "<h2>Comparison" not in (tmp_path / "report.html").read_text()
 
 

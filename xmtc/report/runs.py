@@ -29,7 +29,7 @@ from xmtc.run.config import RunConfig
 from xmtc.run.copies import open_corpus
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.state import check_unchanged, read_run
-from xmtc.track.console import print_line
+from xmtc.track.console import counted, print_line
 
 
 def report_runs(runs: Sequence[Path], output: Path, split: str | None = None) -> None:
@@ -47,7 +47,7 @@ def report_runs(runs: Sequence[Path], output: Path, split: str | None = None) ->
     name_by_run = _short_names(runs)
     if len(name_by_run) < len(runs):
         print_line(
-            f"warning: {len(runs) - len(name_by_run)} of the runs were given before; each is shown once"
+            f"warning: {counted(len(runs) - len(name_by_run), 'run')} given before; each is shown once"
         )
     results = [RunResults.load(run, split, name) for run, name in name_by_run.items()]
     write_report(results, output)
