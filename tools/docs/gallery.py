@@ -44,12 +44,11 @@ IN_USE = {  # page of a year, what to begin with, and the height
     "diff": ("diff_rest.html", "#results", 1170),
 }
 
-FIRST_LABEL = (
-    161,
-    215,
-    1119,
-    470,
-)  # left, top, right, bottom of the first label on the evidence page
+FIRST_LABEL = """(() => {
+  const place = document.querySelector("section").getBoundingClientRect()
+  return [place.left, place.top, place.right, place.bottom].map(Math.round)
+})()"""
+"""Left, top, right and bottom of the first label on the evidence page."""
 
 
 def main() -> None:
@@ -165,13 +164,12 @@ def pages(output: Path, work: Path, binary: str) -> None:
     )
     browser = Browser(binary, Path(tempfile.mkdtemp(prefix="profile-", dir=work)))
     try:
-        browser.open(run / "eval/test/report.html", width=1400, height=660)
-        browser.run("document.body.style.maxWidth = 'none'")  # the whole table
-        browser.run("document.querySelector('#frequency').scrollIntoView()")
+        browser.open(run / "eval/test/report.html", width=1280, height=1115)
         browser.picture(output / "report.png")
         browser.open(evidence, height=760)
         browser.picture(output / "evidence.png")
-        Image.open(output / "evidence.png").crop(FIRST_LABEL).save(
+        place = tuple(browser.run(FIRST_LABEL))
+        Image.open(output / "evidence.png").crop(place).save(
             output / "prediction.png", optimize=True
         )
         with served(run / "model", work) as address:
