@@ -4,9 +4,9 @@
         --record docs/benchmarks/hidden_judgements.jsonl
     python tools/study/hidden_judgements.py data --tables docs/benchmarks/hidden_judgements.jsonl
 
-For each seed, 2,000 laws are drawn from the training documents of EURLEX57K and 1,000 from its dev documents. Half of
-the pairs of a training document and a label are hidden at random, those that the document has and those that it has
-not. Three corpora are trained on with the same configuration:
+For each of `--seeds`, 2,000 laws are drawn from the training documents of EURLEX57K and 1,000 from its dev documents.
+Half of the pairs of a training document and a label are hidden at random, those that the document has and those that it
+has not. Three corpora are trained on with the same configuration:
 
     all       every judgement
     left out  hidden pairs are not judged: the judged labels are in `labels` and `rejected`
@@ -19,67 +19,50 @@ dev's documents. Runs resume.
 """
 
 import argparse
-import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from leave_one_out import METRICS, RARE, RESAMPLES, draw, figures
+from drawn_runs import (
+    CONFIGS,
+    METRICS,
+    RARE,
+    RESAMPLES,
+    Line,
+    ablation_of,
+    differences,
+    draw,
+    figures,
+    options,
+    overrides,
+    print_or_measure,
+    source,
+    trained,
+)
 from xmtc.config.load import load_config
-from xmtc.evaluate.bootstrap import paired_difference
 from xmtc.evaluate.evaluation import Evaluation
-from xmtc.pipeline import train_run
 from xmtc.run.config import RunConfig
-from xmtc.run.directory import RunPaths
-from xmtc.stages.evaluate import load_model, predictor
-from xmtc.stages.fused_predictor import FusedPredictor
-from xmtc.stages.run_stage import denormals_as_zero
-from xmtc.stages.worker import build_worker
 
-BASE = Path(__file__).parents[2] / "configs" / "eurlex57k_attention.yaml"
+BASE = CONFIGS / "eurlex57k_attention.yaml"
 CORPUS = "eurlex57k"
 DOCUMENTS, DEV_DOCUMENTS = 2_000, 1_000
 HIDDEN = 0.5
 ARMS = ("all", "left out", "absent")
 MEASURED = ("head", "linear", "fused")
-Line = dict[str, Any]
 
 
 def main() -> None:
-    arguments = parse()
-    if arguments.tables:
-        print_table(
-            [json.loads(line) for line in arguments.tables.read_text().splitlines()]
-        )
-        return
-    lines = []
-    arguments.record.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.record.open("w", encoding="utf-8") as file:
-        for seed in arguments.seeds:
-            for line in lines_of_seed(arguments, seed):
-                lines.append(line)
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-    print_table(lines)
+    arguments = options(__doc__, "runs/hidden_judgements").parse_args()
+    print_or_measure(arguments, lambda: measure_all(arguments), print_table)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", type=Path, help="folder of the data sets")
-    parser.add_argument(
-        "--seeds",
-        type=lambda text: [int(seed) for seed in text.split(",")],
-        default=[1, 2, 3],
-    )
-    parser.add_argument("--work", type=Path, default=Path("runs/hidden_judgements"))
-    parser.add_argument("--record", type=Path, help="JSON lines to write")
-    parser.add_argument("--tables", type=Path, help="a record to print")
-    return parser.parse_args()
+def measure_all(arguments: argparse.Namespace) -> Iterator[Line]:
+    """Yield the lines of all seeds."""
+    for seed in arguments.seeds:
+        yield from lines_of_seed(arguments, seed)
 
 
 def lines_of_seed(arguments: argparse.Namespace, seed: int) -> list[Line]:
@@ -100,7 +83,9 @@ def lines_of_seed(arguments: argparse.Namespace, seed: int) -> list[Line]:
             line = {"seed": seed, "arm": arm, "measured": name}
             line |= figures(measured[arm][name])
             if arm == "left out":
-                line["gains"] = gains(measured[arm][name], measured["absent"][name])
+                line["gains"] = differences(
+                    measured[arm][name], measured["absent"][name]
+                )
             lines.append(line)
     return lines
 
@@ -136,51 +121,26 @@ def measure(
 ) -> dict[str, Evaluation]:
     """Train on the files of train and dev, and measure the head, the regression and the fusion on dev."""
     place = folder / arm.replace(" ", "_")
-    train, dev = map(str, files)
-    overrides = [
-        f"seed={seed}",
-        "name=run",
-        f"track.directory={json.dumps(str(place / 'runs'))}",
-        f"data.corpus={json.dumps(str(place / 'corpus'))}",
-        f"data.source.files={json.dumps({'train': train, 'dev': dev})}",
-        f"data.source.labels.path={json.dumps(str(arguments.data / CORPUS / 'labels.parquet'))}",
+    train, dev = files
+    settings = [
+        *overrides(place, "run", seed),
+        *source(
+            {"train": train, "dev": dev}, arguments.data / CORPUS / "labels.parquet"
+        ),
         "data.max_length=32",
-        "distributed.workers=0",
-        "evaluate.fit_on_dev=false",
     ]
     if arm == "left out":
-        overrides.append("data.source.columns.rejected=rejected")
-    config = load_config(RunConfig, BASE, overrides)
-    train_run(config)
-    paths = RunPaths.of(config)
-    worker = build_worker(config, paths, split=False)
-    with denormals_as_zero():
-        load_model(worker)
-        predicts = predictor(worker)
-        assert isinstance(predicts, FusedPredictor)
-        ablation = predicts.ablation(predicts.pairs(worker.dev))
-        arms = [
-            ablation.alone("head"),
-            ablation.alone("linear"),
-            ablation.fusion_of(ablation.ensemble.names),
-        ]
-        return dict(zip(MEASURED, ablation.evaluations(arms, RESAMPLES), strict=True))
+        settings.append("data.source.columns.rejected=rejected")
+    ablation = ablation_of(trained(load_config(RunConfig, BASE, settings)))
+    arms = [
+        ablation.alone("head"),
+        ablation.alone("linear"),
+        ablation.fusion_of(ablation.ensemble.names),
+    ]
+    return dict(zip(MEASURED, ablation.evaluations(arms, RESAMPLES), strict=True))
 
 
-def gains(left_out: Evaluation, absent: Evaluation) -> dict[str, list[float]]:
-    """Return what leaving hidden pairs out adds, in points, with 95 % intervals of paired resamples."""
-    assert left_out.replicates is not None, "resamples were drawn"
-    assert absent.replicates is not None, "resamples were drawn"
-    found = {}
-    for metric in METRICS:
-        interval = paired_difference(left_out.replicates, absent.replicates, metric)
-        estimate = left_out.metrics[metric] - absent.metrics[metric]
-        ends = (estimate, interval.low, interval.high)
-        found[metric] = [round(100 * float(value), 2) for value in ends]
-    return found
-
-
-def print_table(lines: list[Line]) -> None:
+def print_table(lines: Sequence[Line]) -> None:
     """Print the means of the seeds as Markdown, with the range of the seeds' gains."""
     metrics = [*METRICS, RARE]
     print(f"| measured | hidden pairs | {' | '.join(metrics)} |")
