@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +58,20 @@ def refused(model: Path, name: str, array: str, **arrays: np.ndarray) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_a_model_as_it_was_exported_is_taken(trained: Path) -> None:
+def test_a_model_as_it_was_exported_is_taken_and_each_scorer_read_once(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[str] = Counter()
+
+    def counted(path: Path) -> dict[str, np.ndarray]:
+        read[path.relative_to(trained).as_posix()] += 1
+        return load_file(path)
+
+    monkeypatch.setattr("xmtc.data.tensor_files.load_file", counted)
     assert load_model(trained).ensemble is not None
+    read.pop("scorers/words.safetensors")  # says how many words there are
+    assert set(read.values()) == {1}
+    assert "scorers/0-linear/scorer.safetensors" in read
 
 
 @pytest.mark.parametrize("value", [-1, 6, 2**31 - 1])

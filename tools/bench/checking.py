@@ -24,6 +24,7 @@ from scipy import sparse
 
 from xmtc.artefact.export import load_model
 from xmtc.data.array_contract import Sizes, check_tensors
+from xmtc.data.tensor_files import reading_once
 from xmtc.scorers.linear import Linear
 
 RESAMPLES = 2_000
@@ -125,8 +126,9 @@ def main() -> None:
         sizes = Sizes({"C": given.terms, "L": given.labels, "F": 1})
 
         def checked() -> None:
-            check_tensors(path, Linear.ARRAYS or {}, sizes.own())
-            Linear.load(folder)
+            with reading_once():
+                check_tensors(path, Linear.ARRAYS or {}, sizes.own())
+                Linear.load(folder)
 
         found = compare(checked, partial(Linear.load, folder), given.rounds)
         made = {"labels": given.labels, "terms": given.terms, "weights": given.weights}

@@ -51,6 +51,7 @@ from xmtc.artefact.output import HEAD, SMOKE, check_output, model_files, replaci
 from xmtc.artefact.profile import Profile
 from xmtc.data.array_contract import FIX
 from xmtc.data.labels import LabelTable
+from xmtc.data.tensor_files import reading_once
 from xmtc.data.tokenizer import load_pretrained
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.files import reading, write_json, write_text
@@ -222,38 +223,40 @@ def load_model(directory: Path) -> ModelParts:
     directory = Path(directory)
     digest = model_digest(directory)
     try:
-        info = read_info(directory)
-        check_labels(directory / LABELS)
-        labels = LabelTable.load(directory / LABELS)
-        decision = (
-            BEST
-            if info.task == "single_label"
-            else read_decision(directory / THRESHOLDS, len(labels))
-        )
-        classifier = _read_classifier(directory, info, len(labels))
-        check_arrays(directory, info, len(labels), classifier.encoder.width)
-        outcomes = read_outcomes(directory)
-        tokenizer = _read_tokenizer(directory / "tokenizer", info.vocab_size)
-        ensemble = None
-        if info.model.scorers:
-            has_head = info.model.head.scores
-            ensemble = Ensemble.load(
-                directory / SCORERS,
-                info.model.scorers,
-                info.model.fusion,
-                has_head=has_head,
-            )
-        index = LabelIndex.open(directory, len(labels))
-        if (
-            index is not None
-            and index.width != LabelVectors.of(classifier.head).shape[1]
-        ):
-            raise CheckpointError(
-                f"{directory / INDEX}: holds vectors of another width than the head's; {FIX}"
-            )
-        profile = Profile.load(directory)
+        with reading_once():
+            parts = _read_parts(directory)
     finally:  # files of two models do not fit each other
         check_same(directory, digest)
+    return replace(parts, digest=digest)
+
+
+def _read_parts(directory: Path) -> ModelParts:
+    info = read_info(directory)
+    check_labels(directory / LABELS)
+    labels = LabelTable.load(directory / LABELS)
+    decision = (
+        BEST
+        if info.task == "single_label"
+        else read_decision(directory / THRESHOLDS, len(labels))
+    )
+    classifier = _read_classifier(directory, info, len(labels))
+    check_arrays(directory, info, len(labels), classifier.encoder.width)
+    outcomes = read_outcomes(directory)
+    tokenizer = _read_tokenizer(directory / "tokenizer", info.vocab_size)
+    ensemble = None
+    if info.model.scorers:
+        ensemble = Ensemble.load(
+            directory / SCORERS,
+            info.model.scorers,
+            info.model.fusion,
+            has_head=info.model.head.scores,
+        )
+    index = LabelIndex.open(directory, len(labels))
+    if index is not None and index.width != LabelVectors.of(classifier.head).shape[1]:
+        raise CheckpointError(
+            f"{directory / INDEX}: holds vectors of another width than the head's; {FIX}"
+        )
+    profile = Profile.load(directory)
     return ModelParts(
         info,
         classifier.eval(),
@@ -264,7 +267,6 @@ def load_model(directory: Path) -> ModelParts:
         ensemble,
         index,
         profile,
-        digest,
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from xmtc.data.tensor_files import load_to_check
 from xmtc.errors import CheckpointError
 from xmtc.files import reading
 
@@ -123,19 +124,15 @@ def check_tensors(path: Path, arrays: Arrays, sizes: Sizes) -> None:
     Raises:
         CheckpointError: an array is missing, is of another type or shape, or holds a value that it must not hold.
     """
-    with (
-        reading(path, CheckpointError, FIX),
-        safe_open(path, framework="numpy") as file,
-    ):
-        names = set(file.keys())
-        expected = set(_stored(arrays))
-        for name in sorted(expected - names):
-            raise CheckpointError(f"{path}: lacks the array {name}; {FIX}")
-        for name in sorted(names - expected):
-            raise CheckpointError(
-                f"{path}: has the array {name[:60]!r}, which no model has; {FIX}"
-            )
-        tensors = {name: file.get_tensor(name) for name in names}
+    with reading(path, CheckpointError, FIX):
+        tensors = load_to_check(path)
+    expected = set(_stored(arrays))
+    for name in sorted(expected - tensors.keys()):
+        raise CheckpointError(f"{path}: lacks the array {name}; {FIX}")
+    for name in sorted(tensors.keys() - expected):
+        raise CheckpointError(
+            f"{path}: has the array {name[:60]!r}, which no model has; {FIX}"
+        )
     for name, array in arrays.items():
         if isinstance(array, SparseMatrix):
             _check_sparse(
