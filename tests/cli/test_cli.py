@@ -1,5 +1,6 @@
 """The command line as a user meets it: bad input of every kind ends with words that help, and with no traceback."""
 
+import csv
 import gzip
 import io
 import json
@@ -317,6 +318,13 @@ def test_predict_reads_lines_and_says_which(xmtc, trained, tmp_path, monkeypatch
         for line in xmtc("predict", model, "--input", "-").out.splitlines()
     ]
     assert [row["line"] for row in piped] == [1, 4]
+    file.write_text("lawery\n" * 2_100)  # more than are held in memory
+    many = xmtc("predict", model, "--input", file, "--top-k", 1).out.splitlines()
+    assert [json.loads(row)["text"] for row in many] == list(range(2_100))
+    table = xmtc("predict", model, "--input", file, "--top-k", 1, "--csv", "-").out
+    assert [row["doc_id"] for row in csv.DictReader(io.StringIO(table))] == [
+        str(line) for line in range(1, 2_101)
+    ]
     for content, words in {
         "café".encode("latin-1"): r"in\.txt:1: not UTF-8 text \(.*\); convert the file",
         b" \n": r"in\.txt: only blank lines",

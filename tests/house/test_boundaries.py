@@ -243,7 +243,7 @@ def readers(whole):
     return {
         "documents": (
             whole.folder / "dev.jsonl",
-            lambda path: texts_to_predict(path, columns, None),
+            lambda path: list(texts_to_predict(path, columns, None)),
         ),
         "configuration": (whole.config, lambda path: load_config(RunConfig, path, [])),
         "labels": (None, lambda path: read_labels([f"@{path}"])),

@@ -57,7 +57,7 @@ def test_every_structured_file_is_read_as_in_training(tmp_path):
         found = texts_to_predict(
             tmp_path / name, text_columns(None, None, TRAINED_ON), TRAINED_ON
         )
-        assert found == [
+        assert list(found) == [
             ({"id": row["id"]}, text) for row, text in zip(ROWS, TEXTS, strict=True)
         ], name
     folder = texts_to_predict(
@@ -78,8 +78,10 @@ def test_every_structured_file_is_read_as_in_training(tmp_path):
 
 def test_several_columns_are_one_field_of_a_model_that_has_one(tmp_path):
     path = tmp_path / write_all(tmp_path)[0]
-    found = texts_to_predict(
-        path, text_columns(["title", "text"], None, DocumentColumns()), None
+    found = list(
+        texts_to_predict(
+            path, text_columns(["title", "text"], None, DocumentColumns()), None
+        )
     )
     assert [field_parts(text, 1) for _, text in found] == [[text] for text in TEXTS]
     with pytest.raises(DataError, match="a document has 2 fields, but the model has 3"):

@@ -107,9 +107,7 @@ class PredictedTexts(list[Predictions]):
 
     def to_csv_text(self, doc_ids: Sequence[str] | None = None) -> str:
         """Return the same as the text of a CSV file, with a header."""
-        sink = pa.BufferOutputStream()
-        csv.write_csv(self.to_table(doc_ids), sink)
-        return sink.getvalue().to_pybytes().decode()
+        return csv_text(self.to_table(doc_ids))
 
     def to_csv(self, path: str | Path, doc_ids: Sequence[str] | None = None) -> None:
         """Write the same as a CSV file, with a header.
@@ -132,6 +130,13 @@ class PredictedTexts(list[Predictions]):
                 f'<tr><td colspan="3">and {len(self) - _SHOWN:,} texts more</td></tr>'
             )
         return _table_of_bars(rows)
+
+
+def csv_text(table: pa.Table, *, header: bool = True) -> str:
+    """Write a flat table as the text of a CSV file."""
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink, csv.WriteOptions(include_header=header))
+    return sink.getvalue().to_pybytes().decode()
 
 
 def _bars(predictions: Sequence[Prediction]) -> list[str]:

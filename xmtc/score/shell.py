@@ -4,10 +4,14 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv
 
 from xmtc.artefact.info import model_digest, read_description, vocabulary_warning
 from xmtc.data.readers.base import LONGEST_DOCUMENT
@@ -18,10 +22,10 @@ from xmtc.data.windows import first_tokens
 from xmtc.distributed.config import native_bfloat16
 from xmtc.distributed.strategies.settings import Precision
 from xmtc.errors import DataError
-from xmtc.files import is_yaml
+from xmtc.files import is_yaml, replacing_file, writing
 from xmtc.predict.arguments import as_threshold
 from xmtc.predict.filters import Threshold
-from xmtc.predict.predictions import Prediction
+from xmtc.predict.predictions import FLAT, PredictedTexts, Prediction, csv_text
 from xmtc.predict.predictor import Model
 from xmtc.predict.text_scorer import choose_device
 from xmtc.score.destination import destination_of
@@ -36,18 +40,25 @@ from xmtc.score.inputs import (
 )
 from xmtc.score.job import Job, Settings, check_destination
 from xmtc.track.console import printable
+from xmtc.track.progress import ConsoleTask, Progress
 
 logger = logging.getLogger(__name__)
 
 _STANDARD_OUTPUT = Path("-")
 _LEAST = 5
 """Default of `xmtc predict`: minimum number of labels per text."""
+_AT_ONCE = 2048
+"""Texts that `xmtc predict` holds in memory."""
+Placed = tuple[Mapping[str, str | int], str]
+"""Where a text of a file stands, and the text."""
+_Labelled = tuple[Sequence[Mapping[str, str | int]], PredictedTexts]
+"""Places of texts, and what was predicted for them."""
 
 
 def predict_texts(
     path: Path,
     texts: Sequence[str],
-    read: Sequence[tuple[Mapping[str, str | int], str]] = (),
+    read: Iterable[Placed] = (),
     *,
     top_k: int | None = None,
     evidence: bool = False,
@@ -59,6 +70,8 @@ def predict_texts(
 ) -> None:
     """Print one JSON line per text: its place, and its labels with probability and whether each is predicted, and
     what to expect of the predicted ones.
+
+    Texts are read, labelled and printed some thousands at a time, so that a file may have any number of them.
 
     Args:
         path: path of the model.
@@ -77,46 +90,86 @@ def predict_texts(
         StorageError: the file cannot be written.
         DataError: a text has no tokens, or the model has no such label or language.
     """
+    documents: Iterator[Placed] = chain((({}, text) for text in texts), read)
+    blocks = iter(lambda: list(islice(documents, _AT_ONCE)), [])
+    first = next(
+        blocks, []
+    )  # what cannot be read is refused before the model is loaded
     model = Model.from_pretrained(path)
     model.scorer.longest_document = longest_document
-    for place, text in read:
-        if not first_tokens(model.scorer.tokenizer.backend_tokenizer, [text], 1)[0].ids:
-            raise DataError(
-                f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out"
-            )
     least = min(model.scorer.default_top_k(), _LEAST)
-    found = model.predict(
-        [*texts, *(text for _, text in read)],
-        top_k=top_k,
-        threshold=None if top_k else "tuned",
-        least=least,
-        evidence=evidence,
-        include=include,
-        exclude=exclude,
-        language=language,
-    )
-    places: list[Mapping[str, str | int]] = [
-        *({} for _ in texts),
-        *(place for place, _ in read),
-    ]
-    if table is not None:
+
+    def predicted(block: Sequence[Placed]) -> _Labelled:
+        for place, text in block:
+            tokenizer = model.scorer.tokenizer.backend_tokenizer
+            if place and not first_tokens(tokenizer, [text], 1)[0].ids:
+                raise DataError(
+                    f"--input: {' '.join(map(str, *place.items()))} has no tokens: leave it out"
+                )
+        found = model.predict(
+            [text for _, text in block],
+            top_k=top_k,
+            threshold=None if top_k else "tuned",
+            least=least,
+            evidence=evidence,
+            include=include,
+            exclude=exclude,
+            language=language,
+        )
+        return [place for place, _ in block], found
+
+    labelled = map(predicted, chain([first], blocks))
+    if table is None:
+        _print_lines(labelled, evidence=evidence)
+    elif table == _STANDARD_OUTPUT:
+        for number, rows in enumerate(_tables(labelled)):
+            print(printable(csv_text(rows, header=number == 0)), end="")
+    else:
+        _write_csv(table, labelled)
+        print(printable(f"written: {table}"))
+
+
+def _print_lines(labelled: Iterable[_Labelled], *, evidence: bool) -> None:
+    number = 0
+    for places, found in labelled:
+        for place, predictions in zip(places, found, strict=True):
+            rows = [_row(prediction, evidence=evidence) for prediction in predictions]
+            expected = {
+                name: round(value, 4)
+                for name, value in predictions.expected._asdict().items()
+            }
+            line = {"text": number, **place, "labels": rows, "expected": expected}
+            print(printable(json.dumps(line, ensure_ascii=False)))
+            number += 1
+
+
+def _tables(labelled: Iterable[_Labelled]) -> Iterator[pa.Table]:
+    """Yield tables with a row for each label of each text; a text has the identifier of its place, or its number."""
+    number = 0
+    for places, found in labelled:
         doc_ids = [
-            str(*place.values()) or str(number) for number, place in enumerate(places)
+            str(*place.values()) or str(number + row)
+            for row, place in enumerate(places)
         ]
-        if table == _STANDARD_OUTPUT:
-            print(printable(found.to_csv_text(doc_ids)), end="")
-        else:
-            found.to_csv(table, doc_ids)
-            print(printable(f"written: {table}"))
-        return
-    for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
-        rows = [_row(prediction, evidence=evidence) for prediction in predictions]
-        expected = {
-            name: round(value, 4)
-            for name, value in predictions.expected._asdict().items()
-        }
-        line = {"text": number, **place, "labels": rows, "expected": expected}
-        print(printable(json.dumps(line, ensure_ascii=False)))
+        yield found.to_table(doc_ids)
+        number += len(places)
+
+
+def _write_csv(path: Path, labelled: Iterable[_Labelled]) -> None:
+    with (
+        writing(path),
+        replacing_file(path) as partial,
+        csv.CSVWriter(partial, FLAT) as writer,
+        Progress().task("predict") as task,
+    ):
+        for table in _tables(_counted(labelled, task)):
+            writer.write_table(table)
+
+
+def _counted(labelled: Iterable[_Labelled], task: ConsoleTask) -> Iterator[_Labelled]:
+    for places, found in labelled:
+        yield places, found
+        task.advance(len(places))
 
 
 def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
@@ -137,7 +190,7 @@ def _row(prediction: Prediction, *, evidence: bool) -> dict[str, object]:
 
 def texts_to_predict(
     path: Path, columns: TextColumns, trained_on: DocumentColumns | None
-) -> list[tuple[dict[str, str | int], str]]:
+) -> Iterator[Placed]:
     """Yield place and text of each document: rows of JSON lines, CSV or Parquet files, otherwise lines of a text file.
 
     Args:
@@ -149,25 +202,30 @@ def texts_to_predict(
         DataError: it cannot be read, a row is not a document, or a text file holds JSON or a configuration.
     """
     if not is_table(path):
-        lines = read_lines(path, columns.longest_document)
-        number, first = next(iter(lines.items()))
-        if is_yaml(path):
-            raise DataError(
-                f"--input {path}: a configuration, not texts; use xmtc score, which reads its source"
-            )
-        with suppress(ValueError):
-            json_object(first)
-            raise DataError(
-                f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl"
-            )
-        return [({"line": number}, line) for number, line in lines.items()]
-    found: list[tuple[dict[str, str | int], str]] = [
-        ({"id": doc_id}, text)
-        for doc_id, text in texts_of(read_inputs([str(path)], columns, trained_on))
-    ]
-    if not found:
+        yield from _lines_to_predict(path, columns.longest_document)
+        return
+    is_empty = True
+    for doc_id, text in texts_of(read_inputs([str(path)], columns, trained_on)):
+        is_empty = False
+        yield {"id": doc_id}, text
+    if is_empty:
         raise DataError(f"--input {path}: has no rows")
-    return found
+
+
+def _lines_to_predict(path: Path, longest: int) -> Iterator[Placed]:
+    lines = read_lines(path, longest)
+    number, first = next(lines)
+    if is_yaml(path):
+        raise DataError(
+            f"--input {path}: a configuration, not texts; use xmtc score, which reads its source"
+        )
+    with suppress(ValueError):
+        json_object(first)
+        raise DataError(
+            f"--input {path}: line {number} is a JSON object; give a file whose name ends in .jsonl"
+        )
+    for place, line in chain([(number, first)], lines):
+        yield {"line": place}, line
 
 
 def is_table(path: Path) -> bool:
@@ -175,8 +233,10 @@ def is_table(path: Path) -> bool:
     return path.is_dir() or table_of(path) is not None
 
 
-def read_lines(path: Path, longest: int = LONGEST_DOCUMENT) -> dict[int, str]:
-    """Read the lines of a file, or of standard input for the path `-`, by number from 1. Blank lines are left out.
+def read_lines(
+    path: Path, longest: int = LONGEST_DOCUMENT
+) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file, or of standard input for the path `-`, with numbers from 1, without blank lines.
 
     Args:
         path: the file.
@@ -185,7 +245,7 @@ def read_lines(path: Path, longest: int = LONGEST_DOCUMENT) -> dict[int, str]:
     Raises:
         DataError: the file cannot be read as UTF-8, has no text, or a line is too long.
     """
-    found: dict[int, str] = {}
+    only_blank = True
     with _text_of(path) as text:
         ends = len("\r\n")
         for number, line in enumerate(bounded_lines(text, longest + ends), start=1):
@@ -196,10 +256,10 @@ def read_lines(path: Path, longest: int = LONGEST_DOCUMENT) -> dict[int, str]:
                     "longer one, or raise --longest-document"
                 )
             if content.strip():
-                found[number] = content
-    if not found:
+                only_blank = False
+                yield number, content
+    if only_blank:
         raise DataError(f"{path}: only blank lines; give one text or label per line")
-    return found
 
 
 @contextmanager
@@ -290,7 +350,7 @@ def read_labels(entries: Sequence[str] | None) -> tuple[str, ...] | None:
     labels: dict[str, None] = {}
     for entry in entries:
         lines = (
-            map(str.strip, read_lines(Path(entry[1:])).values())
+            (line.strip() for _, line in read_lines(Path(entry[1:])))
             if entry.startswith("@")
             else [entry]
         )
