@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from xmtc.data.arrow_files import write_parquet
 from xmtc.data.config import Task
-from xmtc.data.readers.base import check_characters
+from xmtc.data.fields import FieldText
+from xmtc.data.readers.base import LONGEST_DOCUMENT, check_characters, check_length
 from xmtc.data.readers.cells import labels_of, text_of
 from xmtc.data.readers.in_memory import (
     check_lengths,
@@ -179,7 +180,8 @@ def documents_table(
         label_column: name of the label column.
 
     Raises:
-        DataError: texts and labels do not match, a column is missing, or a cell holds something else.
+        DataError: texts and labels do not match, a column is missing, a cell holds something else, or a document is
+            too long.
     """
     if label_column in text_columns:
         raise DataError(
@@ -214,7 +216,14 @@ def documents_table(
             )
         else:
             arrays[name] = pa.array(converted(name, values, _text), pa.string())
+    fields = [arrays[name].to_pylist() for name in text_columns]
+    converted(" + ".join(text_columns), zip(*fields, strict=True), _check_document)
     return pa.table(arrays)
+
+
+def _check_document(parts: Sequence[str | None]) -> None:
+    text = FieldText.join([part or "" for part in parts])
+    check_length(text, LONGEST_DOCUMENT)
 
 
 def _labels(cell: Any) -> tuple[str, ...]:

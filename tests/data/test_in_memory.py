@@ -12,6 +12,7 @@ import pytest
 from scipy import sparse
 
 from xmtc.data.fields import categories_of
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.errors import DataError
 from xmtc.own_data import documents_table
 from xmtc.predict.arguments import as_text, as_texts
@@ -110,6 +111,17 @@ def test_what_is_no_column_is_refused(wrong: Any) -> None:
 def test_a_table_without_the_text_column_says_which_it_has(table: Any) -> None:
     with pytest.raises(DataError, match="no column 'text'; there are: a, b"):
         documents_table(table, ["a", "b"], ["text"], "labels")
+
+
+def test_a_document_that_is_too_long_is_refused() -> None:
+    half = "x" * (LONGEST_DOCUMENT // 2)
+    table = {"title": ["a", half], "text": ["b", half], "labels": ["c", "d"]}
+    with pytest.raises(DataError) as refusal:
+        documents_table(table, None, ["title", "text"], "labels")
+    assert str(refusal.value).startswith(
+        "title + text: item 1 the text has 10,000,001 characters; a document may have 10,000,000"
+    )
+    assert documents_table(table, None, ["text"], "labels").num_rows == 2
 
 
 def test_tables_that_cannot_be_written_are_refused_in_one_line() -> None:

@@ -23,6 +23,7 @@ from xmtc.data.config import DataConfig
 from xmtc.data.languages import languages_of
 from xmtc.data.prepare import prepare
 from xmtc.data.pretrained import DEFAULT_BACKBONE, MULTILINGUAL
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 from xmtc.data.readers.cells import labels_of
 from xmtc.errors import ConfigError, DataError, StorageError
 from xmtc.estimate.probe import HeadSpeed
@@ -586,7 +587,11 @@ def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
     )
     data = write_csv(
         tmp_path / "news.csv",
-        [*ROWS, *({"id": i, "text": "", "labels": ["law"]} for i in range(3))],
+        [
+            *ROWS,
+            {"id": 0, "text": "x" * (LONGEST_DOCUMENT + 1), "labels": ["law"]},
+            *({"id": i, "text": "", "labels": ["law"]} for i in range(2)),
+        ],
     )
     text = write_config(
         str(data), Answers(), budget="1s", output=tmp_path / "x.yaml"
@@ -594,7 +599,10 @@ def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "about 80 documents" in printed
     assert "in the part read: 6 labels, " in printed
-    assert "in the part read: 3 rows that are not documents, skipped" in printed
+    assert (
+        "in the part read: 3 rows that are not documents, skipped; the first is "
+        f"{data}:82: the text has 10,000,001 characters; a document may have 10,000,000"
+    ) in printed
     assert "# in the part read: 3 rows are not documents" in text
 
 
@@ -702,6 +710,7 @@ def plan_for(seconds: float, documents: int, labels: int, *, single: bool = Fals
         bare=0,
         unjudged=0,
         rejected=0,
+        first_rejected="",
         repeated=0,
         relabelled=0.0,
         added=0,

@@ -17,7 +17,13 @@ from xmtc.data.config import DataConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.languages import languages_of
 from xmtc.data.prepare import corpus_fingerprint
-from xmtc.data.readers.base import SPLITS, Document, LabelInfo, Rejected
+from xmtc.data.readers.base import (
+    SPLITS,
+    Document,
+    LabelInfo,
+    Rejected,
+    quoted_cell,
+)
 from xmtc.data.selection import SourceRows, choose_rows, expected_rows, limits_of
 from xmtc.data.spool import NO_SPLIT, text_hash
 from xmtc.data.tokenizer import load_pretrained
@@ -134,6 +140,7 @@ class Survey:
         labels_per_document: their mean number.
         bare: number of documents without labels.
         rejected: number of bad rows.
+        first_rejected: place and problem of the first; empty if there is none.
         unjudged: number of documents that nobody has judged, or whose labels were refused.
         repeated: number of documents whose text occurred before.
         relabelled: share of documents whose text occurred before with other labels.
@@ -151,6 +158,7 @@ class Survey:
     labels_per_document: float
     bare: int
     rejected: int
+    first_rejected: str
     unjudged: int
     repeated: int
     relabelled: float
@@ -224,6 +232,12 @@ def survey(config: DataConfig, progress: Progress, seconds: float = _SECONDS) ->
     return counted.survey(reader.provides(), rows, reader.label_info(), exact=whole)
 
 
+def _why_rejected(row: Document | Rejected) -> str:
+    if isinstance(row, Rejected):
+        return f"{row.where}: {row.reason}"
+    return f"document {quoted_cell(row.doc_id)}: no text"
+
+
 class _Counted:
     """Counts of the rows read so far."""
 
@@ -231,6 +245,7 @@ class _Counted:
         self._config = config
         self.rows = 0
         self.rejected = 0
+        self.first_rejected = ""
         self.unjudged = 0
         self.bare = 0
         self.labels: Counter[str] = Counter()
@@ -241,14 +256,15 @@ class _Counted:
         self._labelled: set[tuple[int, tuple[str, ...]]] = set()
         self._draw = draw
 
-    def add(self, row: object) -> None:
+    def add(self, row: Document | Rejected) -> None:
         """Add one row."""
         self.rows += 1
         if isinstance(row, Rejected) and row.unjudged:
             self.unjudged += 1
             return
-        if not isinstance(row, Document) or not row.text.strip():
+        if isinstance(row, Rejected) or not row.text.strip():
             self.rejected += 1
+            self.first_rejected = self.first_rejected or _why_rejected(row)
             return
         self.bare += not row.labels
         if not row.labels and (
@@ -297,6 +313,7 @@ class _Counted:
             labels_per_document=self.labels.total() / max(read, 1),
             bare=self.bare,
             rejected=self.rejected,
+            first_rejected=self.first_rejected,
             unjudged=self.unjudged,
             repeated=read - different,
             relabelled=(len(self._labelled) - different) / max(read, 1),

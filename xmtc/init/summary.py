@@ -92,6 +92,7 @@ def _counted(plan: Plan) -> list[str]:
     else:
         bare = "kept: no label fits them; --task single_label leaves them out"
     unnamed = found.labels - found.named if plan.files.labels else 0
+    first = f"; the first is {found.first_rejected}" if found.first_rejected else ""
     counts = [
         counted(number, one, many)
         for number, one, many in (
@@ -107,8 +108,8 @@ def _counted(plan: Plan) -> list[str]:
             ),
             (
                 found.rejected,
-                "row that is not a document, skipped",
-                "rows that are not documents, skipped",
+                f"row that is not a document, skipped{first}",
+                f"rows that are not documents, skipped{first}",
             ),
             (
                 unnamed,
