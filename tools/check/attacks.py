@@ -18,23 +18,31 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from attack_cases.adapters import adapter_attacks
 from attack_cases.attack import Attack, FellError
 from attack_cases.content import content_attacks
+from attack_cases.corpora import corpus_attacks
 from attack_cases.links import link_attacks
 from attack_cases.long_documents import long_document_attacks
 from attack_cases.meanwhile import meanwhile_attacks
+from attack_cases.runs import run_attacks
 from attack_cases.served import TOKEN, Server, server_attacks
 from attack_cases.signals import signal_attacks
 from attack_cases.store import store_attacks
 from attack_cases.strange import strange_attacks
 from bad_input_cases.case import Site, in_child
 from bad_inputs import prepared
+from mutations import keep_tables, save_backbone, train_model
 
 LIMIT_S = 240
 
 
 def all_attacks(
-    site: Site, servers: tuple[Server, Server], switching: Server, versions: Path
+    site: Site,
+    adapted: Site,
+    servers: tuple[Server, Server],
+    switching: Server,
+    versions: Path,
 ) -> Iterator[Attack]:
     """Every kind at every boundary."""
     yield from server_attacks(site, *servers)
@@ -42,9 +50,20 @@ def all_attacks(
     yield from strange_attacks(site, servers[0], switching, versions)
     yield from long_document_attacks(site)
     yield from store_attacks(site, servers[0])
+    yield from corpus_attacks(site, adapted)
+    yield from run_attacks(site)
+    yield from adapter_attacks(adapted)
     yield from meanwhile_attacks(site)
     yield from link_attacks(site)
     yield from signal_attacks(site)
+
+
+def with_adapter(folder: Path, tokenizer: Path) -> Site:
+    """Train a small Transformer with an adapter, whose corpus keeps the states of the frozen encoder."""
+    folder.mkdir()
+    save_backbone(folder, tokenizer)
+    run = train_model(folder, "adapter")
+    return Site(run, folder / "adapter.yaml", folder / "corpus-adapter", folder)
 
 
 def fallen(attack: Attack, folder: Path) -> str:
@@ -85,6 +104,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         site = prepared(folder)
+        tokenizer = site.corpus / "tokenizer"
+        adapted, status = in_child(
+            with_adapter, folder / "adapted", tokenizer, limit_s=LIMIT_S
+        )
+        if adapted is None:
+            sys.exit(f"training with an adapter failed: exit status {status}")
+        keep_tables(adapted.model)
         servers = (
             Server(site, folder / "open", None),
             Server(site, folder / "closed", TOKEN),
@@ -94,7 +120,7 @@ def main() -> None:
         switching = Server(site, folder / "switching", None, folder / "models")
         chosen = [
             attack
-            for attack in all_attacks(site, servers, switching, versions)
+            for attack in all_attacks(site, adapted, servers, switching, versions)
             if attack.kind.startswith(tuple(given.only.split(",")))
         ][:: given.every]
         for number, attack in enumerate(chosen):

@@ -35,9 +35,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from bad_input_cases.case import command, import_all, in_child
+from xmtc.artefact.info import read_description
 from xmtc.errors import XmtcError
 
 GOOD = ("answered", "accepted")
@@ -104,55 +106,71 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def trained(folder: Path) -> dict[str, Path]:
     """Train the models; their folders by kind."""
+    models = {}
+    for name in MODELS:
+        if name == "adapter":
+            save_backbone(folder, folder / "corpus-flat" / "tokenizer")
+        models[name] = train_model(folder, name) / "model"
+    return models
+
+
+def save_backbone(folder: Path, tokenizer: Path) -> None:
+    """Write a Transformer with random weights into `backbone`, so that a case need not read a real one's."""
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    words = PreTrainedTokenizerFast.from_pretrained(tokenizer)
+    words.save_pretrained(folder / "backbone")
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(vocab_size=len(words), **BERT))
+    model.save_pretrained(folder / "backbone")
+
+
+def train_model(folder: Path, name: str) -> Path:
+    """Train one of the models in a folder, and return its run; that with an adapter needs `save_backbone` first."""
+    one_label = name == "single"
     rows = [
         {
             "text": f"{word}ery of {word}ing {i} {other}ery",
-            "labels": sorted({word, other}),
+            "labels": [word] if one_label else sorted({word, other}),
         }
         for i in range(12)
         for word, other in zip(WORDS, WORDS[i % 6 :] + WORDS[: i % 6], strict=True)
     ]
-    models = {}
-    for name, model in MODELS.items():
-        one_label = name == "single"
-        path = folder / f"{name}.jsonl"
-        lines = [
-            row | {"labels": row["labels"][:1]} if one_label else row for row in rows
-        ]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        config = {
-            "name": name,
-            "data": {
-                "source": {"kind": "jsonl", "files": {"train": str(path)}},
-                "corpus": str(folder / f"corpus-{name}"),
-                "max_length": 32,
-                "task": "single_label" if one_label else "multi_label",
-            },
-            "model": model | {"overlap": 4},
-            "plant": {"parts": []},
-            "finetune": {
-                "batch_size": 16,
-                "phases": [{"epochs": 1}],
-                "loss": {
-                    "kind": "cross_entropy" if one_label else "binary_cross_entropy"
-                },
-            },
-            "evaluate": {"resamples": 0},
-            "distributed": {"workers": 0, "threads": 1},
-            "track": {"directory": str(folder / "runs")},
-        }
-        if name != "adapter":
-            config["data"]["tokenizer"] = {"kind": "trained", "vocab_size": 200}
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
-        code, said = command("train", folder / f"{name}.yaml")
-        if code:
-            sys.exit(f"the model {name} cannot be trained: {said}")
-        models[name] = folder / "runs" / name / "model"
-    return models
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = MODELS[name]
+    if name == "adapter":
+        model = model | {"encoder": model["encoder"] | {"name": f"{folder}/backbone"}}
+    config = {
+        "name": name,
+        "data": {
+            "source": {"kind": "jsonl", "files": {"train": str(path)}},
+            "corpus": str(folder / f"corpus-{name}"),
+            "max_length": 32,
+            "task": "single_label" if one_label else "multi_label",
+        },
+        "model": model | {"overlap": 4},
+        "plant": {"parts": []},
+        "finetune": {
+            "batch_size": 16,
+            "phases": [{"epochs": 1}],
+            "loss": {"kind": "cross_entropy" if one_label else "binary_cross_entropy"},
+        },
+        "evaluate": {"resamples": 0},
+        "distributed": {"workers": 0, "threads": 1},
+        "track": {"directory": str(folder / "runs")},
+    }
+    if name != "adapter":
+        config["data"]["tokenizer"] = {"kind": "trained", "vocab_size": 200}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    code, said = command("train", folder / f"{name}.yaml")
+    if code:
+        sys.exit(f"the model {name} cannot be trained: {said}")
+    return folder / "runs" / name
 
 
 def prepared(folder: Path) -> dict[str, Path]:
-    """Train in a fork, then import here what it imported: threads do not survive a fork."""
+    """Train in a fork, then import and build here what every case needs: threads do not survive a fork."""
 
     def work() -> tuple[dict[str, Path], list[str]]:
         models = trained(folder)
@@ -165,8 +183,17 @@ def prepared(folder: Path) -> dict[str, Path]:
         sys.exit(f"training failed: exit status {status}")
     models, modules = found
     import_all(modules)
+    for model in models.values():
+        keep_tables(model)
     gc.freeze()
     return models
+
+
+def keep_tables(model: Path) -> None:
+    """Build a model here, in one thread, so that libraries make the tables that they keep, and forks need not."""
+    torch.set_num_threads(1)
+    info = read_description(model)
+    info.model.build(info.vocab_size, len(WORDS))
 
 
 def attempt(model: Path) -> tuple[str, str]:

@@ -1,8 +1,10 @@
 """Documents that are too long, in every format and at every command: refused by their limit, in little memory."""
 
 import bz2
+import contextlib
 import csv
 import gzip
+import io
 import itertools
 import json
 import lzma
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 
 from attack_cases.attack import Attack, expect
 from bad_input_cases.case import Site, command
+from xmtc.data.readers.base import LONGEST_DOCUMENT
 
 MIB = 1 << 20
 WORD = "lawery "
@@ -93,6 +96,13 @@ def long_document_attacks(site: Site) -> Iterator[Attack]:
         yield Attack("bombs", f"{entry}, {ending}", partial(_bomb, site, ending, entry))
     for entry in REPEATED:
         yield Attack("bombs", f"{entry}, Parquet", partial(_repeated, site, entry))
+    for ending in FORMATS:
+        yield Attack("long documents", f"init, {ending}", partial(_init, ending))
+        yield Attack(
+            "long documents",
+            f"annotations sample, {ending}",
+            partial(_sample, site, ending),
+        )
     for entry, ending in itertools.product(FOLLOWED, FORMATS):
         yield Attack(
             "long documents allowed",
@@ -169,6 +179,31 @@ def _long(site: Site, ending: str, characters: int, entry: str, folder: Path) ->
     path = folder / f"in{ending}"
     write(path, _rows(characters))
     _refused(_words(site, entry, path, kind, folder, LIMIT), 400)
+
+
+def _init(ending: str, folder: Path) -> None:
+    """The long document is left out, with a word, or refused."""
+    path = folder / f"in{ending}"
+    FORMATS[ending][1](path, _rows(LONGEST_DOCUMENT + 1))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code, problem = command("init", path, "-o", folder / "config.yaml")
+    said.write(problem)
+    expect("Traceback" not in said.getvalue(), said.getvalue())
+    expect("10,000,001 characters" in said.getvalue(), f"says nothing: {said}")
+    expect(code or "on_bad_row: skip" in (folder / "config.yaml").read_text(), "kept")
+
+
+def _sample(site: Site, ending: str, folder: Path) -> None:
+    """A document that was scored under a higher limit is refused under a lower one."""
+    path = folder / f"in{ending}"
+    FORMATS[ending][1](path, _rows(2 * LIMIT))
+    scored = ("score", site.model, path, "--id", "id", "--threshold", "tuned", "-o")
+    code, said = command(*scored, folder / "out")
+    expect(code == 0, f"exit status {code}: {said[-500:]}")
+    sample = ("annotations", "sample", folder / "out", "--model", site.model)
+    own = ("--size", 41, "--input", path, "--id", "id", "-o", folder / "sample.jsonl")
+    _refused((*sample, *own, "--longest-document", LIMIT), 400)
 
 
 def _bomb(site: Site, ending: str, entry: str, folder: Path) -> None:

@@ -1,6 +1,5 @@
 """What a hostile client may write into any part of a request, and what a version's folder may hold instead of files."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from attack_cases.served import (
     SUGGEST,
     Server,
 )
+from attack_cases.signatures import sign_model
 from bad_input_cases.case import Site
 
 _HOST = b"Host: localhost\r\n"
@@ -450,7 +450,7 @@ def _changes() -> dict[str, Change]:
 def _text(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(text)
     if name != "config.json":
-        _sign(folder, name)
+        sign_model(folder)
 
 
 def _rewrite(folder: Path, name: str, before: str, after: str) -> None:
@@ -515,14 +515,4 @@ def _slow_tokenizer(folder: Path) -> None:
         "invert": False,
     }
     path.write_text(json.dumps(content))
-    _sign(folder, "tokenizer/tokenizer.json")
-
-
-def _sign(folder: Path, name: str) -> None:
-
-    settings = _settings(folder)
-    if name in settings["sha256"]:
-        settings["sha256"][name] = hashlib.sha256(
-            (folder / name).read_bytes()
-        ).hexdigest()
-        (folder / "config.json").write_text(json.dumps(settings))
+    sign_model(folder)
