@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,10 @@ from xmtc.data.hidden_cache import HiddenCache, HiddenCacheWriter, cache_bytes
 from xmtc.errors import DataError, TrainingError
 
 LENGTHS = np.array([3, 1, 4, 2])
+
+
+def opened(path: Path, fingerprint: str = "f") -> HiddenCache | None:
+    return HiddenCache.open(path, fingerprint, LENGTHS, 5)
 
 
 def padded(documents: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,11 +37,11 @@ def test_reads_what_was_written(tmp_path, dtype):
     for writer, documents in ((first, [2, 0]), (second, [1, 3])):
         writer.write(np.array(documents), *padded(documents, 5))
         writer.flush()
-    assert HiddenCache.open(path, "f") is None
+    assert opened(path) is None
     first.publish()
-    cache = HiddenCache.open(path, "f")
+    cache = opened(path)
     assert cache is not None
-    assert HiddenCache.open(path, "g") is None
+    assert opened(path, "g") is None
     hidden, mask = padded([2, 0], 5)
     for row, found in enumerate(cache.read(np.array([2, 0]))):
         assert torch.equal(found, hidden[row][mask[row]].to(getattr(torch, dtype)))
@@ -65,7 +70,7 @@ def test_an_interrupted_writer_is_continued(tmp_path):
     ]
     again.write(np.array([1, 3]), *padded([1, 3], 5))
     again.publish()
-    cache = HiddenCache.open(tmp_path / "train", "f")
+    cache = opened(tmp_path / "train")
     assert cache is not None
     hidden, mask = padded([2, 0], 5)
     assert torch.equal(cache.read(np.array([2]))[0], hidden[0][mask[0]])
@@ -79,7 +84,7 @@ def test_unfinished_is_never_read(tmp_path):
     writer.write(np.array([1]), *padded([1], 5))
     with pytest.raises(TrainingError, match="3 of 4 documents"):
         writer.publish()
-    assert HiddenCache.open(tmp_path / "train", "f") is None
+    assert opened(tmp_path / "train") is None
 
 
 @pytest.mark.parametrize("left", [0, 7, None])
@@ -95,10 +100,16 @@ def test_a_cache_cut_short_counts_as_absent(tmp_path, caplog, left):
         states.unlink()
     else:
         os.truncate(states, left)
-    assert HiddenCache.open(tmp_path / "train", "f") is None
+    assert opened(tmp_path / "train") is None
     assert "hidden.bin: damaged; xmtc computes the hidden states again" in caplog.text
+    caplog.clear()
+    assert HiddenCache.open(tmp_path / "train", "f", LENGTHS + 1, 5) is None
+    assert "hidden.bin: damaged" in caplog.text  # it is not of these documents
+    (tmp_path / "train" / "meta.json").write_text("{}")
+    assert opened(tmp_path / "train") is None
+    assert "meta.json: damaged" in caplog.text
     os.truncate(tmp_path / "train" / "meta.json", left or 0)
-    assert HiddenCache.open(tmp_path / "train", "f") is None
+    assert opened(tmp_path / "train") is None
     assert "meta.json: damaged" in caplog.text
 
 

@@ -57,36 +57,6 @@ _CALIBRATION: Arrays = {
     "offset": Array("F32", "L"),
 }
 _WEIGHTS = ("encoder", "adapter")  # folders
-_LABEL_COLUMNS = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
-_LISTS = frozenset({"parents", "alternatives"})
-
-
-def check_labels(path: Path) -> int:
-    """Check the table of labels, and return L.
-
-    Raises:
-        CheckpointError: a column is missing or of another type, or a label occurs twice.
-    """
-    table = _sound_table(path)
-    columns = {column.name: column.type for column in table.schema}
-    for name, kind in columns.items():
-        expected = _LABEL_COLUMNS.get(
-            name, pa.list_(pa.string()) if name in _LISTS else pa.string()
-        )
-        if kind != expected:
-            raise CheckpointError(
-                f"{path}: the column {name[:40]!r} is of the type {kind}, not {expected}; {FIX}"
-            )
-    for name in _LABEL_COLUMNS:
-        if name not in columns:
-            raise CheckpointError(f"{path}: lacks the column {name}; {FIX}")
-        if table[name].null_count:
-            raise CheckpointError(f"{path}: the column {name} has empty cells; {FIX}")
-    if not len(table) or len(table["label"].unique()) != len(table):
-        raise CheckpointError(f"{path}: has no labels, or a label twice; {FIX}")
-    if min(table["train_count"].to_pylist()) < 0:
-        raise CheckpointError(f"{path}: train_count is less than 0; {FIX}")
-    return len(table)
 
 
 def check_arrays(directory: Path, info: ModelInfo, labels: int, width: int) -> None:

@@ -36,7 +36,6 @@ from xmtc.artefact.contract import (
     OUTCOMES,
     SCORERS,
     check_arrays,
-    check_labels,
 )
 from xmtc.artefact.info import (
     STRICT,
@@ -50,9 +49,9 @@ from xmtc.artefact.info import (
 from xmtc.artefact.output import HEAD, SMOKE, check_output, model_files, replacing
 from xmtc.artefact.profile import Profile
 from xmtc.data.array_contract import FIX
-from xmtc.data.labels import LabelTable
+from xmtc.data.labels import LabelTable, check_labels
 from xmtc.data.tensor_files import reading_once
-from xmtc.data.tokenizer import load_pretrained
+from xmtc.data.tokenizer import load_saved
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.files import reading, write_json, write_text
 from xmtc.fusion.config import Rule
@@ -232,7 +231,7 @@ def load_model(directory: Path) -> ModelParts:
 
 def _read_parts(directory: Path) -> ModelParts:
     info = read_info(directory)
-    check_labels(directory / LABELS)
+    check_labels(directory / LABELS, CheckpointError, FIX)
     labels = LabelTable.load(directory / LABELS)
     decision = (
         BEST
@@ -242,7 +241,9 @@ def _read_parts(directory: Path) -> ModelParts:
     classifier = _read_classifier(directory, info, len(labels))
     check_arrays(directory, info, len(labels), classifier.encoder.width)
     outcomes = read_outcomes(directory)
-    tokenizer = _read_tokenizer(directory / "tokenizer", info.vocab_size)
+    tokenizer = load_saved(
+        directory / "tokenizer", info.vocab_size, CheckpointError, FIX
+    )
     ensemble = None
     if info.model.scorers:
         ensemble = Ensemble.load(
@@ -333,25 +334,6 @@ def copy_model(model: Path, output: Path, digest: str) -> Path:
                 shutil.copyfile(model / name, folder / name)
         check_same(model, digest)
     return output
-
-
-def _read_tokenizer(folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
-    try:
-        tokenizer = load_pretrained(str(folder))
-    except ConfigError as error:  # its advice is about models of the Hub
-        raise CheckpointError(
-            f"{folder}: its files are damaged, or are not those of a tokenizer; {FIX}"
-        ) from error
-    if len(tokenizer) != vocab_size:
-        raise CheckpointError(
-            f"{folder}: has {len(tokenizer)} tokens, and config.json says {vocab_size}; {FIX}"
-        )
-    greatest_id = max(tokenizer.get_vocab().values())
-    if greatest_id >= vocab_size:
-        raise CheckpointError(
-            f"{folder}: a token has the id {greatest_id}, and the encoder knows ids below {vocab_size}; {FIX}"
-        )
-    return tokenizer
 
 
 def read_outcomes(directory: Path) -> Outcomes | None:

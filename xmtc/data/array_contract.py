@@ -296,7 +296,7 @@ def _check_sparse(
         raise CheckpointError(
             f"{place}: has {len(data)} values for {int(starts[-1])} places; {FIX}"
         )
-    if len(indices) and not _all_below(indices, columns):
+    if not all_below(indices, columns):
         raise CheckpointError(
             f"{place}.indices: an index is not from 0 to {columns - 1}; {FIX}"
         )
@@ -308,8 +308,10 @@ def _check_sparse(
         )
 
 
-def _all_below(indices: NDArray[Any], limit: int) -> bool:
+def all_below(indices: NDArray[Any], limit: int) -> bool:
     """Whether indices are from 0 to before a limit: read without their sign, negative ones are the greatest."""
+    if not len(indices):
+        return True
     greatest = indices.view(f"u{indices.itemsize}").max()
     return int(greatest) < min(limit, np.iinfo(indices.dtype).max + 1)
 

@@ -30,8 +30,17 @@ def write_arrow(
 
 
 def read_batch(path: Path) -> pa.RecordBatch:
-    """Memory-map the record batch of an Arrow file that has one; reading a column copies nothing."""
-    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    """Memory-map the record batch of an Arrow file that has one; reading a column copies nothing.
+
+    Raises:
+        ValueError: the file has none, or several.
+        ArrowException: it is no Arrow file.
+        OSError: it cannot be read.
+    """
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    if file.num_record_batches != 1:
+        raise ValueError(f"{file.num_record_batches} record batches instead of one")
+    return file.get_batch(0)
 
 
 def read_arrow(path: Path) -> pa.Table:

@@ -12,14 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
+from xmtc.data.array_contract import Sizes, check_tensors
 from xmtc.data.arrow_files import read_batch
-from xmtc.data.labels import LabelTable
+from xmtc.data.corpus_contract import check_ids, check_places, check_shard
+from xmtc.data.labels import LabelTable, check_labels
 from xmtc.data.list_column import ListColumn
-from xmtc.data.manifest import FileInfo, Manifest, SplitInfo, file_info
+from xmtc.data.manifest import FileInfo, Manifest, ShardInfo, SplitInfo, file_info
 from xmtc.data.shards import UNJUDGED
-from xmtc.data.words import Vocabulary, Words
+from xmtc.data.tokenizer import load_saved
+from xmtc.data.words import WORDS_FILES, Vocabulary, Words
 from xmtc.errors import CheckpointError, DataError
 from xmtc.files import reading
 
@@ -50,7 +53,7 @@ class Split:
         self.info = info
         self._labels = labels
         self._vocabulary = vocabulary
-        self._batches = [_open_shard(root, shard.file) for shard in info.shards]
+        self._batches = [_open_shard(root, shard) for shard in info.shards]
         self._tokens = ListColumn(self._batches, "input_ids")
         self._label_ids = ListColumn(self._batches, "label_ids")
         has_unjudged = (
@@ -165,6 +168,7 @@ class Corpus:
         """
         root = Path(path)
         manifest = Manifest.load(root)
+        check_places(root, manifest)
         labels_path = _sized(root, manifest.labels)
         key = (labels_path.absolute(), manifest.labels.sha256)
         labels = _OPEN_LABELS.get(key) or LabelTable.load(labels_path)
@@ -215,7 +219,10 @@ class Corpus:
         for expected in self.manifest.words:
             _sized(self.path, expected)
         try:
-            return Vocabulary.load(self.path)
+            vocabulary = Vocabulary.load(self.path)
+            counts = self.path / WORDS_FILES[1]
+            check_tensors(counts, Vocabulary.ARRAYS, Sizes({"V": len(vocabulary)}))
+            return vocabulary
         except CheckpointError as error:
             raise DataError(
                 f"{self.path}: the vocabulary is damaged; delete {self.path} and prepare it again"
@@ -231,11 +238,12 @@ class Corpus:
 
     @cached_property
     def _tokenizer(self) -> PreTrainedTokenizerFast:
-        place = self.path / TOKENIZER
-        with reading(place, fix=f"delete {self.path} and prepare it again"):
-            return AutoTokenizer.from_pretrained(
-                place, local_files_only=True, trust_remote_code=False
-            )
+        return load_saved(
+            self.path / TOKENIZER,
+            self.manifest.tokenizer.vocab_size,
+            DataError,
+            f"delete {self.path} and prepare it again",
+        )
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Return the tokenizer that made the token ids; the corpus contains it.
@@ -246,15 +254,29 @@ class Corpus:
         return self._tokenizer
 
     def verify(self) -> None:
-        """Compare every file with its hash in the manifest, which reads the whole corpus.
+        """Compare every file with its hash in the manifest, and its ids with what they stand for. Reads everything.
 
         Raises:
-            DataError: a file differs.
+            DataError: a file differs, or holds what no corpus does.
         """
         for expected in self.manifest.files():
             if file_info(_sized(self.path, expected), self.path) != expected:
                 raise DataError(
                     f"{self.path / expected.path}: changed since it was written; prepare the corpus again"
+                )
+        labels = check_labels(
+            self.path / self.manifest.labels.path, DataError, "prepare the corpus again"
+        )
+        limits = {
+            "input_ids": len(self.tokenizer()),
+            "label_ids": labels,
+            UNJUDGED.name: labels,
+            "word_ids": self.vocabulary().columns,
+        }
+        for split in self.manifest.splits.values():
+            for shard in split.shards:
+                check_ids(
+                    self.path / shard.file.path, _open_shard(self.path, shard), limits
                 )
 
 
@@ -273,7 +295,9 @@ def _sized(root: Path, expected: FileInfo) -> Path:
     return path
 
 
-def _open_shard(root: Path, expected: FileInfo) -> pa.RecordBatch:
-    path = _sized(root, expected)
+def _open_shard(root: Path, expected: ShardInfo) -> pa.RecordBatch:
+    path = _sized(root, expected.file)
     with reading(path, fix=f"delete {root} and prepare it again"):
-        return read_batch(path)
+        batch = read_batch(path)
+        check_shard(path, batch, expected)
+    return batch

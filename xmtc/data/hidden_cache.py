@@ -8,12 +8,14 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from xmtc.data.config import CacheDtype
@@ -36,6 +38,19 @@ _META = "meta.json"
 """What a finished cache holds."""
 _STARTED = "started.json"
 """The same of an unfinished one, written when the other files had their full size."""
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """The content of `meta.json`."""
+
+    fingerprint: str
+    lengths: list[int]
+    width: int
+    dtype: CacheDtype
+
+
+_FINISHED = TypeAdapter(_Finished)
 
 
 def cache_bytes(lengths: NDArray[np.integer], width: int, dtype: CacheDtype) -> int:
@@ -67,33 +82,49 @@ class HiddenCache:
         self.width: int = states_XD.shape[1]
 
     @staticmethod
-    def open(directory: str | Path, fingerprint: str) -> "HiddenCache | None":
-        """Open the cache in `directory`. Returns None if it is missing, damaged or has another fingerprint."""
+    def open(
+        directory: str | Path,
+        fingerprint: str,
+        lengths: NDArray[np.integer],
+        width: int,
+    ) -> "HiddenCache | None":
+        """Open a finished cache.
+
+        Args:
+            directory: its folder.
+            fingerprint: see `HiddenCacheWriter`.
+            lengths: (N,) what the cache must hold of each document.
+            width: D.
+
+        Returns:
+            None if it is missing, damaged or of other states.
+        """
         root = Path(directory)
         meta_path = root / _META
         if not meta_path.is_file():
             return None
         try:
-            meta: dict[str, Any] = json.loads(meta_path.read_text(encoding="utf-8"))
+            meta = _FINISHED.validate_json(meta_path.read_bytes())
         except ValueError:  # the machine failed before the file was on disk
             logger.warning(
                 "%s: damaged; xmtc computes the hidden states again", meta_path
             )
             return None
-        if meta["fingerprint"] != fingerprint:
+        if meta.fingerprint != fingerprint:
             return None
-        lengths, width, dtype = meta["lengths"], meta["width"], meta["dtype"]
         states_path = root / _STATES
-        if not states_path.is_file() or states_path.stat().st_size != cache_bytes(
-            lengths, width, dtype
+        if (
+            (meta.width, meta.lengths) != (width, np.asarray(lengths).tolist())
+            or not states_path.is_file()
+            or states_path.stat().st_size != cache_bytes(lengths, width, meta.dtype)
         ):
             logger.warning(
                 "%s: damaged; xmtc computes the hidden states again", states_path
             )
             return None
-        offsets = _offsets(np.array(lengths, dtype=np.int64))
-        states_XD = _map(states_path, int(offsets[-1]), width, dtype, "r")
-        return HiddenCache(states_XD, offsets, dtype)
+        offsets = _offsets(np.asarray(lengths, np.int64))
+        states_XD = _map(states_path, int(offsets[-1]), width, meta.dtype, "r")
+        return HiddenCache(states_XD, offsets, meta.dtype)
 
     def read(self, documents: NDArray[np.int64]) -> list[Tensor]:
         """Copy the states of each document to the CPU: (T, D) in the stored dtype, without padding."""
@@ -140,12 +171,7 @@ class HiddenCacheWriter:
         per_document = np.asarray(lengths, dtype=np.int64)
         self._offsets = _offsets(per_document)
         self._meta = json.dumps(
-            {
-                "fingerprint": fingerprint,
-                "lengths": per_document.tolist(),
-                "width": width,
-                "dtype": dtype,
-            }
+            asdict(_Finished(fingerprint, per_document.tolist(), width, dtype))
         )
         if create and not self._resumes():
             shutil.rmtree(self._work, ignore_errors=True)

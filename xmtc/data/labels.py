@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xmtc.data.arrow_files import read_arrow, write_arrow
 from xmtc.data.readers.base import hash_of_labels, quoted_label
 from xmtc.data.readers.cells import label_of, near_pairs
-from xmtc.errors import DataError
+from xmtc.errors import DataError, XmtcError
 from xmtc.files import reading
 
 _BLOCK = 1 << 16
@@ -268,6 +268,46 @@ class LabelTable:
                 if "notation" in table.column_names
                 else None,
             )
+
+
+_COLUMNS = {"label": pa.string(), "name": pa.string(), "train_count": pa.int64()}
+"""Columns of every table, and their types; others hold text."""
+_LISTS = frozenset({"parents", "alternatives"})
+
+
+def check_labels(path: Path, kind: type[XmtcError], fix: str) -> int:
+    """Check what a file of labels holds, which may be a stranger's, and return L.
+
+    Args:
+        path: the file.
+        kind: kind of the error.
+        fix: what to do.
+
+    Raises:
+        XmtcError: of this kind; a column is missing or of another type, or a label occurs twice.
+    """
+    with reading(path, kind, fix):
+        table = read_arrow(path)
+        table.validate(full=True)
+    columns = {column.name: column.type for column in table.schema}
+    for name, found in columns.items():
+        expected = _COLUMNS.get(
+            name, pa.list_(pa.string()) if name in _LISTS else pa.string()
+        )
+        if found != expected:
+            raise kind(
+                f"{path}: the column {name[:40]!r} is of the type {found}, not {expected}; {fix}"
+            )
+    for name in _COLUMNS:
+        if name not in columns:
+            raise kind(f"{path}: lacks the column {name}; {fix}")
+        if table[name].null_count:
+            raise kind(f"{path}: the column {name} has empty cells; {fix}")
+    if not len(table) or len(table["label"].unique()) != len(table):
+        raise kind(f"{path}: has no labels, or a label twice; {fix}")
+    if min(table["train_count"].to_pylist()) < 0:
+        raise kind(f"{path}: train_count is less than 0; {fix}")
+    return len(table)
 
 
 def _tuples(table: pa.Table, column: str) -> list[tuple[str, ...]] | None:

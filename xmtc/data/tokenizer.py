@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from tokenizers import (
@@ -19,7 +20,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from xmtc.data.manifest import TokenizerIdentity
 from xmtc.data.pretrained import pretrained_source
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, XmtcError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 _MARK = "▁"
@@ -37,6 +38,16 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
     Raises:
         ConfigError: it cannot be loaded, has no fast (Rust) version, or no vocabulary.
     """
+    tokenizer = _load_fast(name)
+    tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab()
+    if all(_SPECIAL.fullmatch(token) for token in tokens):
+        raise ConfigError(
+            f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder"
+        )
+    return tokenizer
+
+
+def _load_fast(name: str) -> PreTrainedTokenizerFast:
     source = pretrained_source(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
@@ -52,12 +63,39 @@ def load_pretrained(name: str) -> PreTrainedTokenizerFast:
             f"tokenizer {name!r} has no fast version (tokenizer.json), which parallel preparation needs; choose "
             "another tokenizer, or convert it"
         )
-    tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab()
-    if all(_SPECIAL.fullmatch(token) for token in tokens):
-        raise ConfigError(
-            f"tokenizer {name!r} has no vocabulary: copy the model's tokenizer.json into the folder"
-        )
     return _without_truncation(tokenizer)
+
+
+def load_saved(
+    folder: Path, vocab_size: int, kind: type[XmtcError], fix: str
+) -> PreTrainedTokenizerFast:
+    """Load the tokenizer in a folder of a model or corpus, whose token ids must be below the given size.
+
+    Args:
+        folder: its files.
+        vocab_size: number of tokens that it must have.
+        kind: kind of the error.
+        fix: what to do.
+
+    Raises:
+        XmtcError: of this kind; files are missing or damaged, or it has other ids.
+    """
+    try:
+        tokenizer = _load_fast(str(folder))
+    except ConfigError as error:  # its advice is about models of the Hub
+        raise kind(
+            f"{folder}: its files are damaged, or are not those of a tokenizer; {fix}"
+        ) from error
+    if len(tokenizer) != vocab_size:
+        raise kind(
+            f"{folder}: has {len(tokenizer)} tokens, and should have {vocab_size}; {fix}"
+        )
+    greatest_id = max(tokenizer.get_vocab().values())
+    if greatest_id >= vocab_size:
+        raise kind(
+            f"{folder}: a token has the id {greatest_id}, and ids must be below {vocab_size}; {fix}"
+        )
+    return tokenizer
 
 
 def _without_truncation(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:

@@ -79,6 +79,10 @@ def stored_dtype(config: RunConfig) -> CacheDtype:
     return "float32"
 
 
+_Kind = Literal["hidden", "pooled"]
+"""What is stored: states of all tokens, or pooled vectors."""
+
+
 @dataclass(frozen=True)
 class HiddenStates:
     """The caches of one encoder over one corpus.
@@ -126,19 +130,19 @@ class HiddenStates:
             )
         if self.tokens:
             return collate(hidden=self._filled("hidden", split, collate(), batches))
-        of_tokens = HiddenCache.open(
-            self._folder("hidden", split), self.key
+        of_tokens = self._opened(
+            "hidden", split, collate()
         )  # another run may have encoded the corpus
         return collate(
             fixed=self._filled("pooled", split, collate(hidden=of_tokens), batches)
         )
 
-    def _folder(self, kind: Literal["hidden", "pooled"], split: Split) -> Path:
+    def _folder(self, kind: _Kind, split: Split) -> Path:
         return self.corpus / kind / self.key / split.name
 
     def _filled(
         self,
-        kind: Literal["hidden", "pooled"],
+        kind: _Kind,
         split: Split,
         collate: Collator,
         batches: Sequence[MicroBatch],
@@ -149,11 +153,11 @@ class HiddenStates:
         with (
             locked(folder) if is_first else nullcontext()
         ):  # another run over this corpus may be filling it
-            exists = is_first and HiddenCache.open(folder, self.key) is not None
+            exists = is_first and self._opened(kind, split, collate) is not None
             if not broadcast_object(exists):
                 self._fill(folder, split, collate, batches)
             barrier()
-        cache = HiddenCache.open(folder, self.key)
+        cache = self._opened(kind, split, collate)
         assert cache is not None  # rank 0 has found or just published it
         return cache
 
@@ -166,7 +170,9 @@ class HiddenStates:
     ) -> None:
         first = self.strategy.rank == 0
         width = self.classifier.encoder.width
-        lengths = self._lengths(split, collate.special_tokens)
+        lengths = self._lengths(
+            "hidden" if self.tokens else "pooled", split, collate.special_tokens
+        )
         if first:
             size = cache_bytes(lengths, width, self.dtype) / 2**20
             print_line(f"hidden states of {split.name}: {size:,.0f} MiB on disk")
@@ -208,9 +214,18 @@ class HiddenStates:
         if first:
             writer.publish()
 
-    def _lengths(self, split: Split, special_tokens: int) -> NDArray[np.int64]:
+    def _opened(
+        self, kind: _Kind, split: Split, collate: Collator
+    ) -> HiddenCache | None:
+        lengths = self._lengths(kind, split, collate.special_tokens)
+        width = self.classifier.encoder.width
+        return HiddenCache.open(self._folder(kind, split), self.key, lengths, width)
+
+    def _lengths(
+        self, kind: _Kind, split: Split, special_tokens: int
+    ) -> NDArray[np.int64]:
         """Return the number of stored vectors per document."""
-        if self.tokens:
+        if kind == "hidden":
             return split.lengths.astype(np.int64) + special_tokens
         return np.full(len(split), FixedPoolings.count, np.int64)
 

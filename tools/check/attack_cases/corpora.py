@@ -256,7 +256,7 @@ WRONG: dict[str, Any] = WRONG_LABELS | {
     "input_ids with an empty element": _column("input_ids", _first(None)),
     "input_ids with offsets beyond": _offsets("input_ids", _at(-1, LARGE)),
     "input_ids with offsets that fall": _offsets("input_ids", _at(2, 0)),
-    "word_ids without counts": _column("word_counts", _row([])),
+    "word_ids without counts": _column("word_counts", lambda rows: [[] for _ in rows]),
     "word_counts below 0": _column(
         "word_counts", lambda rows: [[-1 for _ in row] for row in rows]
     ),

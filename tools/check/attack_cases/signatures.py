@@ -55,6 +55,7 @@ def _counts(path: Path, before: dict[str, Any]) -> dict[str, int]:
     """Rows and tokens of a shard; those before where it cannot be read or lacks the tokens."""
     try:
         table = pa.ipc.open_file(path.read_bytes()).read_all()
+        table.validate(full=True)
         tokens = sum(len(row or ()) for row in table["input_ids"].to_pylist())
     except (pa.ArrowException, KeyError, TypeError, UnicodeDecodeError):
         return {"rows": before["rows"], "tokens": before["tokens"]}
