@@ -52,6 +52,8 @@ _REPLACED = f".old{TEMPORARY}"
 _UNIQUE = 12
 """Characters by which processes tell their temporary names apart."""
 _TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_LOCK = "a link, pipe or device lies in the place of this file: remove it"
 _HERE = -100
 """AT_FDCWD: paths are relative to the working directory."""
 _EXCHANGE = 2
@@ -291,6 +293,28 @@ def lock_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
+def open_lock(path: Path) -> IO[str]:
+    """Open a file to lock it and to say who holds the lock; it is made if it is missing.
+
+    What a stranger may have put in its place is neither followed, nor written to, nor waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is a link, pipe or device.
+    """
+    try:
+        descriptor = os.open(path, _LOCK_FILE, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, _NO_LOCK, str(path)) from None
+        raise
+    file = os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace")
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        file.close()
+        raise OSError(errno.EINVAL, _NO_LOCK, str(path))
+    return file
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Let one process of this machine make `path` at a time; the others wait and then find it finished.
@@ -300,7 +324,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock_file = lock_of(path).open("w")
+        lock_file = open_lock(lock_of(path))
     with lock_file:
         if not take_lock(lock_file, alone=True):
             logger.info("%s: another process makes it; waiting", path)

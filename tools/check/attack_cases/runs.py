@@ -508,12 +508,9 @@ def _place(*names: str) -> Callable[[Path], Path]:
     return lambda run: run.joinpath(*names)
 
 
-_CORPUS_LOCK = _place("..", "..", "corpus.lock")
-_HIDDEN_LOCK = _place("..", "..", ".corpus.lock")
 _PLACES: dict[str, Callable[[Path], Path]] = {
     "run": _place(".lock"),
-    "corpus": _CORPUS_LOCK,
-    "corpus, hidden": _HIDDEN_LOCK,
+    "corpus": _place("..", "..", ".corpus.lock"),
 }
 _MADE: dict[str, Change] = {
     "a folder": os.mkdir,

@@ -13,6 +13,7 @@ from xmtc.errors import StorageError
 from xmtc.files import (
     flush,
     lock_of,
+    open_lock,
     parse_json,
     resolve_links,
     take_lock,
@@ -42,7 +43,7 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         place = lock_of(resolve_links(path))  # a link is another way to the same file
         with writing(place):
-            file = place.open("a+", encoding="utf-8")
+            file = open_lock(place)
             if not take_lock(file, alone=True):
                 with file:
                     file.seek(0)
@@ -50,7 +51,8 @@ class WriterLock:
                 message = f"{path}: {holder} writes annotations into it; stop that server, or give another file"
                 raise StorageError(message)
             self.release = weakref.finalize(self, file.close)
-            file.truncate(0)
+            file.seek(0)
+            file.truncate()
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
 
