@@ -176,12 +176,18 @@ def load_rows(
         raise CheckpointError(
             f"{directory} holds no label rows: label_rows-*.safetensors is missing; copy it again"
         )
+    next_row = 0
     for path in files:
         with (
             reading(path, CheckpointError, FIX),
             safe_open(path, framework="pt") as file,
         ):
-            _read_overlap(file, path, shards, states)
+            next_row = _read_overlap(file, path, next_row, shards, states)
+    total = next(iter(shards.values())).total
+    if next_row != total:
+        raise CheckpointError(
+            f"{directory}: holds {next_row:,} of {total:,} label rows; {FIX}"
+        )
 
 
 def _tensors(
@@ -210,10 +216,11 @@ def saved_rows(directory: Path) -> list[Path]:
 def _read_overlap(
     file: Any,
     path: Path,
+    next_row: int,
     shards: Mapping[str, RowShard],
     states: Mapping[str, Mapping[str, Tensor]],
-) -> None:
-    """Copy this rank's rows from one file."""
+) -> int:
+    """Copy this rank's rows from one file, which begins at a row, and return the first row of the next file."""
     metadata = file.metadata()
     keys = set(file.keys())
     targets = _tensors(shards, states)
@@ -226,8 +233,14 @@ def _read_overlap(
         )
     first_in_file = int(metadata["first"])
     first_here = next(iter(shards.values())).first
+    shapes = {key: file.get_slice(key).get_shape() for key in targets}
+    rows_in_file = next(iter(shapes.values()))[0]
     for key, target_R in targets.items():
-        rows_in_file = file.get_slice(key).get_shape()[0]
+        expected = [rows_in_file, *target_R.shape[1:]]
+        if first_in_file != next_row or shapes[key] != expected:
+            raise CheckpointError(
+                f"{path}: {key} has other rows than the files before it, or than this run; {FIX}"
+            )
         low = max(first_in_file, first_here)
         high = min(first_in_file + rows_in_file, first_here + len(target_R))
         if low < high:
@@ -237,3 +250,4 @@ def _read_overlap(
                 key,
                 low - first_in_file,
             )
+    return first_in_file + rows_in_file

@@ -87,7 +87,7 @@ def read_state_index(directory: Path) -> tuple[int, int]:
     """Read the number of parts and AdamW's step count.
 
     Raises:
-        CheckpointError: the index is missing or in another format.
+        CheckpointError: the index is missing, damaged or in another format.
     """
     path = directory / _INDEX
     if not path.is_file():
@@ -101,7 +101,10 @@ def read_state_index(directory: Path) -> tuple[int, int]:
                 f"{path}: format {index.get('format')}, but this version of xmtc reads format {_FORMAT}; resume with "
                 "the version that wrote it"
             )
-        return index["parts"], index["steps"]
+        parts, steps = index["parts"], index["steps"]
+        if not (isinstance(parts, int) and isinstance(steps, int) and steps >= 0):
+            raise CheckpointError(f"{path}: parts or steps are no counts; {FIX}")
+        return parts, steps
 
 
 def read_states(
@@ -129,11 +132,12 @@ def read_states(
                     kind: file.get_tensor(f"{kind}/{name}")
                     for kind in (VALUE, *MOMENTS)
                 }
-                if state[VALUE].shape != shapes[name]:
-                    raise CheckpointError(
-                        f"{directory}: {name} has shape {tuple(state[VALUE].shape)}, expected {tuple(shapes[name])}; "
-                        "resume with the configuration that the checkpoint was made with"
-                    )
+                for tensor in state.values():
+                    if tensor.shape != shapes[name]:
+                        raise CheckpointError(
+                            f"{directory}: {name} has shape {tuple(tensor.shape)}, expected {tuple(shapes[name])}; "
+                            "resume with the configuration that the checkpoint was made with"
+                        )
                 yield name, state
 
 

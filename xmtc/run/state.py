@@ -14,15 +14,23 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 from typing_extensions import override
 
 from xmtc.config import yaml_tree
 from xmtc.config.plain import changed_settings, config_hash, redacted, to_plain
 from xmtc.errors import ConfigError, DataError, StorageError, XmtcError
-from xmtc.files import read_file, reading, take_lock, write_json, write_text, writing
+from xmtc.files import (
+    open_lock,
+    read_file,
+    reading,
+    take_lock,
+    write_json,
+    write_text,
+    writing,
+)
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.track.console import printable
 
@@ -51,14 +59,24 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def _checked_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time without a zone")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_checked_time)]
+"""A time in ISO 8601, with its zone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageRecord:
     """How far a stage is. Times are UTC, ISO 8601."""
 
     state: State = "pending"
     fingerprint: str | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
+    started_at: Time | None = None
+    finished_at: Time | None = None
     error: str | None = None
 
     @property
@@ -76,7 +94,7 @@ class StageRecord:
 class Session:
     """One start of the run: the first, or a resume."""
 
-    started_at: str
+    started_at: Time
     command: list[str]
     world_size: int
 
@@ -87,8 +105,8 @@ class RunRecord:
 
     format: int = _FORMAT
     config_hash: str
-    created_at: str
-    updated_at: str
+    created_at: Time
+    updated_at: Time
     seeds: dict[str, int] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -374,13 +392,14 @@ def _lock(directory: Path) -> IO[str]:
     """Take a lock that ends with the process, so that a killed run blocks nothing, and write down who holds it."""
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / _LOCK_FILE).open("a+", encoding="utf-8")
+        file = open_lock(directory / _LOCK_FILE)
     if not take_lock(file, alone=True):
         error = _written_elsewhere(directory, _holder(file))
         file.close()
         raise error
     with writing(directory):
-        file.truncate(0)
+        file.seek(0)
+        file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
     return file

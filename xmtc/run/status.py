@@ -10,7 +10,7 @@ from xmtc.artefact.unfinished import similar_run
 from xmtc.errors import DataError
 from xmtc.evaluate.metrics import summary_metrics, task_of
 from xmtc.evaluate.summary import in_words, percent
-from xmtc.files import read_json
+from xmtc.files import read_json, reading
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.state import RunRecord, read_run, writer_of
 from xmtc.track.console import duration, printable
@@ -38,7 +38,8 @@ def print_status(run: Path) -> None:
         )
     console, files = Console(), RunDirectory(run)
     started = "once" if len(record.sessions) == 1 else f"{len(record.sessions)} times"
-    console.print(f"[bold]{run}[/] · started {started} · updated {record.updated_at}")
+    console.print(f"{printable(str(run))}", style="bold", markup=False, end="")
+    console.print(f" · started {started} · updated {record.updated_at}", markup=False)
     if not record.finished:
         console.print(printable(f"  {_writer(run)}"), markup=False)
     log = read_metrics(files.metrics_log)
@@ -47,12 +48,13 @@ def print_status(run: Path) -> None:
             console.print(printable(line), markup=False)
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
         if saved := sorted(directory.glob("step_*")):
-            console.print(f"  last checkpoint: {saved[-1]}")
+            console.print(printable(f"  last checkpoint: {saved[-1]}"), markup=False)
     evaluation = record.stages.get(Stage.EVALUATE)
     if evaluation is not None and evaluation.state == "done":
         for split in files.evaluated():
-            metrics = read_json(files.metrics(split))
-            console.print(printable(_final_line(split, metrics)), markup=False)
+            with reading(files.metrics(split), fix="evaluate the run again"):
+                line = _final_line(split, read_json(files.metrics(split)))
+            console.print(printable(line), markup=False)
 
 
 def _final_line(split: str, metrics: Mapping[str, Any]) -> str:

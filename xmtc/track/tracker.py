@@ -78,19 +78,33 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines[:-1], 1):
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            is_record = _is_record(record)
+        except (ValueError, RecursionError, OverflowError) as error:
             raise DataError(
                 f"{path}:{number}: not a JSON record; take the line out"
             ) from error
-        if (
-            not isinstance(record, dict)
-            or not {"stage", "step", "time_s"} <= record.keys()
-        ):
+        if not is_record:
             raise DataError(
-                f"{path}:{number}: a record needs stage, step and time_s; take the line out"
+                f"{path}:{number}: a record needs stage, step and time_s, and finite numbers; take the line out"
             )
         records.append(record)
     return records
+
+
+def _is_record(record: Any) -> bool:
+    if not isinstance(record, dict) or not {"step", "time_s"} <= record.keys():
+        return False
+    numbers = [
+        value
+        for key, value in record.items()
+        if key != "stage" and value is not None  # null: was not finite
+    ]
+    return (
+        isinstance(record.get("stage"), str)
+        and isinstance(record["step"], int)
+        and all(isinstance(value, int | float) for value in numbers)
+        and all(map(math.isfinite, numbers))
+    )
 
 
 def check_sinks(

@@ -439,12 +439,10 @@ def verify(path: Path) -> Checkpoint:
             )
         for name, expected in manifest["files"].items():
             _verify_file(path / name, expected["bytes"], expected["sha256"])
-        return Checkpoint(
-            path,
-            int(manifest["step"]),
-            dict(manifest["state"]),
-            int(manifest["world_size"]),
-        )
+        step, world_size = manifest["step"], manifest["world_size"]
+        if path.name != f"step_{step:08d}" or world_size < 1:
+            raise CheckpointError(f"{path}: its manifest is of another checkpoint")
+        return Checkpoint(path, step, dict(manifest["state"]), world_size)
 
 
 def _verify_file(path: Path, size: int, sha256: str) -> None:

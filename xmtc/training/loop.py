@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from xmtc.data.collate import Batch
@@ -21,9 +22,11 @@ from xmtc.data.loader import prefetch
 from xmtc.data.sampler import Sampler, Step
 from xmtc.distributed.cards import rate_of_device
 from xmtc.distributed.collectives import all_reduce_sum_floats
+from xmtc.distributed.state_files import FIX
 from xmtc.distributed.strategy import Strategy
-from xmtc.errors import Interrupted, TrainingError
+from xmtc.errors import CheckpointError, Interrupted, TrainingError
 from xmtc.evaluate.summary import in_words
+from xmtc.files import reading
 from xmtc.models.operations import training_operations
 from xmtc.track.console import print_line
 from xmtc.track.throughput import Throughput, Work
@@ -125,16 +128,16 @@ class Loop:
         """Train. On return, the objective holds the unpartitioned weights of the best epoch on every rank.
 
         Raises:
+            CheckpointError: the newest checkpoint says an impossible position.
             TrainingError: loss or gradient was not finite for `MAX_SKIPPED_STEPS` consecutive steps.
             Interrupted: on SIGINT, SIGTERM or SIGHUP, or a notice to another rank, after a checkpoint.
         """
         checkpoint = self._newest()
         self.has_checkpoint = checkpoint is not None
-        position = (
-            Position(**checkpoint.state)
-            if checkpoint
-            else Position(inputs=self.settings.inputs)
-        )
+        position = Position(inputs=self.settings.inputs)
+        if checkpoint is not None:
+            with reading(checkpoint.path, CheckpointError, FIX):
+                position = TypeAdapter(Position).validate_python(checkpoint.state)
         if position.best is None:
             self.store.discard(self.best.path)
         self.tracker.start_stage(self.settings.name, self.total_steps, position.step)

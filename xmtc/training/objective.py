@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import nn
 
 from xmtc.data.collate import Batch
@@ -87,6 +88,10 @@ class StageSettings:
     track: TrackConfig
 
 
+Count = Annotated[int, Field(ge=0)]
+"""Of steps, documents or epochs."""
+
+
 @dataclass
 class Position:
     """Progress of a stage. A checkpoint stores all of it, which makes a resume exact.
@@ -101,13 +106,13 @@ class Position:
         inputs: see `StageSettings`.
     """
 
-    phase: int = 0
-    epoch: int = 0
-    consumed: int = 0
-    step: int = 0
-    phase_step: int = 0
-    epochs_done: int = 0
+    phase: Count = 0
+    epoch: Count = 0
+    consumed: Count = 0
+    step: Count = 0
+    phase_step: Count = 0
+    epochs_done: Count = 0
     best: float | None = None
-    best_epoch: int = 0
-    skipped: int = 0
+    best_epoch: Count = 0
+    skipped: Count = 0
     inputs: str = ""

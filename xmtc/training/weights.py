@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from xmtc.data.array_contract import check_finite
 from xmtc.distributed.collectives import run_collectively
 from xmtc.distributed.row_shards import RowShard, blocks_of_all_ranks, copy_rows
 from xmtc.distributed.strategy import Strategy
@@ -176,9 +177,10 @@ def load_into(
         names: names that the file must hold; None accepts any of the module's parameters and buffers.
 
     Raises:
-        CheckpointError: the file is missing or damaged, or belongs to another model.
+        CheckpointError: the file is missing or damaged, belongs to another model, or holds numbers that are not finite.
     """
     targets = module.state_dict(keep_vars=True)
+    check_finite(path)
     with (
         reading(path, CheckpointError, _FIX, _WRONG),
         safe_open(path, framework="pt") as file,
@@ -192,6 +194,13 @@ def load_into(
             )
         for name in sorted(names_in_file):
             target = targets[name]
+            shape = list(target.shape)
+            if isinstance(target, RowShard):
+                shape[0] = target.total
+            if file.get_slice(name).get_shape() != shape:
+                raise CheckpointError(
+                    f"{path}: {name} has another shape than {shape}; {_FIX}"
+                )
             first_row = target.first if isinstance(target, RowShard) else 0
             if target.ndim:
                 copy_rows(target.detach(), path, name, first_row)
