@@ -2,10 +2,13 @@
 
 import pytest
 
+from attack_cases.adapters import adapter_attacks
 from attack_cases.content import content_attacks
+from attack_cases.corpora import corpus_attacks
 from attack_cases.links import link_attacks
 from attack_cases.long_documents import long_document_attacks
 from attack_cases.meanwhile import meanwhile_attacks
+from attack_cases.runs import run_attacks
 from attack_cases.served import server_attacks
 from attack_cases.signals import signal_attacks
 from attack_cases.store import store_attacks
@@ -29,6 +32,10 @@ SAMPLE = [
     ("input changes", "score, replaced"),
     ("long documents", "score, .json, a little"),
     ("torn lines", "zeros"),
+    ("runs: states", "status, an error that commands"),
+    ("runs: locks", "run, a link to another file"),
+    ("runs: checkpoints", "a phase of -1"),
+    ("corpora: shards with the correct labels", "label_ids of 10000"),
 ]
 
 
@@ -39,7 +46,8 @@ def test_a_sample_of_the_attacks_holds(site, tmp_path):
     assert sum(1 for _ in content_attacks(site, server, tmp_path)) >= 80
     more = [*long_document_attacks(site), *store_attacks(site, server)]
     more += strange_attacks(site, server, server, tmp_path)
-    assert len(more) >= 300
+    more += [*corpus_attacks(site, site), *run_attacks(site), *adapter_attacks(site)]
+    assert len(more) >= 700
     attacks += more
     for number, wanted in enumerate(SAMPLE):
         attack = next(one for one in attacks if (one.kind, one.boundary) == wanted)
