@@ -131,7 +131,6 @@ def _run_stages(
 ) -> None:
     with _stage(state, copies, Stage.PREPARE, Fingerprints(copies.config).prepare()):
         corpus = _prepare(copies, local)
-        corpus.verify()  # otherwise training would silently use damaged data
     state.set_fingerprint("corpus", corpus.fingerprint)
     with in_use(corpus.path, corpus.fingerprint):
         _run_with_corpus(copies, local, state, corpus, finish=finish)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from xmtc.config.base import config
 from xmtc.config.load import load_config
 from xmtc.config.plain import changed_settings, config_hash, dump_yaml
 from xmtc.errors import ConfigError, DataError, StorageError
-from xmtc.files import write_text
+from xmtc.files import lock_of, locked, write_text
 from xmtc.run.state import (
     RunState,
     StageRecord,
@@ -183,6 +184,25 @@ def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
             check_free(run)
     check_free(run)
     RunState.open(run, CONFIG).close()
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_what_lies_in_the_place_of_a_lock_is_not_written_to(
+    tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    other = tmp_path / "other"
+    other.write_text("kept")
+    (tmp_path / "run").mkdir()
+    make(other, tmp_path / "run" / ".lock")
+    make(other, lock_of(tmp_path / "corpus"))
+    with pytest.raises(StorageError, match="lies in the place of this file: remove it"):
+        RunState.open(tmp_path / "run", CONFIG)
+    with (
+        pytest.raises(StorageError, match="lies in the place of this file: remove it"),
+        locked(tmp_path / "corpus"),
+    ):
+        pass
+    assert other.read_text() == "kept"
 
 
 def test_a_place_where_no_run_can_be_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from xmtc.data.array_contract import Sizes, check_tensors
 from xmtc.data.arrow_files import read_batch
-from xmtc.data.corpus_contract import check_ids, check_places, check_shard
+from xmtc.data.corpus_contract import check_places, check_shard, check_values
 from xmtc.data.labels import LabelTable, check_labels
 from xmtc.data.list_column import ListColumn
 from xmtc.data.manifest import FileInfo, Manifest, ShardInfo, SplitInfo, file_info
@@ -275,8 +275,11 @@ class Corpus:
         }
         for split in self.manifest.splits.values():
             for shard in split.shards:
-                check_ids(
-                    self.path / shard.file.path, _open_shard(self.path, shard), limits
+                check_values(
+                    self.path / shard.file.path,
+                    _open_shard(self.path, shard),
+                    limits,
+                    self.manifest.max_length,
                 )
 
 

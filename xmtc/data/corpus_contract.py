@@ -5,7 +5,7 @@ makes native code read memory that is not its own.
 
     check_places    the manifest, when a corpus is opened
     check_shard     columns and rows of a shard, when it is opened: takes time for each row, and none for tokens
-    check_ids       token ids, labels and words of a shard, when a run or an evaluation begins: reads everything
+    check_values    tokens, labels and words of a shard, when a run or an evaluation begins: reads everything
 """
 
 from collections.abc import Mapping
@@ -93,16 +93,20 @@ def check_shard(path: Path, batch: pa.RecordBatch, expected: ShardInfo) -> None:
         raise refuse("rows or tokens are not as many as manifest.json says")
 
 
-def check_ids(path: Path, batch: pa.RecordBatch, limits: Mapping[str, int]) -> None:
-    """Check the ids in a shard that `check_shard` has passed.
+def check_values(
+    path: Path, batch: pa.RecordBatch, limits: Mapping[str, int], longest: int
+) -> None:
+    """Check the values in a shard that `check_shard` has passed.
 
     Args:
         path: the file.
         batch: its record batch.
         limits: for each column of ids what they must be below; a column that is not there is left out.
+        longest: most tokens of a document.
 
     Raises:
-        DataError: an id is out of its range, a document has a word twice, or a word no time.
+        DataError: an id is out of its range, a document has no tokens or too many, it has a word twice, or a word no
+            time.
     """
 
     def refuse(problem: str) -> DataError:
@@ -111,6 +115,9 @@ def check_ids(path: Path, batch: pa.RecordBatch, limits: Mapping[str, int]) -> N
     for name, limit in limits.items():
         if name in batch.schema.names and not all_below(_values(batch, name), limit):
             raise refuse(f"{name}: an id is not from 0 to {limit - 1}")
+    lengths = np.diff(batch.column("input_ids").offsets.to_numpy())
+    if lengths.min() < 1 or lengths.max() > longest:
+        raise refuse(f"input_ids: a document has not from 1 to {longest} tokens")
     words = _values(batch, "word_ids")
     ascends = words[1:] > words[:-1]
     starts = batch.column("word_ids").offsets.to_numpy()[1:-1]

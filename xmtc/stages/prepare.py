@@ -21,7 +21,7 @@ def prepare_corpus(
     mapper: MapUnordered | None = None,
     check_replaced: Callable[[str], None] | None = None,
 ) -> Corpus:
-    """Read and tokenise the source into a corpus, or open the existing corpus.
+    """Read and tokenise the source into a corpus, or open the existing corpus; either is verified.
 
     Args:
         config: configuration of the run.
@@ -35,6 +35,7 @@ def prepare_corpus(
         progress=Progress(),
         check_replaced=check_replaced,
     )
+    corpus.verify()  # otherwise everything that follows would silently use damaged data
     for line in overview(corpus):
         logger.info("%s", line)
     for line in corpus_warnings(corpus):
