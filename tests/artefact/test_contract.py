@@ -67,7 +67,7 @@ def test_a_model_as_it_was_exported_is_taken_and_each_scorer_read_once(
         read[path.relative_to(trained).as_posix()] += 1
         return load_file(path)
 
-    monkeypatch.setattr("xmtc.data.tensor_files.load_file", counted)
+    monkeypatch.setattr("xmtc.data.checked_tensors.load_file", counted)
     assert load_model(trained).ensemble is not None
     read.pop("scorers/words.safetensors")  # says how many words there are
     assert set(read.values()) == {1}

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from xmtc.artefact.export import load_model
 from xmtc.data.array_contract import Sizes, check_tensors
-from xmtc.data.tensor_files import reading_once
+from xmtc.data.checked_tensors import reading_once
 from xmtc.scorers.linear import Linear
 
 RESAMPLES = 2_000

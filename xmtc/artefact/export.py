@@ -49,8 +49,8 @@ from xmtc.artefact.info import (
 from xmtc.artefact.output import HEAD, SMOKE, check_output, model_files, replacing
 from xmtc.artefact.profile import Profile
 from xmtc.data.array_contract import FIX
+from xmtc.data.checked_tensors import reading_once
 from xmtc.data.labels import LabelTable, check_labels
-from xmtc.data.tensor_files import reading_once
 from xmtc.data.tokenizer import load_saved
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.files import reading, write_json, write_text

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from xmtc.data.tensor_files import load_to_check
+from xmtc.data.checked_tensors import load_to_check
 from xmtc.errors import CheckpointError
 from xmtc.files import reading
 

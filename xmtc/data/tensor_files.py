@@ -1,57 +1,23 @@
 """Read and write files of vocabularies and scorers: safetensors and JSON. A sparse matrix is four tensors."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from scipy import sparse
 
 from xmtc import files
+from xmtc.data.checked_tensors import load_once
 from xmtc.errors import CheckpointError
 from xmtc.files import reading, replacing_file, writing
 
 Tensors = Mapping[str, NDArray[Any]]
 _AGAIN = "export the model again"
-_KEPT: ContextVar[dict[Path, dict[str, NDArray[Any]]] | None] = ContextVar(
-    "_KEPT", default=None
-)
-"""Tensors by file that were read to be checked, and are still to be read; None: none are kept."""
 T = TypeVar("T")
-
-
-@contextmanager
-def reading_once() -> Iterator[None]:
-    """Within, who reads a file after its check gets the very tensors that were checked.
-
-    A large file is then read once, and what computes is what was checked, even if the file changes in between.
-    """
-    token = _KEPT.set({})
-    try:
-        yield
-    finally:
-        _KEPT.reset(token)
-
-
-def load_to_check(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the tensors of a file, and keep them for its next reader, see `reading_once`."""
-    tensors = load_file(path)
-    kept = _KEPT.get()
-    if kept is not None:
-        kept[path] = dict(tensors)
-    return tensors
-
-
-def _load(path: Path) -> dict[str, NDArray[Any]]:
-    kept = _KEPT.get()
-    if kept is not None and path in kept:
-        return kept.pop(path)
-    return load_file(path)
 
 
 def read_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
@@ -86,7 +52,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         CheckpointError: the file is missing or damaged, or lacks a tensor.
     """
     with reading(path, CheckpointError, _AGAIN):
-        tensors = _load(path)
+        tensors = load_once(path)
     _check_names(path, tensors, names)
     return tensors
 
@@ -126,7 +92,7 @@ def read_fields(path: Path, kind: type[T], **others: Any) -> T:
     int_fields = {field.name for field in fields(kind) if field.type is int}  # pyright: ignore[reportArgumentType]
     values: dict[str, Any] = {}
     with reading(path, CheckpointError, _AGAIN):
-        tensors = _load(path)
+        tensors = load_once(path)
         for name in {tensor_name.partition(".")[0] for tensor_name in tensors}:
             if name in int_fields:
                 values[name] = int(tensors[name][0])
