@@ -142,4 +142,6 @@ def test_rows_tell_labels_apart_beside_a_long_direction_that_all_contexts_share(
     sums.add(ReadsTheMean(), shard.gather_tokens(seen.hidden_BTD, seen))  # pyright: ignore[reportArgumentType]
     rows_LP = sums.rows(lambda value: value).rows_LP
     best = (unseen.hidden_BTD.mean(1) @ rows_LP[:4].T).argmax(1)  # pyright: ignore[reportOptionalMemberAccess]
-    assert (best == unseen.labels_P).float().mean() > 0.6  # a variance for each dimension: 0.29
+    assert (
+        best == unseen.labels_P
+    ).float().mean() > 0.6  # a variance for each dimension: 0.29
