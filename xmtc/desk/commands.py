@@ -240,8 +240,11 @@ def annotations_export(
         None if format_name == "label-studio" else f"{format_name} needs no labels",
         model=model,
     )
-    labels = () if model is None else LabelTable.load(model / LABELS).labels
-    exported = export_annotations(files, format_name, output, labels)
+    names = {}
+    if model is not None:
+        table = LabelTable.load(model / LABELS)
+        names = dict(zip(table.labels, table.names, strict=True))
+    exported = export_annotations(files, format_name, output, names)
     print(f"{output}: {counted(exported.documents, 'judged document')}")
     if exported.unjudged:
         print(

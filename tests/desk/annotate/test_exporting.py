@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import LABELS, export
+from served import LABELS, NAMES, export
 
 from annotation_lines import LINES
 from commands import xmtc
@@ -57,11 +57,8 @@ def test_label_studio(xmtc, annotations: Path, tmp_path: Path) -> None:
     assert first["predictions"][0]["model_version"] == "sea 3"
     assert "predictions" not in second
     view = ElementTree.parse(output.with_suffix(".xml")).getroot()
-    assert {one.get("value") for one in view.iter("Choice")} == {
-        "fish",
-        "law & order",
-        "steel",
-    }
+    offered = [(one.get("value"), one.get("alias")) for one in view.iter("Choice")]
+    assert offered == [("Fish", "fish"), ("Law", "law & order"), ("steel", None)]
     result = first["annotations"][0]["result"][0]
     assert view.find("Choices").get("name") == result["from_name"]
     assert view.find("Text").get("name") == result["to_name"]
@@ -71,10 +68,18 @@ def test_many_labels_are_a_taxonomy_and_people_are_named_by_their_addresses(
     tmp_path: Path,
 ) -> None:
     labels = [f"label {number}" for number in range(101)]
+    names = dict.fromkeys(labels, "")
+    names |= {
+        "label 0": "Cod",
+        "label 1": "Cod",
+        "label 2": "label 3",
+        "label 4": "Eel",
+    }
+    names["label 5"] = "Cod (label 0)"
     path, output = tmp_path / "some.jsonl", tmp_path / "tasks.json"
     line = {"id": "d1", "text": "x", "labels": labels[:2], "by": "ann@example.org"}
     path.write_text(json.dumps(line) + "\n")
-    export_annotations([path], "label-studio", output, labels)
+    export_annotations([path], "label-studio", output, names)
     (annotation,) = json.loads(output.read_text())[0]["annotations"]
     assert annotation["completed_by"] == {"email": "ann@example.org"}
     (result,) = annotation["result"]
@@ -85,7 +90,15 @@ def test_many_labels_are_a_taxonomy_and_people_are_named_by_their_addresses(
     view = ElementTree.parse(output.with_suffix(".xml")).getroot()
     taxonomy = view.find("Taxonomy")
     assert taxonomy is not None
-    assert [one.get("value") for one in taxonomy] == sorted(labels)
+    shown = {one.get("alias", one.get("value")): one.get("value") for one in taxonomy}
+    assert shown == {label: label for label in labels} | {
+        "label 0": "Cod (label 0) (label 0)",
+        "label 1": "Cod (label 1)",
+        "label 2": "label 3 (label 2)",
+        "label 4": "Eel",
+        "label 5": "Cod (label 0)",
+    }
+    assert list(shown.values()) == sorted(shown.values())
     import_annotations([output], tmp_path / "back.jsonl")
     back = json.loads((tmp_path / "back.jsonl").read_text())
     assert (back["labels"], back["by"]) == (labels[:2], "ann@example.org")
@@ -108,8 +121,14 @@ def test_the_interface_offers_all_labels_of_a_model_and_unjudged_ones_are_told(
     every = xmtc(*command, "-o", output, "--model", model)
     assert "7 labels of the model and the annotations" in every.out
     view = ElementTree.parse(output.with_suffix(".xml")).getroot()
-    offered = {one.get("value") for one in view.iter("Choice")}
-    assert offered == {*LABELS, "law & order"}
+    offered = {
+        one.get("alias", one.get("value")): one.get("value")
+        for one in view.iter("Choice")
+    }
+    assert offered == dict(zip(LABELS, NAMES, strict=True)) | {
+        "law": "Law (law)",
+        "law & order": "Law (law & order)",
+    }
 
 
 def test_argilla(xmtc, annotations: Path, tmp_path: Path) -> None:
@@ -171,6 +190,8 @@ def test_what_is_no_annotation_is_refused(xmtc, tmp_path: Path) -> None:
         {"suggested": ["law"]},
         {"suggested": [{"label": {}, "predicted": True}]},
         {"suggested": [{"label": "law"}]},
+        {"suggested": [{"label": "law", "predicted": True, "name": 3}]},
+        {"added": [{"name": "Law"}]},
         {"suggested": [{"label": "law", "predicted": True, "score": float("nan")}]},
         {"seconds": float("inf")},
     ],

@@ -4,7 +4,8 @@ Both have one entry for a document, with the labels that each person gave it and
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -34,10 +35,16 @@ _MOST_CHOICES = 100
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Suggested(BaseModel):
-    """What is exported of a label that the model suggested."""
+class _Named(BaseModel):
+    """A label, and its name for people; empty or none if it has none."""
 
     label: str
+    name: str | None = None
+
+
+class _Suggested(_Named):
+    """What is exported of a label that the model suggested."""
+
     predicted: bool
     score: _Number | None = None
 
@@ -50,6 +57,7 @@ class _Line(BaseModel):
     at: str | None = None
     model: dict[str, str | None] | None = None
     suggested: list[_Suggested] | None = None
+    added: list[_Named] | None = None
     rejected: list[str] | None = None
     seconds: _Number | None = None
 
@@ -140,7 +148,7 @@ def export_annotations(
     paths: Sequence[Path],
     format_name: Format,
     output: Path,
-    labels: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Exported:
     """Write annotations in the format of another tool.
 
@@ -148,14 +156,14 @@ def export_annotations(
         paths: files of `xmtc serve --annotations`.
         format_name: the tool.
         output: JSON file to write; Label Studio's labelling interface is written beside it, as XML.
-        labels: labels that the interface offers besides those in the annotations.
+        names: labels that the interface offers besides those in the annotations, with their names.
 
     Raises:
         DataError: a file is missing or empty, or a line is not an annotation.
         StorageError: a file cannot be written.
     """
     documents = read_reviewed(paths)
-    offered = sorted({*labels, *_labels_in(documents)})
+    offered = _labels_in(documents) | dict(names or {})
     if format_name == "label-studio":
         control = Control.of(offered)
         entries = [label_studio_task(document, control) for document in documents]
@@ -194,7 +202,7 @@ class Control:
     tag: str
 
     @classmethod
-    def of(cls, labels: Sequence[str]) -> "Control":
+    def of(cls, labels: Collection[str]) -> "Control":
         """Choose the control for so many labels: Label Studio draws all choices at once, but searches a taxonomy."""
         if len(labels) > _MOST_CHOICES:
             return cls("taxonomy", "Taxonomy")
@@ -216,11 +224,18 @@ class Control:
             }
         ]
 
-    def interface(self, labels: Sequence[str]) -> str:
-        """Write the labelling interface, which offers some labels."""
+    def interface(self, names: Mapping[str, str]) -> str:
+        """Write the labelling interface, which offers some labels by their names, in the order of these.
+
+        Where an `alias` says which label is meant, Label Studio shows the value and keeps the alias in its results.
+        """
         element, _, options = self.tag.partition(" ")
         choices = "\n".join(
-            f"    <Choice value={quoteattr(label)}/>" for label in labels
+            f"    <Choice value={quoteattr(shown)}"
+            + (f" alias={quoteattr(label)}/>" if label != shown else "/>")
+            for label, shown in sorted(
+                _told_apart(names).items(), key=lambda entry: entry[1]
+            )
         )
         attributes = f'name="{_QUESTION}" toName="{JOINED}" {options}'.strip()
         return (
@@ -231,6 +246,32 @@ class Control:
             f"  </{element}>\n"
             "</View>\n"
         )
+
+
+def _told_apart(names: Mapping[str, str]) -> dict[str, str]:
+    """Return what people see of each label, each something else: Label Studio leaves out a second choice of a value.
+
+    That is the name of a label, or the label itself if it has none. A name that several labels have, or that is another
+    label, is followed by the label.
+    """
+    plain = {label: name or label for label, name in names.items()}
+    uses = Counter(plain.values())
+    is_clear = {
+        label: name == label or (uses[name] == 1 and name not in names)
+        for label, name in plain.items()
+    }
+    taken = {name for label, name in plain.items() if is_clear[label]} | names.keys()
+    shown: dict[str, str] = {}
+    for label, name in plain.items():
+        if is_clear[label]:
+            shown[label] = name
+            continue
+        text = f"{name} ({label})"
+        while text in taken:
+            text = f"{text} ({label})"
+        taken.add(text)
+        shown[label] = text
+    return shown
 
 
 def _account(person: str | None) -> dict[str, Any]:
@@ -278,14 +319,15 @@ def label_studio_task(document: ReviewedDocument, control: Control) -> dict[str,
     return task
 
 
-def _labels_in(documents: Iterable[ReviewedDocument]) -> set[str]:
-    """Return the labels that people gave or saw."""
-    labels: set[str] = set()
+def _labels_in(documents: Iterable[ReviewedDocument]) -> dict[str, str]:
+    """Return the labels that people gave or saw, with their names; empty where no annotation has one."""
+    names: dict[str, str] = {}
     for document in documents:
         for line in document.lines:
-            labels.update(line["labels"])
-            labels.update(one["label"] for one in line.get("suggested") or ())
-    return labels
+            names |= {label: names.get(label, "") for label in line["labels"]}
+            for one in (*(line.get("suggested") or ()), *(line.get("added") or ())):
+                names[one["label"]] = one.get("name") or names.get(one["label"], "")
+    return names
 
 
 def argilla_record(document: ReviewedDocument) -> dict[str, Any]:
