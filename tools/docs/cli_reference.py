@@ -1,6 +1,6 @@
 """The reference page of the command line: `python tools/docs/cli_reference.py docs/reference/cli.md`."""
 
-import sys
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -136,4 +136,6 @@ def cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path, help="file to write")
+    parser.parse_args().page.write_text(page(), encoding="utf-8")

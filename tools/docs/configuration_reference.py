@@ -1,5 +1,6 @@
 """The reference page of the configuration: `python tools/docs/configuration_reference.py PAGE`."""
 
+import argparse
 import json
 import re
 import sys
@@ -233,4 +234,6 @@ def _one_line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference(RunConfig), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path, help="file to write")
+    parser.parse_args().page.write_text(reference(RunConfig), encoding="utf-8")
