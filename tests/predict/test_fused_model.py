@@ -384,7 +384,7 @@ def test_a_merged_label_has_the_sum_of_the_weights_and_the_documents_of_both(
     for row, best in zip(found, old, strict=True):
         assert other not in {one.label for one in row}
         if best[0].label in (kept, other):
-            assert row[0].label == kept
+            assert kept in [one.label for one in row[:2]]
 
 
 def test_a_renamed_label_is_predicted_with_the_same_probability(run, tmp_path):

@@ -394,8 +394,8 @@ def test_training_seconds_are_those_of_all_sessions(tmp_path, capsys):
     session = {
         "format": 1,
         "config_hash": "",
-        "created_at": "",
-        "updated_at": "",
+        "created_at": "2026-01-01T00:00:00+00:00",
+        "updated_at": "2026-01-01T00:00:30+00:00",
         "stages": {"scorers": stage},
     }
     (paths.root / "run.json").write_text(json.dumps(session))
