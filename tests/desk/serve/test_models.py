@@ -410,17 +410,16 @@ class UnexpectedError(Exception):
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("moment", "error"),
     [
-        TypeError,
-        IndexError,
-        RecursionError,
-        MemoryError,
-        AssertionError,
-        UnexpectedError,
+        ("loads", TypeError),
+        ("loads", MemoryError),
+        ("is tried", IndexError),
+        ("is tried", RecursionError),
+        ("answers", AssertionError),
+        ("answers", UnexpectedError),
     ],
 )
-@pytest.mark.parametrize("moment", ["loads", "is tried", "answers"])
 def test_whatever_a_candidate_does_is_a_refusal(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], moment: str
 ) -> None:
