@@ -38,6 +38,25 @@ def test_names_that_are_the_labels_are_kept_once(tmp_path):
     assert table.names is table.labels
 
 
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("journal", "among the model's 3 labels; it is the name of 'gnd:1'$"),
+        ("Cod", "; 2 labels have this name, such as 'gnd:2' and 'gnd:3'$"),
+        ("GND:3", "; did you mean 'gnd:3'\\?$"),
+    ],
+)
+def test_a_name_in_the_place_of_a_label_is_told_whose_it_is(wanted, words):
+    table = LabelTable(
+        ["gnd:1", "gnd:2", "gnd:3"], ["Journal", "Cod", "Cod"], np.arange(3)
+    )
+    with pytest.raises(DataError, match=words):
+        table.index(wanted)
+    plain = LabelTable(["law"], ["law"], np.arange(1))
+    with pytest.raises(DataError, match="; did you mean 'law'"):
+        plain.index("LAW")
+
+
 def test_strings_outlive_their_file_and_become_arrow_arrays(tmp_path):
     table = saved(tmp_path / "labels.arrow")
     (tmp_path / "labels.arrow").unlink()

@@ -139,10 +139,20 @@ class LabelTable:
         )
 
     def unknown(self, label: str) -> str:
-        """Say that there is no such label, and name one that looks like it."""
+        """Say that there is no such label, and name one that looks like it, or of which it is the name."""
         message = (
             f"no label {quoted_label(label)} among the model's {len(self):,} labels"
         )
+        wanted = label.casefold()
+        named = [
+            quoted_label(known)
+            for known, name in zip(self.labels, self.names, strict=True)
+            if name != known and name.casefold() == wanted
+        ]
+        if len(named) > 1:
+            return f"{message}; {len(named):,} labels have this name, such as {named[0]} and {named[1]}"
+        if named:
+            return f"{message}; it is the name of {named[0]}"
         for similar, _ in near_pairs([label], self.labels)[:1]:
             message += f"; did you mean {quoted_label(similar)}?"
         return message
