@@ -282,6 +282,9 @@ def test_predict(xmtc, trained):
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     assert [row["text"] for row in rows] == [0, 1]
     assert all(len(row["labels"]) == 2 for row in rows)
+    for row in rows:
+        has_labels = any(label["predicted"] for label in row["labels"])
+        assert (row["expected"]["precision"] is not None) == has_labels
     outcome = xmtc("predict", model)
     assert outcome.code == 2
     assert "give --text or --input" in outcome.err

@@ -49,15 +49,15 @@ class Prediction(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What to expect of the labels that a text gets; 0 if it gets none.
+    """What to expect of the labels that a text gets.
 
     Attributes:
-        precision: share of them that are right.
+        precision: share of them that are right; None if the text gets none.
         recall: share of the right labels that are among them.
-        f1: harmonic mean of both.
+        f1: harmonic mean of both; 0 if the text gets none.
     """
 
-    precision: float
+    precision: float | None
     recall: float
     f1: float
 

@@ -237,7 +237,10 @@ class TextScorer:
                     explanation.top(EVIDENCE_REASONS) for explanation in explanations
                 ]
             labels = map(self._prediction, label_ids, scores, reasons, predicted)
-            texts.append(Predictions(labels, Expected(*expected_N3[row].tolist())))
+            precision, recall, f1 = expected_N3[row].tolist()
+            has_labels = bool(predicted_NK[row].any())
+            expected = Expected(precision if has_labels else None, recall, f1)
+            texts.append(Predictions(labels, expected))
         return texts
 
     def explain(self, text: str, label_ids: NDArray[np.integer]) -> list[Explanation]:

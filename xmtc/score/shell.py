@@ -135,7 +135,7 @@ def _print_lines(labelled: Iterable[_Labelled], *, evidence: bool) -> None:
         for place, predictions in zip(places, found, strict=True):
             rows = [_row(prediction, evidence=evidence) for prediction in predictions]
             expected = {
-                name: round(value, 4)
+                name: None if value is None else round(value, 4)
                 for name, value in predictions.expected._asdict().items()
             }
             line = {"text": number, **place, "labels": rows, "expected": expected}

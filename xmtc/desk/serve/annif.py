@@ -229,7 +229,7 @@ async def _predictions(
     service: Service, texts: Sequence[str], options: PredictOptions
 ) -> list[Predictions]:
     """Find the labels of texts. A text in which there is nothing to read gets none, as in Annif."""
-    nothing = Expected(0.0, 0.0, 0.0)
+    nothing = Expected(None, 0.0, 0.0)
     found = [Predictions([], nothing) for _ in texts]
     places = [place for place, text in enumerate(texts) if text.strip()]
     while places:

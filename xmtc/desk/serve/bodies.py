@@ -107,10 +107,10 @@ class PredictedLabel(BaseModel):
 
 
 class ExpectedAnswer(BaseModel):
-    """What to expect of the labels that a text gets; 0 if it gets none."""
+    """What to expect of the labels that a text gets; of none, the precision is null and the others are 0."""
 
     model_config = ConfigDict(from_attributes=True)
-    precision: Rounded
+    precision: Rounded | None
     recall: Rounded
     f1: Rounded
 

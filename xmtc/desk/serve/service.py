@@ -178,7 +178,9 @@ class Service:
         """Say which texts are released; empty without a bar."""
         if self.config.release is None:
             return []
-        expected = np.array([labels.expected for labels in predictions])
+        expected = np.array(
+            [[value or 0.0 for value in labels.expected] for labels in predictions]
+        )
         return released(expected, self.config.release).tolist()
 
     async def save(
