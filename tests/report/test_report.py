@@ -281,10 +281,18 @@ def test_a_handful_of_labels_settles_nothing(runs, tmp_path):
     assert "3 labels in 6 documents are too few to say which fare better" in opening
     assert "<b>21.7</b> % <span>[21.7, 21.7] against 0.0</span>" in opening
     assert "Over the 214 labels without training documents, it is 33." in opening
-    enough = {**few, "6-10": group(12, 40, 0.5)}
-    opening = opening_of(run, enough, tmp_path)
+    enough = {"1-5": few["1-5"], "6-10": group(12, 40, 0.5)}
+    assert "Left out" not in opening_of(run, enough, tmp_path)
+    opening = opening_of(run, {**enough, ">50": few[">50"]}, tmp_path)
     assert "over the 12 labels with 6 to 10 training documents, it is 50." in opening
     assert "Rare labels fare worse, by more than chance explains." in opening
+    assert (
+        "Labels with 1 to 5 training documents against labels with 6 to 10" in opening
+    )
+    assert (
+        "too few documents: the 3 labels with more than 50 training documents (0)."
+        in opening
+    )
 
 
 def test_several_runs_have_a_sentence_each(runs, tmp_path):

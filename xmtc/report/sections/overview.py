@@ -125,13 +125,22 @@ def _rare_labels(page: Page) -> KeyFigure:
             rare, frequent = (run.metrics["bins"][name] for name in bins)
             values.append(f"{_macro_f1(rare)} against {_macro_f1(frequent)}")
     return KeyFigure(
-        "Rare labels against frequent ones",
+        _title_of(ends),
         values,
         [
             _sentence_on_rare_labels(run, bins)
             for run, bins in zip(page.runs, ends, strict=True)
         ],
     )
+
+
+def _title_of(ends: Sequence[tuple[str, str] | None]) -> str:
+    """Name the two groups of labels, if all runs have the same ones."""
+    first = ends[0]
+    if first is None or any(other != first for other in ends):
+        return "Rare labels against frequent ones"
+    rare, frequent = map(_in_words, first)
+    return f"Labels with {rare} training documents against labels with {frequent}"
 
 
 def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
@@ -141,15 +150,22 @@ def _rarest_and_most_frequent(run: RunResults) -> tuple[str, str] | None:
     """
     names = [
         name
-        for name, group in run.metrics["bins"].items()
-        if name != UNSEEN
-        and group["docs"] >= _FEWEST_DOCUMENTS
-        and group.get("macro_f1") is not None
+        for name in _measured(run)
+        if run.metrics["bins"][name]["docs"] >= _FEWEST_DOCUMENTS
     ]
     judged = [name for name in names if is_judged(run.metrics["bins"][name])]
     if len(judged) > 1:
         names = judged
     return (names[0], names[-1]) if len(names) > 1 else None
+
+
+def _measured(run: RunResults) -> list[str]:
+    """List the groups of labels that have an F1 and training documents, the rarest first."""
+    return [
+        name
+        for name, group in run.metrics["bins"].items()
+        if name != UNSEEN and group.get("macro_f1") is not None
+    ]
 
 
 def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> str:
@@ -163,8 +179,21 @@ def _sentence_on_rare_labels(run: RunResults, ends: tuple[str, str] | None) -> s
     return (
         "F1 is 100 for a label that is given to exactly the documents that have it. Over "
         f"{_labels_with(rare, ends[0])}, its mean is {_whole(rare)}; over {_labels_with(frequent, ends[1])}, it is "
-        f"{_whole(frequent)}. {_verdict(rare, frequent)}{_on_unseen_labels(run)}"
+        f"{_whole(frequent)}. {_verdict(rare, frequent)}{_on_left_out(run, ends)}{_on_unseen_labels(run)}"
     )
+
+
+def _on_left_out(run: RunResults, ends: tuple[str, str]) -> str:
+    """Say which rarer and which more frequent labels are not compared, because there are too few of them."""
+    names = _measured(run)
+    first, last = map(names.index, ends)
+    left_out = [
+        f"{_labels_with(run.metrics['bins'][name], name)} ({_whole(run.metrics['bins'][name])})"
+        for name in (*names[:first], *names[last + 1 :])
+    ]
+    if not left_out:
+        return ""
+    return f" Left out, because they are too few or in too few documents: {' and '.join(left_out)}."
 
 
 def _on_unseen_labels(run: RunResults) -> str:
@@ -181,8 +210,12 @@ def _labels_with(group: Mapping[str, Any], name: str) -> str:
     """Say how many labels are in a group, and how often they occur in training."""
     count = group["labels"]
     labels = "the only label" if count == 1 else f"the {count:,} labels"
-    documents = name.replace(">", "more than ").replace("-", " to ")
-    return f"{labels} with {documents} training documents"
+    return f"{labels} with {_in_words(name)} training documents"
+
+
+def _in_words(name: str) -> str:
+    """Write the numbers of training documents that a group's name stands for."""
+    return name.replace(">", "more than ").replace("-", " to ")
 
 
 def _whole(group: Mapping[str, Any]) -> str:
