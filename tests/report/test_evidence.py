@@ -90,6 +90,8 @@ def test_bars_and_pieces_are_the_words_of_the_text(model):
     )
     long = explain_text(model, " ".join(f"word{i}" for i in range(20)), [], 1)[0]
     assert long.other_words == 20 - len(long.bars)
+    assert long.rest == f"{long.other_words} other words"
+    assert replace(long, other_words=1).rest == "1 other word"
     assert 0 < sum(section.explanation.attention) <= 1.0
 
 

@@ -20,7 +20,7 @@ from xmtc.predict.predictor import Model
 from xmtc.predict.request import Request
 from xmtc.report.charts import environment
 from xmtc.report.write import asset
-from xmtc.track.console import printable
+from xmtc.track.console import counted, printable
 
 BAR_WORDS = 12
 _BAR_WIDTH, _UNREAD = 30, 20_000  # characters
@@ -96,10 +96,15 @@ class LabelEvidence:
         votes = sum(value for _, value in e.documents)
         parts = {"words": self.words_sum, DOCUMENTS: votes}
         parts |= {f"the name “{name}”": value for name, value in e.names}
-        parts["other"] = e.other
+        parts["other (what belongs to no word, such as punctuation)"] = e.other
         return f"bias {e.bias:+.3f}" + "".join(
             f", {part} {value:+.3f}" for part, value in parts.items() if value
         )
+
+    @property
+    def rest(self) -> str:
+        """Name the words without a bar."""
+        return counted(self.other_words, "other word")
 
     @property
     def others(self) -> float:
@@ -278,7 +283,7 @@ def print_sections(sections: Sequence[LabelEvidence], console: Console) -> None:
             )
         if section.other_words:
             table.add_row(
-                Text(f"{section.other_words} other words", style="dim"),
+                Text(section.rest, style="dim"),
                 f"{section.others:+.3f}",
             )
         console.print(table)
