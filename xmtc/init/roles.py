@@ -800,7 +800,7 @@ def separation_notes(roles: Roles) -> list[str]:
     separation = roles.separation
     if separation is None:
         return []
-    examples = " and ".join(quoted_label(cell) for cell in separation.examples)
+    examples = " and ".join(quoted_label(cell, "cell") for cell in separation.examples)
     if roles.separator is not None:
         return [
             f"labels are separated by {separation.name}, as in {examples}; --label-separator names another one"

@@ -266,12 +266,12 @@ def quoted_cell(value: Any) -> str:
     return repr(text) if shown else f"a text of {len(text):,} characters"
 
 
-def quoted_label(label: str) -> str:
-    """Quote a label for a message. Hide a long one: it may be text in the wrong column."""
+def quoted_label(label: str, what: str = "label") -> str:
+    """Quote a label, or a cell of several, for a message. Hide a long one: it may be text in the wrong column."""
     return (
         repr(label)
         if len(label) <= _LONGEST_LABEL
-        else f"a label of {len(label):,} characters"
+        else f"a {what} of {len(label):,} characters"
     )
 
 
