@@ -109,12 +109,14 @@ def figures(evaluation: Evaluation) -> Line:
     return line | {RARE: None if rare is None else round(100 * rare, 2)}
 
 
-def differences(more: Evaluation, less: Evaluation) -> dict[str, list[float]]:
+def differences(
+    more: Evaluation, less: Evaluation, metrics: Iterable[str] = METRICS
+) -> dict[str, list[float]]:
     """Return what one fusion has more than another, in points, with 95 % intervals of paired resamples."""
     assert more.replicates is not None, "resamples were drawn"
     assert less.replicates is not None, "resamples were drawn"
     found = {}
-    for metric in METRICS:
+    for metric in metrics:
         interval = paired_difference(more.replicates, less.replicates, metric)
         estimate = more.metrics[metric] - less.metrics[metric]
         ends = (estimate, interval.low, interval.high)
