@@ -145,3 +145,18 @@ def test_rows_tell_labels_apart_beside_a_long_direction_that_all_contexts_share(
     assert (
         best == unseen.labels_P
     ).float().mean() > 0.6  # a variance for each dimension: 0.29
+
+
+def test_documents_with_equal_states_plant_finite_rows() -> None:
+    model, prior = classifier(), torch.full((LABELS,), -3.0)
+    for value in (0.0, 3.7, 1e4):
+        equal = [
+            replace(
+                one, hidden_BTD=torch.full((len(one.mask_BT), TOKENS, WIDTH), value)
+            )
+            for one in BATCHES
+        ]
+        plant_prototypes(
+            model, lambda sums, equal=equal: equal, prior, LabelShard(model)
+        )
+        assert model.head.weights.isfinite().all()

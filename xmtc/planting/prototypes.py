@@ -19,6 +19,8 @@ from xmtc.training.label_shard import GatheredDocuments, LabelShard
 
 SHRINKAGE = 0.2
 """Number of documents at which a row has half its length."""
+_ROUNDING = 1e-6
+"""Share of the mean square of contexts that sums in float32 may be wrong by."""
 
 
 class PrototypeSums(Sums):
@@ -108,7 +110,11 @@ class PrototypeSums(Sums):
             sum_of_all((self.positive_Ld.sum(0) + self.negative_Ld.sum(0)).double())
             / total
         )
-        return sum_of_all(self.products_dd) / total - torch.outer(mean_d, mean_d)
+        moment_dd = sum_of_all(self.products_dd) / total
+        # Where all contexts are equal, rounding alone would decide whether the difference is positive definite.
+        rounding = _ROUNDING * moment_dd.diagonal().mean()
+        identity_dd = torch.eye(len(mean_d)).to(moment_dd)
+        return moment_dd - torch.outer(mean_d, mean_d) + rounding * identity_dd
 
 
 def _add(
