@@ -176,7 +176,9 @@ class _Measuring:
             for contribution in contributions
             if contribution.adds_nothing and contribution.name in names
         ]
-        candidates.sort(key=lambda one: costs.get(one.name, 0.0), reverse=True)
+        candidates.sort(
+            key=lambda candidate: costs.get(candidate.name, 0.0), reverse=True
+        )
         left_out: list[str] = []
         together: Contribution | None = None
         for candidate in candidates:
