@@ -83,7 +83,7 @@ def test_a_file_that_an_editor_saved_with_a_mark_of_utf_8_goes_on(
 )
 @given(
     documents=st.lists(
-        DOCUMENTS, min_size=1, max_size=4, unique_by=lambda one: one[0] or object()
+        DOCUMENTS, min_size=1, max_size=4, unique_by=lambda one: one[0] or one[1]
     )
 )
 def test_what_is_saved_is_what_training_reads(
