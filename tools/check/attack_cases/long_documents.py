@@ -156,7 +156,8 @@ def _words(
 def _rows(characters: int) -> Rows:
     text = (WORD * (characters // len(WORD) + 1))[:characters]
     short: Rows = [
-        {"id": f"d{i}", "text": f"{WORD}{i}", "labels": "law"} for i in range(40)
+        {"id": f"d{i}", "text": f"{WORD}{i}", "labels": ("law", "fish")[i % 2]}
+        for i in range(40)
     ]
     return [*short, {"id": "long", "text": text, "labels": "law"}]
 
@@ -190,7 +191,7 @@ def _init(ending: str, folder: Path) -> None:
         code, problem = command("init", path, "-o", folder / "config.yaml")
     said.write(problem)
     expect("Traceback" not in said.getvalue(), said.getvalue())
-    expect("10,000,001 characters" in said.getvalue(), f"says nothing: {said}")
+    expect("10,000,001 characters" in said.getvalue(), f"says nothing: {said.getvalue()}")
     expect(code or "on_bad_row: skip" in (folder / "config.yaml").read_text(), "kept")
 
 

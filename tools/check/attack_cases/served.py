@@ -402,10 +402,9 @@ def _token(
 
 
 def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
+    text = f"fishing with a {name} at {path}"  # a text is annotated once
     body: Any = (
-        {"text": "fishing", "labels": ["fish"]}
-        if path == ANNOTATE
-        else [{"text": "fishing"}]
+        {"text": text, "labels": ["fish"]} if path == ANNOTATE else [{"text": text}]
     )
     place, aside = server.annotations, folder / "aside"
     place.rename(aside)

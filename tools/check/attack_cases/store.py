@@ -200,9 +200,8 @@ def _second(site: Site, server: Server, folder: Path, through: str = "") -> None
         f"does not name the first: {said}",
     )
     expect(server.annotations.read_bytes() == before, "it was changed")
-    status, answer = server.ask(
-        "POST", ANNOTATE, {"text": "fishing", "labels": ["law"]}
-    )
+    text = f"fishing beside {path}"  # a text is annotated once
+    status, answer = server.ask("POST", ANNOTATE, {"text": text, "labels": ["law"]})
     expect(status == 200, f"the first one answers {status}: {answer}")
 
 
