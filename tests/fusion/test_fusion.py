@@ -16,7 +16,7 @@ from scorer_cases import training, unseen
 from xmtc.errors import CheckpointError, ConfigError
 from xmtc.fusion import boosted
 from xmtc.fusion.boosted import BoostedTrees
-from xmtc.fusion.config import FusionConfig
+from xmtc.fusion.config import CombinationKind, FusionConfig
 from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.fusion import Fusion, candidates_of, fit_fusion
 from xmtc.fusion.log_odds import LogOdds
@@ -47,17 +47,17 @@ def scored_twice(
 
 
 COUNTS = np.linspace(0, 60, 40).astype(np.int64)
-KINDS = (FusionConfig(kind="linear"), FusionConfig(kind="trees"))
+KINDS: tuple[CombinationKind, ...] = ("linear", "trees")
 OCCURRENCES = Occurrences.without_pairs(COUNTS)
-both_kinds = pytest.mark.parametrize("config", KINDS, ids=["linear", "trees"])
+both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def fusion_of(
-    documents: int = 200, config: FusionConfig = KINDS[0]
+    documents: int = 200, kind: CombinationKind = KINDS[0]
 ) -> tuple[Fusion, Pairs]:
     scored, gold = scored_twice(documents)
     pairs = Pairs.of(scored, 8)
-    return fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, config), pairs
+    return fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, kind), pairs
 
 
 def test_candidates_are_the_union_and_every_scorer_scores_them() -> None:
@@ -79,8 +79,8 @@ def test_both_kinds_of_scores_give_the_same_candidates() -> None:
 
 
 @both_kinds
-def test_shares_sum_to_the_logit(config: FusionConfig) -> None:
-    fusion, pairs = fusion_of(config=config)
+def test_shares_sum_to_the_logit(kind: CombinationKind) -> None:
+    fusion, pairs = fusion_of(kind=kind)
     shares, used = fusion.shares(pairs), pairs.used
     assert len(shares) == 4
     np.testing.assert_allclose(
@@ -107,7 +107,7 @@ def test_trees_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> Non
         "fit",
         lambda self, *data, **more: made.append(fit(self, *data, **more)) or made[-1],
     )
-    fusion, pairs = fusion_of(400, FusionConfig(kind="trees"))
+    fusion, pairs = fusion_of(400, "trees")
     inputs_PX = fusion.inputs(pairs)[:-1, pairs.used].T
     np.testing.assert_allclose(
         fusion.logits(pairs)[pairs.used],
@@ -124,7 +124,7 @@ def test_trees_that_are_read_wrongly_are_refused(
         BoostedTrees, "_of", lambda booster: replace(read(booster), start_1=np.ones(1))
     )
     with pytest.raises(ConfigError, match=r"model\.fusion\.kind"):
-        fusion_of(config=KINDS[1])
+        fusion_of(kind="trees")
 
 
 @pytest.mark.parametrize("agreement", [False, True])
@@ -139,15 +139,16 @@ def test_the_better_kind_is_chosen(agreement: bool) -> None:
     )
     gold = sparse.csr_array(rng.random(chance.shape) < chance)
     pairs = Pairs(np.tile(np.arange(40, dtype=np.int32), (400, 1)), scores)
-    fusion = fit_fusion(["a", "b"], pairs, gold, OCCURRENCES, FusionConfig())
+    cross_fit = CrossFit(pairs, gold, OCCURRENCES, candidates=40)
+    fusion, _ = cross_fit.everything(["a", "b"], FusionConfig())
     assert fusion.combination.kind == ("trees" if agreement else "linear")
 
 
 @both_kinds
 def test_fused_scores_are_better_than_either_and_are_probabilities(
-    config: FusionConfig,
+    kind: CombinationKind,
 ) -> None:
-    fusion, _ = fusion_of(800, config)
+    fusion, _ = fusion_of(800, kind)
     scored, gold = scored_twice(400, seed=1)
     pairs = Pairs.of(scored, 8)
     fused = fusion.fuse(pairs)
@@ -178,9 +179,13 @@ def labels_in_couples(documents: int, seed: int) -> tuple[Pairs, sparse.csr_arra
     return Pairs(ids, scores.astype(np.float32)[None]), sparse.csr_array(truth)
 
 
-def fusion_of_couples(config: FusionConfig) -> tuple[Fusion, Pairs, sparse.csr_array]:
+def fusion_of_couples(
+    kind: CombinationKind, *, co_occurrence: bool = True
+) -> tuple[Fusion, Pairs, sparse.csr_array]:
     pairs, gold = labels_in_couples(600, seed=0)
-    fusion = fit_fusion(["a"], pairs, gold, Occurrences.of(gold), config)
+    cross_fit = CrossFit(pairs, gold, Occurrences.of(gold), candidates=40)
+    config = FusionConfig(kind=kind, co_occurrence=co_occurrence)
+    fusion, _ = cross_fit.everything(["a"], config)
     return fusion, *labels_in_couples(300, seed=1)
 
 
@@ -190,9 +195,9 @@ def loss(fusion: Fusion, pairs: Pairs, gold: sparse.csr_array) -> float:
 
 
 @both_kinds
-def test_labels_that_occur_together_support_each_other(config: FusionConfig) -> None:
-    fusion, pairs, gold = fusion_of_couples(config)
-    plain, *_ = fusion_of_couples(replace(config, co_occurrence=False))
+def test_labels_that_occur_together_support_each_other(kind: CombinationKind) -> None:
+    fusion, pairs, gold = fusion_of_couples(kind)
+    plain, *_ = fusion_of_couples(kind, co_occurrence=False)
     assert fusion.names == ("a", CO_OCCURRENCE)
     assert plain.names == ("a",)
     assert loss(fusion, pairs, gold) < 0.7 * loss(plain, pairs, gold)
@@ -203,9 +208,9 @@ def test_labels_that_occur_together_support_each_other(config: FusionConfig) -> 
 
 @both_kinds
 def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(
-    tmp_path: Path, config: FusionConfig
+    tmp_path: Path, kind: CombinationKind
 ) -> None:
-    fusion, pairs, _ = fusion_of_couples(config)
+    fusion, pairs, _ = fusion_of_couples(kind)
     fusion.save(tmp_path)
     loaded = Fusion.load(tmp_path)
     np.testing.assert_array_equal(loaded.logits(pairs), fusion.logits(pairs))
@@ -221,7 +226,7 @@ def test_a_fusion_with_co_occurrence_is_saved_extended_and_regrouped(
 
 @both_kinds
 def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probability_says(
-    config: FusionConfig,
+    kind: CombinationKind,
 ) -> None:
     rng = np.random.default_rng(0)
     truth_N = rng.random(4000) < 0.5
@@ -235,8 +240,8 @@ def test_of_two_exclusive_labels_the_better_one_is_right_as_often_as_its_probabi
     pairs, gold = Pairs.of(scored, 2), sparse.csr_array(sides_NL)
     occurrences = Occurrences.without_pairs(np.array([2000, 2000]))
     found = fused(
-        CrossFit(pairs, gold, occurrences),
-        Arm(["a", "b"], [0, 1], config),
+        CrossFit(pairs, gold, occurrences, candidates=2),
+        Arm(["a", "b"], [0, 1], kind),
         exclusive=True,
     )
     np.testing.assert_allclose(found.scores_NK.sum(1), 1, atol=1e-5)
@@ -255,16 +260,15 @@ def fused(
 def test_fusions_of_several_scorers_are_those_that_each_half_gives_alone() -> None:
     scored, gold = scored_twice(300)
     pairs, occurrences = Pairs.of(scored, 8), Occurrences.of(gold)
-    trees, linear = (replace(kind, candidates=8) for kind in reversed(KINDS))
-    arms = [Arm(["a", "b"], [0, 1], trees), Arm(["b"], [1], linear)]
-    cross_fit = CrossFit(pairs, gold, occurrences)
+    arms = [Arm(["a", "b"], [0, 1], "trees"), Arm(["b"], [1], "linear")]
+    cross_fit = CrossFit(pairs, gold, occurrences, candidates=8)
     for arm in arms:
         found = fused(cross_fit, arm)
         used = Pairs.of([scored[place] for place in arm.places], 8)
         for half in (0, 1):
             learned, judged = np.arange(1 - half, 300, 2), np.arange(half, 300, 2)
             wanted = fit_fusion(
-                arm.names, used.take(learned), gold[learned], occurrences, arm.config
+                arm.names, used.take(learned), gold[learned], occurrences, arm.kind
             )
             alone = wanted.fuse(used.take(judged))
             width = alone.label_ids_NK.shape[1]
@@ -396,8 +400,8 @@ def test_logistic_regression_finds_the_minimum() -> None:
 
 
 @both_kinds
-def test_saved_and_loaded(tmp_path: Path, config: FusionConfig) -> None:
-    fusion, pairs = fusion_of(config=config)
+def test_saved_and_loaded(tmp_path: Path, kind: CombinationKind) -> None:
+    fusion, pairs = fusion_of(kind=kind)
     fusion.save(tmp_path)
     np.testing.assert_array_equal(
         Fusion.load(tmp_path).logits(pairs), fusion.logits(pairs)
@@ -433,12 +437,12 @@ def test_many_scorers_that_are_fused_by_a_dozen_documents_are_no_worse_than_one(
 @both_kinds
 @pytest.mark.parametrize("right", [False, True])
 def test_equal_outcomes_give_one_cautious_probability(
-    config: FusionConfig, *, right: bool
+    kind: CombinationKind, *, right: bool
 ) -> None:
     scored, gold = scored_twice(10)
     pairs = Pairs.of(scored, 5)
     everything = sparse.csr_array(np.full(gold.shape, right))
-    fusion = fit_fusion(["a", "b"], pairs, everything, OCCURRENCES, config)
+    fusion = fit_fusion(["a", "b"], pairs, everything, OCCURRENCES, kind)
     wrong = 0.5 / (pairs.used.sum() + 1)  # half a pseudo-observation of each outcome
     np.testing.assert_allclose(
         expit(fusion.logits(pairs))[pairs.used],
@@ -453,8 +457,8 @@ def test_a_dev_split_that_is_too_small_to_halve_is_fused_as_a_whole(
 ) -> None:
     scored, gold = scored_twice(10)
     pairs, few = Pairs.of(scored, 5).take(np.arange(documents)), gold[:documents]
-    arm = Arm(["a", "b"], [0, 1], FusionConfig(kind="linear"))
-    found = fused(CrossFit(pairs, few, OCCURRENCES), arm)
+    arm = Arm(["a", "b"], [0, 1], "linear")
+    found = fused(CrossFit(pairs, few, OCCURRENCES, candidates=5), arm)
     assert len(found.label_ids_NK) == documents
     assert np.isfinite(found.scores_NK).all()
 
@@ -472,7 +476,7 @@ def test_the_fused_scorers_of_a_corpus_find_its_labels() -> None:
         pairs,
         right,
         Occurrences.of(cases.labels_NL),
-        FusionConfig(),
+        "linear",
     )
     features, gold = unseen(vocabulary, documents=60)
     fused = fusion.fuse(Pairs.of([scorer.score(features) for scorer in scorers], 5))

@@ -234,7 +234,7 @@ def measure_words(arguments: argparse.Namespace, seed: int) -> Iterator[Line]:
     ]
     ablation = ablation_of(trained(load_config(RunConfig, CONFIGS / base, settings)))
     facts = {"corpus": arguments.corpus, "seed": seed}
-    plain = evaluation(ablation, candidates(ablation, ablation.logits()))
+    plain = evaluation(ablation, candidates(ablation, ablation.logits_NK))
     yield facts | {"idea": "scorers over words"} | figures(plain)
     for idea, (relations, pooling) in related_labels(ablation).items():
         logits_NK = with_related_labels(ablation, relations, pooling)
@@ -274,7 +274,7 @@ def with_related_labels(
     """Compute the logits (N, K) of dev with related labels as more scorers, each half by a fusion of the other."""
     fit = ablation.cross_fit
     names = ablation.ensemble.names
-    config = ablation.fusion_of(names).config
+    kind = ablation.fusion_of(names).kind
 
     def complete(pairs: Pairs, chances_NK: NDArray[np.floating]) -> Pairs:
         more_SNK = [
@@ -290,10 +290,10 @@ def with_related_labels(
         pairs = whole.take(slice(learned, None, 2))
         others = whole.take(slice(fused, None, 2))
         known = fit.gold_NL[learned::2], fit.occurrences
-        first = fit_fusion(names, pairs, *known, replace(config, kind="linear"))
+        first = fit_fusion(names, pairs, *known, "linear")
         more = [*names, *relations]
         pairs = complete(pairs, expit(first.logits(pairs)))
-        fusion = fit_fusion(more, pairs, *known, config)
+        fusion = fit_fusion(more, pairs, *known, kind)
         others = complete(others, expit(first.logits(others)))
         logits_NK[fused::2] = np.where(others.used, fusion.logits(others), -np.inf)
     return logits_NK

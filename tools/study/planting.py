@@ -30,10 +30,10 @@ from xmtc.data.corpus import Split
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import evaluate
 from xmtc.evaluate.fit_calibration import calibrated, fit_calibration
-from xmtc.fusion.cross_fit import Arm, CrossFit
+from xmtc.fusion.cross_fit import CrossFit
 from xmtc.fusion.decision import Decision
 from xmtc.fusion.ensemble import HEAD, names_of
-from xmtc.fusion.fusion import candidates_of, fit_fusion
+from xmtc.fusion.fusion import candidates_of
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.planting.mig.ranking import TokenRanking, rank_corpus
@@ -210,12 +210,11 @@ def fused(
     """By a fusion that is fitted on one half, and a threshold for predictions that it was not fitted on."""
     config, gold_NL = shared.config.model.fusion, shared.gold(CHOOSE).labels_NL
     occurrences = Occurrences.without_pairs(shared.counts_L)
-    everything = Arm(names, range(len(names)), config)
-    (logits_NK,) = CrossFit(choose, gold_NL, occurrences).logits([everything])
+    cross_fit = CrossFit(choose, gold_NL, occurrences, config.candidates)
+    fusion, logits_NK = cross_fit.everything(names, config)
     found = candidates_of(choose, logits_NK)
     decision = outcomes_of(found, gold_NL).tuned("micro")
-    fitted = fit_fusion(names, choose, gold_NL, occurrences, config).fuse(measure)
-    return figures(shared, fitted, decision)
+    return figures(shared, fusion.fuse(measure), decision)
 
 
 def figures(

@@ -32,7 +32,7 @@ from xmtc.evaluate.config import EvaluateConfig
 from xmtc.evaluate.decisions import outcomes_of
 from xmtc.evaluate.evaluation import Evaluation, evaluate
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import Fusion, fit_fusion
+from xmtc.fusion.fusion import fit_fusion
 from xmtc.fusion.occurrences import Occurrences
 from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import BLOCK, Features, Scorer, SparseScored
@@ -410,10 +410,10 @@ def fused(
     be too sure of these. A scorer alone is calibrated without the co-occurrence of labels.
     """
     rows, occurrences = case.tuning, Occurrences.of(case.training.labels_NL)
-    config = FusionConfig(kind="linear", co_occurrence=co_occurrence and len(names) > 1)
-    fusion: Fusion = fit_fusion(
-        names, pairs.take(rows), case.gold[rows], occurrences, config
-    )
+    if not co_occurrence or len(names) == 1:
+        occurrences = Occurrences.without_pairs(occurrences.counts_L)
+    learned = pairs.take(rows)
+    fusion = fit_fusion(names, learned, case.gold[rows], occurrences, "linear")
     return fusion.fuse(pairs)
 
 

@@ -20,7 +20,7 @@ from xmtc.estimate.scorer_costs import (
 )
 from xmtc.estimate.size import Size
 from xmtc.fusion.boosted import MAX_PAIRS, TREES
-from xmtc.fusion.fusion import LEAST_FOR_TREES
+from xmtc.fusion.cross_fit import LEAST_FOR_TREES
 from xmtc.planting.plan import PlantingPlan, planting_plan
 from xmtc.run.config import RunConfig
 from xmtc.run.encoder_use import EncoderUse, encoder_use
@@ -269,8 +269,8 @@ class StageSeconds:
         right_labels = dev * self.size.labels_per_document
         tries_trees = model.fusion.kind == "auto" and right_labels >= LEAST_FOR_TREES
         if boosted and (model.fusion.kind == "trees" or tries_trees):
-            # of half of dev: two to choose the kind, two for the model, and two on two cores for dev
-            fits = 4 + 2 / min(cpu_count(), 2)
+            # of half of dev: two for the model, and two on two cores for dev
+            fits = 2 + 2 / min(cpu_count(), 2)
             sizes = {
                 "pairs": pairs / 2,
                 "sampled": min(pairs / 2, MAX_PAIRS),

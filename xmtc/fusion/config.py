@@ -25,8 +25,8 @@ class FusionConfig:
 
     kind: Literal["auto", "linear", "trees"] = "auto"
     """`linear`: logistic regression with coefficients per frequency bin. `trees`: boosted trees, which need many dev
-    documents. `auto`: whichever predicts a quarter of the dev documents better when fitted on the rest. The logit is an
-    exact sum over scorers with both."""
+    documents. `auto`: whichever predicts the halves of dev better, each fitted on the other. The logit is an exact sum
+    over scorers with both."""
     co_occurrence: bool = True
     """Whether labels that often occur together in training documents support each other, as one more scorer."""
     candidates: Annotated[int, Field(ge=1)] = 50

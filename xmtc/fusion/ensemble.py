@@ -17,14 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.data.arrays import Matrix
 from xmtc.data.arrow_files import read_arrow, write_arrow
 from xmtc.data.words import Vocabulary
-from xmtc.errors import CheckpointError, DataError
+from xmtc.errors import CheckpointError
 from xmtc.files import reading, replacing_file
 from xmtc.fusion.config import FusionConfig
-from xmtc.fusion.fusion import Fusion, fit_fusion
-from xmtc.fusion.occurrences import Occurrences
+from xmtc.fusion.fusion import Fusion
 from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.base import Features, LabelNames, Scored, Scorer
 from xmtc.scorers.config import ScorerSettings
@@ -85,24 +83,6 @@ class Ensemble:
             assert head is not None, "the head takes part in this fusion"
             scored.append(head)
         return Pairs.of(scored, self.config.candidates, also)
-
-    def fitted(
-        self, pairs: Pairs, gold_NL: Matrix, occurrences: Occurrences
-    ) -> "Ensemble":
-        """Fit a fusion on these documents, on which the scorers must not have been fitted. Return the new ensemble.
-
-        Raises:
-            DataError: no candidate is right.
-        """
-        if not pairs.right(gold_NL).any():
-            raise DataError(
-                "the fusion of the scorers cannot be fitted, because no label that they find for dev is right: give a "
-                "dev split that shares labels with train"
-            )
-        return replace(
-            self,
-            fusion=fit_fusion(self.names, pairs, gold_NL, occurrences, self.config),
-        )
 
     def extended(self, texts: Sequence[str], embed: Embed) -> "Ensemble":
         """Return the ensemble with more labels, known only by their texts; the fusion gives them 0 training documents.

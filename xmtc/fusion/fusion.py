@@ -10,11 +10,10 @@ needs probabilities of the other labels, which a first, linear fusion without it
 Suffixes: S scorers, N documents, K candidates, L labels, P pairs, X inputs (4 · S + 1, then 1 for the intercept).
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from xmtc.errors import CheckpointError
 from xmtc.files import reading, write_json
 from xmtc.fusion.boosted import BoostedTrees
 from xmtc.fusion.combination import Combination
-from xmtc.fusion.config import CombinationKind, FusionConfig
+from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.log_odds import LogOdds
 from xmtc.fusion.logistic import Logistic
 from xmtc.fusion.occurrences import CO_OCCURRENCE, Occurrences
@@ -36,10 +35,7 @@ from xmtc.fusion.pairs import Pairs
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 
-LEAST_FOR_TREES = 2_000
-"""A fusion does not try trees with fewer right pairs."""
 _PER_SCORER = 4
-log = logging.getLogger(__name__)
 FUSION = "fusion.safetensors"
 """File of a fusion's arrays."""
 FIRST = "first"
@@ -257,7 +253,7 @@ def fit_fusion(
     pairs: Pairs,
     gold_NL: Matrix,
     occurrences: Occurrences,
-    config: FusionConfig,
+    kind: CombinationKind,
 ) -> Fusion:
     """Fit maps and a combination on documents that the scorers were not fitted on, even if all candidates are right.
 
@@ -265,47 +261,18 @@ def fit_fusion(
         names: S names of scorers.
         pairs: scores of documents that the scorers were not fitted on, such as dev.
         gold_NL: boolean labels of the same documents.
-        occurrences: training documents of labels and of pairs of labels.
-        config: see `FusionConfig`.
+        occurrences: training documents of labels, and of pairs of labels if the co-occurrence takes part.
+        kind: the combination; `linear` if all candidates are right, or all are wrong.
     """
     right_NK = pairs.right(gold_NL)
-    if not config.co_occurrence:
-        occurrences = Occurrences.without_pairs(occurrences.counts_L)
     nothing_to_tell_apart = len(np.unique(right_NK[pairs.used])) < 2
-    if nothing_to_tell_apart:
-        kind = "linear"
-    elif config.kind == "auto":
-        kind = _better_kind(names, pairs, right_NK, occurrences)
-    else:
-        kind = config.kind
-    return _fit(names, pairs, right_NK, occurrences, kind)
-
-
-def _better_kind(
-    names: Sequence[str],
-    pairs: Pairs,
-    right_NK: NDArray[np.bool_],
-    occurrences: Occurrences,
-) -> CombinationKind:
-    """Choose the combination with the lower log loss on every fourth document, fitted on the others."""
-    if right_NK.sum() < LEAST_FOR_TREES:
-        return "linear"
-    held_out_N = np.arange(len(right_NK)) % 4 == 3
-    right_to_fit_NK = right_NK[~held_out_N]
-    pairs_to_fit = pairs.take(~held_out_N)
-    held_out = pairs.take(held_out_N)
-    held_out_right_P = right_NK[held_out_N][held_out.used]
-    maps = pairs_to_fit.maps(right_to_fit_NK)
-    pairs_to_fit = pairs_to_fit.read_by(maps)
-    held_out = held_out.read_by(maps)
-    losses: dict[CombinationKind, float] = {}
-    for kind in get_args(CombinationKind):
-        fusion = _fit(names, pairs_to_fit, right_to_fit_NK, occurrences, kind)
-        logits_P = fusion.logits(held_out)[held_out.used]
-        losses_P = np.logaddexp(0, np.where(held_out_right_P, -logits_P, logits_P))
-        losses[kind] = float(losses_P.mean())
-    log.debug("log loss of the fusion by kind: %s", losses)
-    return min(losses, key=losses.__getitem__)
+    return _fit(
+        names,
+        pairs,
+        right_NK,
+        occurrences,
+        "linear" if nothing_to_tell_apart else kind,
+    )
 
 
 def _fit(

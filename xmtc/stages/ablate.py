@@ -132,7 +132,7 @@ class _Measuring:
         self._metrics = (
             _COMPARED_ONE_LABEL if worker.config.data.one_label else _COMPARED
         )
-        self._fused = self._evaluation(ablation.fusion_of(ablation.ensemble.names))
+        self._fused = ablation.evaluation(ablation.logits_NK, _RESAMPLES)
 
     def result(self) -> AblationResult:
         """Leave out each scorer, then all together that add nothing, and write what the report shows."""

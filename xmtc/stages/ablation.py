@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from xmtc.evaluate.evaluation import Evaluation
 from xmtc.evaluate.scorer_groups import groups_lost_by_fusion
 from xmtc.evaluate.summary import in_words
 from xmtc.files import write_json
-from xmtc.fusion.config import CombinationKind
 from xmtc.fusion.cross_fit import Arm, CrossFit
 from xmtc.fusion.ensemble import Ensemble
 from xmtc.fusion.fusion import candidates_of
@@ -36,15 +35,13 @@ class Ablation:
         worker: worker of this rank.
         ensemble: fitted ensemble whose scorers made the pairs.
         cross_fit: pairs and labels of dev.
+        logits_NK: logits of the pairs by all scorers.
     """
 
     worker: Worker
     ensemble: Ensemble
     cross_fit: CrossFit
-
-    def logits(self) -> NDArray[np.float64]:
-        """Compute the logits of dev by all scorers."""
-        return next(self.cross_fit.logits([self.fusion_of(self.ensemble.names)]))
+    logits_NK: NDArray[np.float64]
 
     def candidates(self, logits_NK: NDArray[np.float64]) -> SparsePredictions:
         """Return what the logits give."""
@@ -52,17 +49,14 @@ class Ablation:
             self.cross_fit.pairs, logits_NK, exclusive=self.worker.config.data.one_label
         )
 
-    def write(self, logits_NK: NDArray[np.float64]) -> None:
+    def write(self) -> None:
         """Print the metrics of all scorers, and write JSON: metrics of all (`fused`), and of each alone (`alone`).
 
         A scorer alone is calibrated by a linear fusion, which takes a moment. What leaving one out costs takes a fusion
         like the whole one for each, and is measured when somebody asks, see `xmtc.stages.ablate`.
-
-        Args:
-            logits_NK: those of `logits`.
         """
         names = self.ensemble.names
-        metrics = self._metrics(self.candidates(logits_NK))
+        metrics = self._metrics(self.candidates(self.logits_NK))
         fused = shown_metrics(metrics)
         shown = ", ".join(
             in_words(metric, fused[metric]) for metric in METRICS if metric in fused
@@ -92,11 +86,17 @@ class Ablation:
 
     def alone(self, name: str) -> Arm:
         """Return the fusion that only calibrates one scorer."""
-        return self._arm("linear", [name], co_occurrence=False)
+        return Arm([name], self._places([name]), "linear", co_occurrence=False)
 
     def fusion_of(self, names: Sequence[str], *, co_occurrence: bool = True) -> Arm:
         """Return a fusion of some scorers that is of the fitted ensemble's kind."""
-        return self._arm(self._kind, names, co_occurrence=co_occurrence)
+        assert self.ensemble.fusion is not None, "the fusion is not fitted"
+        return Arm(
+            names,
+            self._places(names),
+            self.ensemble.fusion.combination.kind,
+            self.ensemble.config.co_occurrence and co_occurrence,
+        )
 
     def left_out(self) -> Mapping[str, Arm]:
         """Return the fusion without each scorer, and without the co-occurrence of labels if it takes part."""
@@ -109,34 +109,29 @@ class Ablation:
             arms[CO_OCCURRENCE] = self.fusion_of(names, co_occurrence=False)
         return arms
 
-    @property
-    def _kind(self) -> CombinationKind:
-        assert self.ensemble.fusion is not None, "the fusion is not fitted"
-        return self.ensemble.fusion.combination.kind
-
-    def _arm(
-        self, kind: CombinationKind, names: Sequence[str], *, co_occurrence: bool
-    ) -> Arm:
-        config = self.ensemble.config
-        config = replace(
-            config, kind=kind, co_occurrence=config.co_occurrence and co_occurrence
-        )
-        places = [self.ensemble.names.index(name) for name in names]
-        return Arm(names, places, config)
+    def _places(self, names: Sequence[str]) -> list[int]:
+        return [self.ensemble.names.index(name) for name in names]
 
     def evaluations(self, arms: Sequence[Arm], resamples: int) -> Iterator[Evaluation]:
-        """Fit and measure fusions, in order.
+        """Fit and measure fusions, in order; `evaluation` measures that of all scorers.
 
         Args:
             arms: the fusions.
             resamples: bootstrap resamples behind intervals.
         """
-        gold_NL = self.worker.dev.label_matrix()
         for logits_NK in self.cross_fit.logits(arms):
-            best = self.candidates(logits_NK).top(self.worker.config.evaluate.top_k)
-            yield quick_evaluation(
-                self.worker, best, gold_NL, calibrated=True, resamples=resamples
-            )
+            yield self.evaluation(logits_NK, resamples)
+
+    def evaluation(self, logits_NK: NDArray[np.float64], resamples: int) -> Evaluation:
+        """Measure what logits of the pairs give."""
+        best = self.candidates(logits_NK).top(self.worker.config.evaluate.top_k)
+        return quick_evaluation(
+            self.worker,
+            best,
+            self.worker.dev.label_matrix(),
+            calibrated=True,
+            resamples=resamples,
+        )
 
     def measured(self, candidates: SparsePredictions) -> dict[str, Any]:
         """Return the metrics of dev that the report shows of a fusion."""

@@ -4,6 +4,7 @@ Suffixes: N documents, L labels, K predictions.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from xmtc.data.corpus import Split
 from xmtc.data.loader import in_threads
 from xmtc.distributed.collectives import all_gather_object, run_collectively
+from xmtc.errors import DataError
 from xmtc.evaluate.histogram import ScoreHistogram
 from xmtc.fusion.cross_fit import CrossFit
 from xmtc.fusion.ensemble import Ensemble
@@ -46,7 +48,7 @@ class FusedPredictor:
     """Predicts with all scorers, fused. Dev is predicted first, because the fusion is fitted on it.
 
     Each half of dev is predicted with a fusion fitted on the other half, so dev metrics and thresholds are unbiased.
-    Other splits, and the exported model, use a fusion fitted on all of dev, which also chooses the kind.
+    Other splits, and the exported model, use a fusion of the same kind, fitted on all of dev.
 
     Args:
         worker: worker of this rank.
@@ -80,18 +82,29 @@ class FusedPredictor:
     def _fit(self, pairs: Pairs) -> SparsePredictions:
         """Fit the fusion on dev and write the ablation. Return dev, cross-fitted by a fusion of the same kind."""
         ablation = self.ablation(pairs)
-        logits_NK = ablation.logits()
-        run_collectively(lambda: ablation.write(logits_NK), here=self.worker.is_first)
-        return ablation.candidates(logits_NK)
+        run_collectively(ablation.write, here=self.worker.is_first)
+        return ablation.candidates(ablation.logits_NK)
 
     def ablation(self, pairs: Pairs) -> Ablation:
-        """Fit the fusion on the judged pairs of dev. Return what fuses some of the scorers on its halves."""
+        """Fit the fusion on the judged pairs of dev. Return what fuses some of the scorers on its halves.
+
+        Raises:
+            DataError: no candidate is right.
+        """
         pairs = pairs.without(self.worker.dev.unjudged_matrix())
         gold_NL = self.worker.dev.label_matrix()
-        self.ensemble = self.ensemble.fitted(pairs, gold_NL, self._occurrences)
-        return Ablation(
-            self.worker, self.ensemble, CrossFit(pairs, gold_NL, self._occurrences)
+        if not pairs.right(gold_NL).any():
+            raise DataError(
+                "the fusion of the scorers cannot be fitted, because no label that they find for dev is right: give a "
+                "dev split that shares labels with train"
+            )
+        ensemble = self.ensemble
+        cross_fit = CrossFit(
+            pairs, gold_NL, self._occurrences, ensemble.config.candidates
         )
+        fusion, logits_NK = cross_fit.everything(ensemble.names, ensemble.config)
+        self.ensemble = replace(ensemble, fusion=fusion)
+        return Ablation(self.worker, self.ensemble, cross_fit, logits_NK)
 
     def pairs(self, split: Split) -> Pairs:
         """Collect the candidates of all documents of a split, in order, on every rank. Collective.

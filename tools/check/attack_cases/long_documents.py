@@ -191,7 +191,9 @@ def _init(ending: str, folder: Path) -> None:
         code, problem = command("init", path, "-o", folder / "config.yaml")
     said.write(problem)
     expect("Traceback" not in said.getvalue(), said.getvalue())
-    expect("10,000,001 characters" in said.getvalue(), f"says nothing: {said.getvalue()}")
+    expect(
+        "10,000,001 characters" in said.getvalue(), f"says nothing: {said.getvalue()}"
+    )
     expect(code or "on_bad_row: skip" in (folder / "config.yaml").read_text(), "kept")
 
 
