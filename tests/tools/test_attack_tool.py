@@ -33,6 +33,7 @@ SAMPLE = [
     ("long documents", "score, .json, a little"),
     ("torn lines", "zeros"),
     ("runs: states", "status, an error that commands"),
+    ("runs: logs", "status, a long line"),
     ("runs: locks", "run, a link to another file"),
     ("runs: checkpoints", "a phase of -1"),
     ("corpora: shards with the correct labels", "label_ids of 10000"),
@@ -46,7 +47,11 @@ def test_a_sample_of_the_attacks_holds(site, tmp_path):
     assert sum(1 for _ in content_attacks(site, server, tmp_path)) >= 80
     more = [*long_document_attacks(site), *store_attacks(site, server)]
     more += strange_attacks(site, server, server, tmp_path)
-    more += [*corpus_attacks(site, site), *run_attacks(site), *adapter_attacks(site)]
+    more += [
+        *corpus_attacks(site, site),
+        *run_attacks(site, site),
+        *adapter_attacks(site),
+    ]
     assert len(more) >= 700
     attacks += more
     for number, wanted in enumerate(SAMPLE):

@@ -51,7 +51,7 @@ def all_attacks(
     yield from long_document_attacks(site)
     yield from store_attacks(site, servers[0])
     yield from corpus_attacks(site, adapted)
-    yield from run_attacks(site)
+    yield from run_attacks(site, adapted)
     yield from adapter_attacks(adapted)
     yield from meanwhile_attacks(site)
     yield from link_attacks(site)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from xmtc.artefact.unfinished import similar_run
 from xmtc.errors import DataError
@@ -13,7 +14,7 @@ from xmtc.evaluate.summary import in_words, percent
 from xmtc.files import read_json, reading
 from xmtc.run.directory import RunDirectory, Stage
 from xmtc.run.state import RunRecord, read_run, writer_of
-from xmtc.track.console import duration, printable
+from xmtc.track.console import duration, print_line, printable
 from xmtc.track.tracker import read_metrics
 
 _MAX_METRICS = 6
@@ -38,23 +39,23 @@ def print_status(run: Path) -> None:
         )
     console, files = Console(), RunDirectory(run)
     started = "once" if len(record.sessions) == 1 else f"{len(record.sessions)} times"
-    console.print(f"{printable(str(run))}", style="bold", markup=False, end="")
-    console.print(f" · started {started} · updated {record.updated_at}", markup=False)
+    heading = f" · started {started} · updated {record.updated_at}"
+    console.print(Text.assemble((printable(str(run)), "bold"), heading), soft_wrap=True)
     if not record.finished:
-        console.print(printable(f"  {_writer(run)}"), markup=False)
+        print_line(f"  {_writer(run)}", console)
     log = read_metrics(files.metrics_log)
     for name in record.stages:
         for line in _stage_lines(name, record, log):
-            console.print(printable(line), markup=False)
+            print_line(line, console)
     for directory in map(files.checkpoints_of, (Stage.PLANT, Stage.FINETUNE)):
         if saved := sorted(directory.glob("step_*")):
-            console.print(printable(f"  last checkpoint: {saved[-1]}"), markup=False)
+            print_line(f"  last checkpoint: {saved[-1]}", console)
     evaluation = record.stages.get(Stage.EVALUATE)
     if evaluation is not None and evaluation.state == "done":
         for split in files.evaluated():
             with reading(files.metrics(split), fix="evaluate the run again"):
                 line = _final_line(split, read_json(files.metrics(split)))
-            console.print(printable(line), markup=False)
+            print_line(line, console)
 
 
 def _final_line(split: str, metrics: Mapping[str, Any]) -> str:

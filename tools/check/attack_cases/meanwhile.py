@@ -262,7 +262,7 @@ def _score_replaced(site: Site, moment: str, folder: Path) -> None:
         run(
             *words,
             folder / "out",
-            refused="replaced since this job began" if moment == "begins" else None,
+            refused="replaced by another model" if moment == "begins" else None,
         )
     if moment == "works":
         same = [

@@ -31,8 +31,13 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 READING = ("status", "report", "evaluate")
 
 
-def run_attacks(site: Site) -> Iterator[Attack]:
-    """Every change of a finished run at the commands that read it, and of an interrupted run where it continues."""
+def run_attacks(site: Site, adapted: Site) -> Iterator[Attack]:
+    """Every change of a finished run at the commands that read it, and of an interrupted run where it continues.
+
+    Args:
+        site: a run whose head is trained row by row.
+        adapted: a run of a Transformer with an adapter, whose optimizer has a file of its own.
+    """
     for (name, change), entry in itertools.product(STATES.items(), ("status", "train")):
         yield Attack(
             "runs: states",
@@ -48,6 +53,10 @@ def run_attacks(site: Site) -> Iterator[Attack]:
     for name, change in CHECKPOINTS.items():
         yield Attack(
             "runs: checkpoints", name, partial(_attack, site, "train", change, True)
+        )
+    for name, change in OPTIMIZERS.items():
+        yield Attack(
+            "runs: optimizers", name, partial(_attack, adapted, "train", change, True)
         )
     for name, make in LOCKS.items():
         yield Attack("runs: locks", name, partial(_lock, site, make))
@@ -427,7 +436,7 @@ CHECKPOINTS: dict[str, Change] = {
     "moments below 0": _arrays(lambda array: -np.abs(array) - 1, "square"),
     "moments of no number": _arrays(lambda array: array * _NAN, "mean"),
     "steps below 0": _arrays(lambda array: array * 0 - 5, "steps"),
-    "steps of 2**31 - 1": _arrays(lambda array: array * 0 + 2**31 - 1, "steps"),
+    "steps of 2**31 - 1": _arrays(lambda array: array * 0 + (2**31 - 1), "steps"),
     "one row less": _arrays(lambda array: array[:-1]),
     "one row more": _arrays(lambda array: np.concatenate([array, array[:1]])),
     "rows and columns swapped": _arrays(lambda array: array.T),
@@ -484,12 +493,6 @@ CHECKPOINTS: dict[str, Change] = {
     "skipped of -1": _state(skipped=-1),
     "other inputs": _state(inputs="0" * 16),
     "a key more": _state(x=1),
-    "no parts": _optimizer(parts=0),
-    "parts of -1": _optimizer(parts=-1),
-    "parts of 10**9": _optimizer(parts=10**9),
-    "optimizer steps of -1": _optimizer(steps=-1),
-    "optimizer steps of text": _optimizer(steps="x"),
-    "another optimizer's format": _optimizer(format=9),
     "a later one that is empty": _beside("step_99999999", os.mkdir),
     "a later one that is a file": _beside(
         "step_00000099", lambda path: path.write_text("x")
@@ -502,6 +505,15 @@ CHECKPOINTS: dict[str, Change] = {
     "a file for the folder": _instead("checkpoints", Path.touch),
 }
 """Changes of the newest checkpoint of an interrupted run, with the checksums that fit."""
+OPTIMIZERS: dict[str, Change] = {
+    "no parts": _optimizer(parts=0),
+    "parts of -1": _optimizer(parts=-1),
+    "parts of 10**9": _optimizer(parts=10**9),
+    "optimizer steps of -1": _optimizer(steps=-1),
+    "optimizer steps of text": _optimizer(steps="x"),
+    "another optimizer's format": _optimizer(format=9),
+}
+"""Changes of the optimizer's file in such a checkpoint."""
 
 
 def _place(*names: str) -> Callable[[Path], Path]:
