@@ -603,7 +603,7 @@ def test_numbers_of_a_part_say_so(tmp_path, monkeypatch, capsys):
         "in the part read: 3 rows that are not documents, skipped; the first is "
         f"{data}:82: the text has 10,000,001 characters; a document may have 10,000,000"
     ) in printed
-    assert "# in the part read: 3 rows are not documents" in text
+    assert "# in the part read: 3 rows that are not documents" in text
 
 
 @pytest.mark.parametrize("several", [True, False])

@@ -10,6 +10,7 @@ import yaml
 from xmtc.data.pretrained import MULTILINGUAL
 from xmtc.init.budget import mention
 from xmtc.run.encoder_use import encoder_use
+from xmtc.track.console import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,6 +117,9 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "inflected words share a term"
     ] * (words.stems > 0)
     languages = "many languages" if plan.encoder == MULTILINGUAL else "English"
+    rejected = counted(
+        found.rejected, "row that is not a document", "rows that are not documents"
+    )
     why = {
         "data.source.columns.text": roles.why["text"],
         "data.source.columns.categories": "few values; take out what is not known before labels are",
@@ -125,8 +129,8 @@ def reasons(plan: "Plan") -> dict[str, str]:
         "data.corpus": "prepared once, then reused",
         "data.max_length": f"tokens; {cut:.0%} of the documents are longer",
         "data.task": f"{roles.why['task']}; --task",
-        "data.without_labels": f"{found.part}{found.bare:,} documents have no label, and this task needs one",
-        "data.on_bad_row": f"{found.part}{found.rejected:,} rows are not documents, for example rows without text",
+        "data.without_labels": f"{found.part}{counted(found.bare, 'document')} without a label, which this task needs",
+        "data.on_bad_row": found.part + rejected,
         "data.words": "; ".join(said),
         "data.limit": "more training documents do not fit the budget",
         "model.encoder": f"{training}; {languages}; its package is here",

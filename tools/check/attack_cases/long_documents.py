@@ -1,10 +1,8 @@
 """Documents that are too long, in every format and at every command: refused by their limit, in little memory."""
 
 import bz2
-import contextlib
 import csv
 import gzip
-import io
 import itertools
 import json
 import lzma
@@ -18,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attack_cases.attack import Attack, expect
-from bad_input_cases.case import Site, command
+from bad_input_cases.case import Site, command, spoken
 from xmtc.data.readers.base import LONGEST_DOCUMENT
 
 MIB = 1 << 20
@@ -186,14 +184,10 @@ def _init(ending: str, folder: Path) -> None:
     """The long document is left out, with a word, or refused."""
     path = folder / f"in{ending}"
     FORMATS[ending][1](path, _rows(LONGEST_DOCUMENT + 1))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        code, problem = command("init", path, "-o", folder / "config.yaml")
-    said.write(problem)
-    expect("Traceback" not in said.getvalue(), said.getvalue())
-    expect(
-        "10,000,001 characters" in said.getvalue(), f"says nothing: {said.getvalue()}"
-    )
+    code, results, problems = spoken("init", path, "-o", folder / "config.yaml")
+    said = results + problems
+    expect("Traceback" not in said, said)
+    expect("10,000,001 characters" in said, f"says nothing: {said}")
     expect(code or "on_bad_row: skip" in (folder / "config.yaml").read_text(), "kept")
 
 

@@ -1,12 +1,9 @@
 """Runs of a stranger: their states, checkpoints, locks and logs, at the commands that read or continue a run."""
 
-import contextlib
-import io
 import itertools
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,9 +17,8 @@ from safetensors.numpy import load_file, save_file
 from attack_cases.attack import Attack, expect
 from attack_cases.corpora import check_metrics
 from attack_cases.signatures import sign_checkpoint
-from bad_input_cases.case import Site
+from bad_input_cases.case import Site, command, spoken
 from mutations import attempt
-from xmtc.cli import main as command_line
 
 Change = Callable[[Path], object]
 Settings = dict[str, Any]
@@ -86,21 +82,6 @@ def copied_run(site: Site, folder: Path, *, interrupted: bool) -> Path:
     return run
 
 
-def said_by(*words: object) -> tuple[int, str]:
-    """Run a command in this process: exit status, and what it said on both streams."""
-    said, before = io.StringIO(), sys.argv
-    sys.argv = ["xmtc", *map(str, words)]
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            command_line()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return code, said.getvalue()
-    finally:
-        sys.argv = before
-    return 0, said.getvalue()
-
-
 def _words(site: Site, entry: str, run: Path, folder: Path) -> tuple[object, ...]:
     return {
         "status": ("status", run),
@@ -118,7 +99,8 @@ def _attack(
 ) -> None:
     run = copied_run(site, folder, interrupted=interrupted)
     change(run)
-    code, said = said_by(*_words(site, entry, run, folder))
+    code, results, problems = spoken(*_words(site, entry, run, folder))
+    said = results + problems
     expect("Traceback" not in said, said)
     expect(
         "\x1b]" not in said and "\x1b[2J" not in said,
@@ -137,7 +119,7 @@ def _lock(site: Site, make: Change, folder: Path) -> None:
     victim.write_text("kept")
     run = copied_run(site, folder, interrupted=True)
     make(run)
-    code, said = said_by(*_words(site, "train", run, folder))
+    code, said = command(*_words(site, "train", run, folder))
     expect("Traceback" not in said, said)
     expect(code == 0 or said.strip(), "silent")
     expect(victim.read_text() == "kept", "another file was written to")

@@ -402,10 +402,12 @@ def _token(
 
 
 def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
-    text = f"fishing with a {name} at {path}"  # a text is annotated once
-    body: Any = (
-        {"text": text, "labels": ["fish"]} if path == ANNOTATE else [{"text": text}]
-    )
+
+    def body(when: str) -> Any:
+        text = f"fishing {when} {name} at {path}"  # a text is annotated once
+        given = {"text": text, "labels": ["fish"]}
+        return given if path == ANNOTATE else [{"text": text}]
+
     place, aside = server.annotations, folder / "aside"
     place.rename(aside)
     pid = server.process.pid or 0
@@ -422,7 +424,7 @@ def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
             shutil.copy(aside, place)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (place.stat().st_size, -1))
     try:
-        status, said = server.ask("POST", path, body)
+        status, said = server.ask("POST", path, body("with"))
         expect(
             status in ((200, 204) if name == "removed" else (503, 507)),
             f"status {status}: {said[:200]}",
@@ -432,7 +434,7 @@ def _annotations(server: Server, name: str, path: str, folder: Path) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (-1, -1))
         shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
         aside.rename(place)
-    status, said = server.ask("POST", path, body)
+    status, said = server.ask("POST", path, body("after"))
     expect(status in (200, 204), f"afterwards: status {status}: {said[:200]}")
 
 

@@ -172,15 +172,20 @@ def import_all(modules: list[str]) -> None:
 
 def command(*arguments: object) -> tuple[int, str]:
     """Run a command in this process: exit status and what it said on stderr."""
+    code, _, said = spoken(*arguments)
+    return code, said
+
+
+def spoken(*arguments: object) -> tuple[int, str, str]:
+    """Run a command in this process: exit status, results, and what it said on stderr."""
     out, err, before = io.StringIO(), io.StringIO(), sys.argv
     sys.argv = ["xmtc", *map(str, arguments)]
+    code = 0
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             command_line()
     except SystemExit as end:
-        return (
-            end.code if isinstance(end.code, int) else int(end.code is not None)
-        ), err.getvalue()
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         sys.argv = before
-    return 0, err.getvalue()
+    return code, out.getvalue(), err.getvalue()
