@@ -26,6 +26,7 @@ from xmtc.data.config import WordsConfig
 from xmtc.data.corpus import Corpus
 from xmtc.data.fields import FieldText
 from xmtc.data.hidden_cache import HiddenCache
+from xmtc.models.poolings.pooling import FixedPoolings
 from xmtc.scorers.base import Features
 from xmtc.scorers.config import (
     LinearConfig,
@@ -58,6 +59,8 @@ SETS = (
 """Everything, and fewer."""
 PENALTY = 0.1
 CANDIDATES = 50
+WIDTH = 384
+"""Of MiniLM's states."""
 
 
 def main() -> None:
@@ -86,7 +89,7 @@ def drawn(run: Path, documents: int, seed: int) -> Case:
             order = np.random.default_rng(seed).permutation(len(rows))
             rows = [rows[place] for place in order[:documents]]
         places = np.array([place_of[row["doc_id"]] for row in rows])
-        states.append(mean_states(run / "corpus", split, places))
+        states.append(mean_states(corpus, split)[places])
         texts = [FieldText.join([row[name] for name in FIELDS], ()) for row in rows]
         parts.append({"text": texts, "labels": [row["labels"] for row in rows]})
     words = WordsConfig(stems=6)
@@ -98,12 +101,12 @@ def drawn(run: Path, documents: int, seed: int) -> Case:
     return replace(case, training=training, held_out=held_out)
 
 
-def mean_states(
-    corpus: Path, split: str, documents: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Read the mean states (N, D) that a run has left beside its corpus."""
-    (folder,) = (corpus / "pooled").iterdir()
-    cache = HiddenCache.open(folder / split, folder.name)
+def mean_states(corpus: Corpus, split: str) -> NDArray[np.float32]:
+    """Read the mean states (N, D) that a run with MiniLM has left beside its corpus."""
+    (folder,) = (corpus.path / "pooled").iterdir()
+    documents = np.arange(len(corpus.split(split)))
+    lengths_N = np.full(len(documents), FixedPoolings.count)
+    cache = HiddenCache.open(folder / split, folder.name, lengths_N, WIDTH)
     assert cache is not None, "the run has encoded its documents"
     return np.stack([states_KD[0].numpy() for states_KD in cache.read(documents)])
 

@@ -165,7 +165,7 @@ def tried_scorers(predicts: FusedPredictor) -> dict[str, Scorer]:
     worker = predicts.worker
     corpus = worker.corpus
     split = worker.train
-    states_ND = mean_states(corpus.path, split.name, np.arange(len(split)))
+    states_ND = mean_states(corpus, split.name)
     training = Training(
         Features(split.words(), states_ND),
         split.label_matrix(),
