@@ -9,17 +9,18 @@ import pytest
 from scorer_cases import label_names, states_of, training, unseen
 from xmtc.data.labels import LabelTable
 from xmtc.errors import DataError
-from xmtc.scorers.base import Features
+from xmtc.scorers.base import Features, LabelNames
 from xmtc.scorers.config import (
     LabelEmbeddingsConfig,
     LabelTextConfig,
     StateNeighboursConfig,
     WordNeighboursConfig,
 )
-from xmtc.scorers.label_embeddings import LabelEmbeddings
+from xmtc.scorers.label_embeddings import NEAREST, LabelEmbeddings
 from xmtc.scorers.label_text import LabelText, names_of_labels
 from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.state_neighbours import StateNeighbours
+from xmtc.scorers.vectors import vectors_at
 from xmtc.scorers.word_neighbours import WordNeighbours
 
 ALL = np.arange(7, dtype=np.int32)
@@ -154,19 +155,21 @@ def test_a_label_is_found_by_any_of_its_names(tmp_path: Path) -> None:
 
 
 def embedded(table: LabelTable) -> tuple[LabelEmbeddings, Features, np.ndarray]:
-    """A scorer of a table, documents, and their similarities to every name by brute force."""
+    """A scorer of a table, documents, and their similarities to every name, less hubs, by brute force."""
     cases, vocabulary = training()
     names = names_of_labels(table, vocabulary, lambda texts: states_of(len(texts), 3))
     features, _ = unseen(vocabulary)
     assert names.states_WD is not None
     assert cases.features.states_ND is not None
     assert features.states_ND is not None
-    queries = centred(features.states_ND, cases.features.states_ND.mean(axis=0))
-    cosines = queries @ centred(names.states_WD, names.states_WD.mean(axis=0)).T
+    mean = cases.features.states_ND.mean(axis=0)
+    name_vectors = centred(names.states_WD, names.states_WD.mean(axis=0))
+    to_known = name_vectors @ centred(cases.features.states_ND, mean).T
+    nearness = np.sort(to_known, axis=1)[:, -NEAREST:].mean(axis=1)
     return (
         LabelEmbeddings.fit(replace(cases, names=names), LabelEmbeddingsConfig()),
         features,
-        cosines,
+        centred(features.states_ND, mean) @ name_vectors.T - nearness / 2,
     )
 
 
@@ -182,10 +185,9 @@ def test_labels_are_as_similar_as_the_best_of_their_names(
         None,
         [("a2", "a3"), (), ("c2",)],
     )
-    scorer, features, cosines = embedded(table)
-    expected = np.maximum(
-        np.stack([cosines[:, :3].max(1), cosines[:, 3], cosines[:, 4:].max(1)], axis=1),
-        0,
+    scorer, features, similar = embedded(table)
+    expected = np.stack(
+        [similar[:, :3].max(1), similar[:, 3], similar[:, 4:].max(1)], axis=1
     )
     scorer.save(tmp_path)
     for one in (scorer, LabelEmbeddings.load(tmp_path)):
@@ -210,13 +212,13 @@ def test_the_reason_is_the_name_that_is_most_similar() -> None:
     table = LabelTable(
         ["a", "b"], ["a1", "b1"], np.ones(2, np.int64), None, [("a2", "a3"), ()]
     )
-    scorer, features, cosines = embedded(table)
+    scorer, features, similar = embedded(table)
     (reason,), (other,) = scorer.contributions(features.take(slice(2, 3)), [0, 1])
     assert (reason.source, reason.name) == (
         "name",
-        ["a1", "a2", "a3"][cosines[2, :3].argmax()],
+        ["a1", "a2", "a3"][similar[2, :3].argmax()],
     )
-    assert reason.value == pytest.approx(max(0, cosines[2, :3].max()), abs=1e-5)
+    assert reason.value == pytest.approx(similar[2, :3].max(), abs=1e-5)
     assert other.name == "b1"
 
 
@@ -228,18 +230,36 @@ def test_names_of_merged_and_new_labels_count() -> None:
         None,
         [("a2",), (), ()],
     )
-    scorer, features, cosines = embedded(table)
+    scorer, features, similar = embedded(table)
     _, vocabulary = training()
     ids = np.tile(np.arange(2, dtype=np.int32), (len(features), 1))
     merged = scorer.regrouped(Regrouping.merging(3, [[0, 2]]))
-    expected = np.maximum(
-        np.stack([cosines[:, [0, 1, 3]].max(1), cosines[:, 2]], axis=1), 0
-    )
+    expected = np.stack([similar[:, [0, 1, 3]].max(1), similar[:, 2]], axis=1)
     np.testing.assert_allclose(merged.score(features).at(ids), expected, atol=1e-5)
     assert merged.texts == ["a1", "a2", "c1", "b1"]
     longer = merged.extended(label_names(["d", "e"], vocabulary))
     assert longer.labels == 4
     np.testing.assert_allclose(longer.score(features).at(ids), expected, atol=1e-5)
+
+
+def test_a_new_name_is_as_near_to_documents_as_the_names_like_it() -> None:
+    """The name of a known label, added once more, has the mean nearness of the ten names that are like it."""
+    rng = np.random.default_rng(5)
+    cases, vocabulary = training()
+    texts = [f"name {number}" for number in range(40)]
+    states = rng.normal(size=(40, 6)).astype(np.float32)
+    table = LabelTable(
+        [f"l{n}" for n in range(40)], texts, np.ones(40, np.int64), None, [()] * 40
+    )
+    names = names_of_labels(table, vocabulary, lambda _: states)
+    scorer = LabelEmbeddings.fit(replace(cases, names=names), LabelEmbeddingsConfig())
+    more = LabelNames(
+        texts[:1], np.zeros(1, np.int64), names.words_WV[:1], states[:1].copy()
+    )
+    vectors = vectors_at(scorer.extended(more).index, np.arange(41))
+    np.testing.assert_allclose(vectors[40, :-1], vectors[0, :-1], atol=1e-6)
+    like = np.argsort(-vectors[:40, :-1] @ vectors[0, :-1])[:NEAREST]
+    assert vectors[40, -1] == pytest.approx(vectors[like, -1].mean(), abs=1e-6)
 
 
 def test_documents_without_states_are_refused() -> None:

@@ -10,16 +10,17 @@ import hypotheses
 import tried_scorers
 from scorer_cases import LABELS, training, unseen
 from tried_scorers import (
-    NEAREST,
     PENALTIES,
     Fourier,
     NamesWithoutHubs,
     NeighboursWithoutHubs,
     Relation,
+    names_with_hubs,
 )
 from xmtc.data.labels import LabelTable
 from xmtc.scorers.base import LabelNames
 from xmtc.scorers.config import LabelEmbeddingsConfig, StateNeighboursConfig
+from xmtc.scorers.label_embeddings import NEAREST
 from xmtc.scorers.predictions import SparsePredictions
 
 
@@ -66,6 +67,7 @@ def test_names_without_hubs_are_scored_by_csls():
         replace(known, names=names),
     )
 
+    plain = names_with_hubs(plain)
     scores = NamesWithoutHubs.of(plain, known.features.states_ND).score(queries)
 
     mean = known.features.states_ND.mean(axis=0)

@@ -22,13 +22,11 @@ from xmtc.planting.mig.measures import MutualInformation
 from xmtc.planting.mig.ranking import rank_presence
 from xmtc.scorers.base import DenseScored, Features, Scorer, SparseScored, Training
 from xmtc.scorers.config import LabelEmbeddingsConfig
-from xmtc.scorers.label_embeddings import LabelEmbeddings
+from xmtc.scorers.label_embeddings import NEAREST, LabelEmbeddings, nearness
 from xmtc.scorers.label_text import Embed
 from xmtc.scorers.state_neighbours import StateNeighbours
 from xmtc.scorers.vectors import index_of, nearest, unit_rows, vectors_at
 
-NEAREST = 10
-"""Neighbours by which hubs are known, and relatives of a label."""
 FEATURES = 2_000
 PENALTIES = (0.01, 0.1, 1.0, 10.0)
 """In mean eigenvalues."""
@@ -81,9 +79,16 @@ class NeighboursWithoutHubs(StateNeighbours):
         return rows_BK, np.take_along_axis(corrected_BN, rows_BK, axis=1)
 
 
+def names_with_hubs(names: LabelEmbeddings) -> LabelEmbeddings:
+    """Return the scorer as it was before hubs were taken into account: plain cosines."""
+    vectors_WE = vectors_at(names.index, np.arange(names.index.ntotal))
+    vectors_WE[:, -1] = 0
+    return replace(names, index=index_of(vectors_WE))
+
+
 @dataclass(frozen=True)
 class NamesWithoutHubs(Scorer):
-    """Similarity of a document and a label's names by CSLS.
+    """Similarity of a document and a label's names by CSLS, with the halves of both sides.
 
     Attributes:
         plain: the scorer that is corrected.
@@ -99,10 +104,9 @@ class NamesWithoutHubs(Scorer):
     @classmethod
     def of(cls, plain: LabelEmbeddings, states_ND: Floats) -> Self:
         """Correct a fitted scorer by the states of its training documents."""
-        names_WD = vectors_at(plain.index, np.arange(plain.index.ntotal))
+        names_WD = vectors_at(plain.index, np.arange(plain.index.ntotal))[:, :-1]
         documents = index_of(unit_rows(states_ND, plain.documents_D))
-        _, cosines_WK = nearest(documents, names_WD, NEAREST)
-        return cls(plain, names_WD, cosines_WK.mean(axis=1))
+        return cls(plain, names_WD, nearness(documents, names_WD.copy()))
 
     @property
     @override

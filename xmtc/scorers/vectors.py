@@ -40,8 +40,13 @@ _UNTYPED.cvar.distance_compute_blas_threshold = (
 
 def centred_index(vectors_ND: NDArray[np.floating]) -> tuple[Any, Floats]:
     """Index vectors without their mean. Return the index and the mean (D,)."""
-    mean_D = vectors_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
+    mean_D = mean_row(vectors_ND)
     return index_of(unit_rows(vectors_ND, mean_D)), mean_D
+
+
+def mean_row(vectors_ND: NDArray[np.floating]) -> Floats:
+    """Compute the mean of vectors, (D,)."""
+    return vectors_ND.mean(axis=0, dtype=np.float64).astype(np.float32)
 
 
 def unit_rows(vectors_ND: NDArray[np.floating], mean_D: Floats) -> Floats:
