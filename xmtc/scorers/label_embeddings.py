@@ -204,7 +204,7 @@ def nearness(documents: Any, names_WD: Floats) -> Floats:
         names_WD: vectors of the names.
     """
     rows_WK, cosines_WK = nearest(documents, names_WD, NEAREST)
-    return np.mean(cosines_WK, axis=1, where=rows_WK >= 0)
+    return cosines_WK.mean(axis=1, where=rows_WK >= 0)
 
 
 def _with_hubs(names_WD: Floats, nearness_W: Floats) -> Floats:
