@@ -208,7 +208,8 @@ def nearness(documents: Any, names_WD: Floats) -> Floats:
 
 
 def _with_hubs(names_WD: Floats, nearness_W: Floats) -> Floats:
-    return np.concatenate([names_WD, -nearness_W[:, None] / 2], axis=1)
+    column_W1 = (-nearness_W[:, None] / 2).astype(np.float32)
+    return np.concatenate([names_WD, column_W1], axis=1)
 
 
 @dataclass(frozen=True)
