@@ -86,7 +86,7 @@ class CrossFit:
         logits = dict(zip(kinds, self.logits(arms), strict=True))
         used_NK = self.pairs.used
         losses: dict[CombinationKind, float] = {
-            kind: log_loss(logits_NK[used_NK], right_NK[used_NK])
+            kind: _log_loss(logits_NK[used_NK], right_NK[used_NK])
             for kind, logits_NK in logits.items()
         }
         logger.debug("log loss of the fusion by kind: %s", losses)
@@ -155,6 +155,6 @@ class CrossFit:
         return Occurrences.without_pairs(self.occurrences.counts_L)
 
 
-def log_loss(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> float:
+def _log_loss(logits_P: NDArray[np.float64], right_P: NDArray[np.bool_]) -> float:
     """Return the mean over pairs."""
     return float(np.logaddexp(0, np.where(right_P, -logits_P, logits_P)).mean())
