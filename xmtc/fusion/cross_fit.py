@@ -92,7 +92,9 @@ class CrossFit:
         logger.debug("log loss of the fusion by kind: %s", losses)
         kind = min(losses, key=losses.__getitem__)
         occurrences = self._occurrences_of(config.co_occurrence)
-        fusion = fit_fusion(names, self._given, self.gold_NL, occurrences, kind)
+        fusion = fit_fusion(
+            names, self._pairs_together, self.gold_NL, occurrences, kind
+        )
         return fusion, logits[kind]
 
     def logits(self, arms: Sequence[Arm]) -> Iterator[NDArray[np.float64]]:
@@ -111,7 +113,7 @@ class CrossFit:
             yield logits_NK
 
     @cached_property
-    def _given(self) -> Pairs:
+    def _pairs_together(self) -> Pairs:
         """The pairs, with what all fusions read of co-occurrence."""
         if not self.occurrences.any_together:
             return self.pairs
@@ -121,7 +123,7 @@ class CrossFit:
     @cached_property
     def _halves(self) -> list[tuple[Pairs, Matrix, Pairs]]:
         """Pairs to fit on, their labels, and pairs to fuse."""
-        pairs = self._given
+        pairs = self._pairs_together
         halves = []
         for half_to_fit, half_to_fuse in ((_ODD, _EVEN), (_EVEN, _ODD)):
             learned, gold_NL = self._learned(pairs, half_to_fit)

@@ -36,6 +36,7 @@ from xmtc.scorers.config import LabelEmbeddingsConfig
 from xmtc.scorers.predictions import SparsePredictions
 from xmtc.scorers.regrouping import Regrouping
 from xmtc.scorers.vectors import (
+    centred_index,
     check_index,
     index_of,
     mean_row,
@@ -93,9 +94,8 @@ class LabelEmbeddings(Scorer):
                 f"{settings.kind} needs pooled states of documents and of label names: leave it out"
             )
         names_D = mean_row(names.states_WD)
-        documents_D = mean_row(states_ND)
         names_WD = unit_rows(names.states_WD, names_D)
-        documents = index_of(unit_rows(states_ND, documents_D))
+        documents, documents_D = centred_index(states_ND)
         index = index_of(_with_hubs(names_WD, nearness(documents, names_WD)))
         return cls(index, names.texts, names.owners_W, documents_D, names_D)
 
@@ -120,10 +120,12 @@ class LabelEmbeddings(Scorer):
         rows, starts = self.names_of(np.asarray(labels))
         similarities = vectors_at(self.index, rows) @ query_E
         reasons = []
-        for start, own in zip(starts, np.split(similarities, starts[1:]), strict=True):
-            best = int(np.argmax(own))
+        for start, of_names in zip(
+            starts, np.split(similarities, starts[1:]), strict=True
+        ):
+            best = int(np.argmax(of_names))
             name = self.texts[int(rows[start + best])]
-            reasons.append([Contribution("name", 0, float(own[best]), name)])
+            reasons.append([Contribution("name", 0, float(of_names[best]), name)])
         return reasons
 
     def names_of(
